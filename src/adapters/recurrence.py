@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from dateutil.rrule import rrule
 
-from adapters.rrule_parser import FIXED_STEPS, RecurrenceError, RecurrenceRule, parse_rule
+from adapters.rrule_parser import FIXED_STEPS, ParsedRRule, RecurrenceError, parse_rule
 from domain.kernel.errors import FieldError
 
 MIN_INTERVAL = timedelta(minutes=1)
@@ -55,7 +55,7 @@ class DateutilRecurrence:
 class CompiledRecurrence:
     """The compiled rule of one slot; compiling is the expensive part of dateutil."""
 
-    def __init__(self, rule: RecurrenceRule, zone: ZoneInfo, first_ts: int) -> None:
+    def __init__(self, rule: ParsedRRule, zone: ZoneInfo, first_ts: int) -> None:
         self.rule = rule
         self.zone = zone
         self.first_local = self.to_local(first_ts)

@@ -67,7 +67,7 @@ class RecurrenceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class RRuleUntil:
+class ParsedRRuleUntil:
     """The last local or UTC time; a date without a time means the end of that day."""
 
     last: datetime
@@ -75,13 +75,13 @@ class RRuleUntil:
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrenceRule:
+class ParsedRRule:
     """`days`: (nth or 0, weekday with Monday = 0). `numbers`: the other BY parts by name."""
 
     freq: str
     interval: int
     count: int | None
-    until: RRuleUntil | None
+    until: ParsedRRuleUntil | None
     week_start: int
     by_day: tuple[tuple[int, int], ...]
     by_parts: dict[str, tuple[int, ...]]
@@ -156,7 +156,7 @@ class RecurrenceRule:
         numbers = {name: values for name, values in self.by_parts.items() if name != "BYSETPOS"}
         if not self.by_day and "BYMONTHDAY" not in numbers:
             numbers |= {"BYMONTHDAY": (local.day,)} | ({"BYMONTH": (local.month,)} if self.freq == "YEARLY" else {})
-        plain = RecurrenceRule(self.freq, 1, None, None, self.week_start, self.by_day, numbers)
+        plain = ParsedRRule(self.freq, 1, None, None, self.week_start, self.by_day, numbers)
         end = _period_end(begin, self.freq)
         places = plain.to_dateutil(begin, ZoneInfo("UTC")).between(begin, end - timedelta(seconds=1), inc=True)
         if local not in places:
@@ -172,14 +172,14 @@ def _period_end(begin: datetime, freq: str) -> datetime:
     return (midnight + timedelta(days=32)).replace(day=1)
 
 
-def _local_until(until: RRuleUntil, zone: ZoneInfo) -> datetime:
+def _local_until(until: ParsedRRuleUntil, zone: ZoneInfo) -> datetime:
     if not until.is_utc:
         return until.last
     return until.last.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
 
 
 @lru_cache(maxsize=1024)
-def parse_rule(text: str) -> RecurrenceRule:
+def parse_rule(text: str) -> ParsedRRule:
     """Raises RecurrenceError for the field `rrule`; the message says what to write instead."""
     parts = _split_parts(text)
     freq = parts.get("FREQ", "")
@@ -191,7 +191,7 @@ def parse_rule(text: str) -> RecurrenceRule:
             raise RecurrenceError("rrule", f"{name} is not allowed with FREQ={freq}; allowed are {allowed}.")
     if "COUNT" in parts and "UNTIL" in parts:
         raise RecurrenceError("rrule", "takes COUNT or UNTIL, not both.")
-    rule = RecurrenceRule(
+    rule = ParsedRRule(
         freq=freq,
         interval=_parse_number(parts, "INTERVAL", 1, MAX_INTERVAL) or 1,
         count=_parse_number(parts, "COUNT", 1, MAX_COUNT),
@@ -264,15 +264,15 @@ def _parse_week_start(text: str) -> int:
     return _WEEKDAYS.index(text)
 
 
-def _parse_until(text: str) -> RRuleUntil:
+def _parse_until(text: str) -> ParsedRRuleUntil:
     match = _UNTIL_PATTERN.fullmatch(text)
     try:
         if match is None:
             raise ValueError
         day = datetime.strptime(match[1], "%Y%m%d")  # noqa: DTZ007 - a local time without a zone is what is meant
         if match[2] is None:
-            return RRuleUntil(datetime.combine(day, time(23, 59, 59)), False)
+            return ParsedRRuleUntil(datetime.combine(day, time(23, 59, 59)), False)
         clock = datetime.strptime(match[2], "%H%M%S").time()  # noqa: DTZ007
-        return RRuleUntil(datetime.combine(day, clock), bool(match[3]))
+        return ParsedRRuleUntil(datetime.combine(day, clock), bool(match[3]))
     except ValueError:
         raise RecurrenceError("rrule", "UNTIL must be a date such as 20271231, or a time such as 20271231T200000Z.") from None

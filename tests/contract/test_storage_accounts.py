@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.model import Invitation, LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken, UserSession
+from domain.accounts.model import Invitation, Member, Membership, Project
+from domain.accounts.sign_in_model import LoginFailures, OneTimeCode, RefreshToken, UserSession
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound

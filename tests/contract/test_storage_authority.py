@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.model import UserSession
+from domain.accounts.sign_in_model import UserSession
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Conflict, DomainError
 from domain.kernel.ids import SessionId

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.profiles import native
-from adapters.mqtt.profiles.native_payloads import TOPICS
+from adapters.mqtt.profiles.native_topics import TOPICS
 from domain.devices.device_codec import DeviceCommand, UnreadableMessage
 from domain.devices.model import FirmwareProfile
 from domain.events.model import PUBLIC_TYPES
@@ -98,7 +98,7 @@ def test_every_topic_of_the_contract_is_in_it_and_no_other(document: dict[str, A
 
 def test_the_topics_are_those_that_native_firmware_is_read_on() -> None:
     for topic in TOPICS:
-        [report] = FirmwareDeviceCodec().decode(FirmwareProfile.NATIVE, topic.name, b"?", False)
+        [report] = ProfileDispatchingDeviceCodec().decode(FirmwareProfile.NATIVE, topic.name, b"?", False)
         is_read = not (isinstance(report, UnreadableMessage) and report.code == "UNKNOWN_TOPIC")
         assert is_read == (topic.by_device and topic.name != "telemetry"), topic.name  # the engine reads telemetry
 

@@ -13,8 +13,8 @@ import pytest
 from domain.devices.model import Device
 from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter
 from domain.ingest.metric_numbering import assign_metric_numbers
-from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from domain.telemetry.queries import feed_reading_replay
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.feed_world import HOUR_MS, FeedListener, FeedWorld, feed_world
@@ -46,7 +46,7 @@ class Ingest:
         now_ms = self.world.clock.now_ms()
         payload = msgspec.json.encode({"ts": now_ms - late_ms, "m": values})
         await assign_metric_numbers(self.engine, self.world.uow, list(values))
-        return IngestResult.of(self.engine.ingest(InMemoryTelemetryBatch.of([(device.device_no, now_ms, payload)])))
+        return IngestResult.of(self.engine.ingest(ReferenceTelemetryBatch.of([(device.device_no, now_ms, payload)])))
 
     async def store(self, result: IngestResult) -> None:
         async with self.world.uow.write() as tx:

@@ -16,13 +16,13 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_cal
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
-from adapters.http.core.schemas import DisplayName, QueryParametersModel, RequestBody, ResponseModel
+from adapters.http.core.schemas import DisplayName, QueryParametersModel, RequestBodyModel, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving
 from support.waiting import TIMEOUT_S
 
 
-class Thing(RequestBody):
+class Thing(RequestBodyModel):
     some_name: DisplayName
     amount: float = 0.0
     inner: dict[str, object] | None = None

@@ -10,14 +10,14 @@ import pytest
 
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import DisplayName, RequestBody
+from adapters.http.core.schemas import DisplayName, RequestBodyModel
 from domain.kernel.errors import Conflict
 from domain.kernel.idempotency import COMMITTED
 from support.http import PASSWORD, HttpClient, HttpWorld, serving
 from support.memory_storage.sessions import MemoryStoredResponseRepository
 
 
-class Thing(RequestBody):
+class Thing(RequestBodyModel):
     some_name: DisplayName
 
 

@@ -10,7 +10,7 @@ from quart.typing import TestClientProtocol as Client
 from adapters.http.api.schedules.routes import schedules_blueprint
 from adapters.http.app import create_app
 from domain.kernel.caller import Role
-from domain.schedules.occurrence_calendar import ScheduleCalendarService
+from domain.schedules.occurrence_calendar import ScheduleOccurrenceService
 from support.device_app import RoleNameAuthenticator, as_key, as_person
 from support.schedule_world import NOW, ScheduleWorld
 
@@ -24,7 +24,7 @@ async def world() -> ScheduleWorld:
 
 @pytest.fixture
 def client(world: ScheduleWorld) -> Client:
-    calendar = ScheduleCalendarService(uow=world.uow, clock=world.clock, recurrence=world.recurrence)
+    calendar = ScheduleOccurrenceService(uow=world.uow, clock=world.clock, recurrence=world.recurrence)
     app = create_app(blueprints=[schedules_blueprint(world.schedules, calendar)], authenticator=RoleNameAuthenticator(world))
     return app.test_client()
 

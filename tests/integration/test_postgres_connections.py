@@ -10,11 +10,11 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from adapters.storage.errors import SecondReadStatementError, TransactionClosedError
 from adapters.storage.sql import SqlDatabase, tables
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.postgres import backend, pool
 from adapters.storage.sql.postgres.listen_notify import PostgresListener
+from adapters.storage.transaction_misuse_errors import SecondReadStatementError, TransactionClosedError
 from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry.engine.reference_engine import ReferenceEngine

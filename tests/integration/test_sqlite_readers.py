@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from adapters.storage.sql.repository_session import LOOK_UP
 from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.sqlite.connection import PipelinedSqliteConnection
+from adapters.storage.sql.sqlite.deferred_statements import PipelinedSqliteConnection
 from adapters.storage.sql.sqlite.look_up_connection import SqliteLookUpConnection
 from adapters.storage.sql.sqlite.reader_pool import SqliteReaderPool
 from domain.kernel.errors import Unavailable

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.model import ClientInfo, LoginFailures
+from domain.accounts.sign_in_model import ClientInfo, LoginFailures
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.idempotency import StoredResponse

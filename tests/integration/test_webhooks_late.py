@@ -14,8 +14,7 @@ from adapters.storage.sql.database import SqlDatabase
 from domain.kernel.clock import WallAndSteadyTime
 from domain.webhooks.delivery_service import WebhookDeliveryBatch
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightDelivery
-from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
-from domain.webhooks.policy import LEASE_MS
+from domain.webhooks.model import LEASE_MS, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookResponse
 from support.empty_database import empty_postgres, empty_sqlite
 from support.storage import STORAGES

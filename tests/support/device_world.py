@@ -10,7 +10,7 @@ from typing import Any
 
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
-from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.command_definitions import CommandDefinitionService
@@ -274,7 +274,7 @@ class DeviceWorld:
             uow=self.uow,
             clock=self.clock,
             link=self.link,
-            codec=FirmwareDeviceCodec(),
+            codec=ProfileDispatchingDeviceCodec(),
             execution_waiter=self.outcomes,
             dispatch_queue=self.offers,
             wake=self.wake_event,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
-from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
 from domain.commands.command_definitions import CommandDefinitionInput
@@ -38,7 +38,9 @@ class ScheduleWorld(DeviceWorld):
         self.grants_changed: list[AccountId] = []
         self.marked: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
-        self.plans = DevicePlanSyncService(**shared, link=self.link, codec=FirmwareDeviceCodec(), publisher=self.marked.append)
+        self.plans = DevicePlanSyncService(
+            **shared, link=self.link, codec=ProfileDispatchingDeviceCodec(), publisher=self.marked.append
+        )
         self.schedules = ScheduleService(
             **shared,
             ids=self.ids,

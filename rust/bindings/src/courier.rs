@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use bytes::Bytes;
 use latchboard_courier::{
-    AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, WebhookEndpoint, WebhookRequest,
+    AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, HttpOrigin, WebhookRequest,
 };
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -37,7 +37,7 @@ fn webhook_request(
     Ok(WebhookRequest {
         attempt_id,
         queue_key,
-        endpoint: WebhookEndpoint { https, host, port },
+        endpoint: HttpOrigin { https, host, port },
         path_and_query,
         headers,
         body: Bytes::copy_from_slice(body.as_bytes()),

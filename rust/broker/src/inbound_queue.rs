@@ -21,7 +21,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-use self::message::QueuedMessage;
+use self::message::QueuedInboundMessage;
 use self::priorities::{Priority, InboundPriorityQueues};
 use crate::stats::BrokerStats;
 
@@ -114,7 +114,7 @@ impl InboundQueue {
         self.stats.inbound_queue.increment();
         self.stats.inbound_queue_bytes.add(u64::from(bytes));
         let mut state = self.state.lock();
-        let queued = QueuedMessage { message, ack, bytes };
+        let queued = QueuedInboundMessage { message, ack, bytes };
         state.messages.push(queued, priority);
         self.signal(&mut state);
     }

@@ -16,7 +16,7 @@ use crate::session::{self, PeerInfo};
 use crate::shared_connection_state::CloseReason;
 use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
-use crate::unauthenticated_connections::{AcceptedSocketGuard, ConnectionRefusalReason};
+use crate::unauthenticated_connections::{AcceptedSocketGuard, SocketRefusalReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransportKind {
@@ -145,11 +145,11 @@ async fn reopen(address: SocketAddr, shared: &BrokerState) -> Option<TcpListener
     None
 }
 
-fn count_refusal(shared: &BrokerState, reason: ConnectionRefusalReason) {
+fn count_refusal(shared: &BrokerState, reason: SocketRefusalReason) {
     match reason {
-        ConnectionRefusalReason::Banned => shared.stats.refused_banned.increment(),
-        ConnectionRefusalReason::AddressFull => shared.stats.refused_address_full.increment(),
-        ConnectionRefusalReason::Full => shared.stats.refused_full.increment(),
+        SocketRefusalReason::Banned => shared.stats.refused_banned.increment(),
+        SocketRefusalReason::AddressFull => shared.stats.refused_address_full.increment(),
+        SocketRefusalReason::Full => shared.stats.refused_full.increment(),
     }
 }
 

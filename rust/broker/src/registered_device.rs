@@ -20,7 +20,7 @@ use crate::rate_limit::TokenBucket;
 use crate::shared_connection_state::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
 use crate::stats::RegistryTotals;
 
-pub use self::attach::{AttachedConnection, SessionExpiryAndWill, ConnectSessionOptions};
+pub use self::attach::{AttachResult, SessionExpiryAndWill, ConnectSessionOptions};
 pub use self::delayed_will::DelayedWill;
 pub use self::device_state::CredentialSnapshot;
 

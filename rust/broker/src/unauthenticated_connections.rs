@@ -23,7 +23,7 @@ const SPARED: Duration = Duration::from_secs(1);
 
 /// Why a socket is closed as soon as it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionRefusalReason {
+pub enum SocketRefusalReason {
     Banned,
     AddressFull,
     Full,
@@ -85,19 +85,19 @@ impl PendingConnections {
         self: &Arc<Self>,
         address: IpAddr,
         now: Instant,
-    ) -> Result<(AcceptedSocketGuard, PendingSocketEvictionSignal), ConnectionRefusalReason> {
+    ) -> Result<(AcceptedSocketGuard, PendingSocketEvictionSignal), SocketRefusalReason> {
         let block = AddressBlock::of(address);
         let is_trusted = self.trusted.iter().any(|network| network.contains(address));
         let mut state = self.state.lock();
         if !is_trusted && state.bans.is_banned(block, now) {
-            return Err(ConnectionRefusalReason::Banned);
+            return Err(SocketRefusalReason::Banned);
         }
         let of_address = state.waiting.get(&block).map_or(0, VecDeque::len);
         if !is_trusted && of_address >= self.max_per_address && !state.evict_oldest(block, now) {
-            return Err(ConnectionRefusalReason::AddressFull);
+            return Err(SocketRefusalReason::AddressFull);
         }
         if state.count >= self.max && !self.evict_any(&mut state, now) {
-            return Err(ConnectionRefusalReason::Full);
+            return Err(SocketRefusalReason::Full);
         }
         let (evict, evicted) = oneshot::channel();
         let ticket = state.next_ticket;

@@ -25,7 +25,7 @@ use tower_service::Service;
 
 use crate::delegated_address_lookups::DelegatedAddressLookups;
 use crate::error::AttemptFailure;
-use crate::model::WebhookEndpoint;
+use crate::model::HttpOrigin;
 use crate::pooled_connection::{AsyncStream, PooledConnection};
 
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
@@ -49,7 +49,7 @@ impl GuardedConnector {
         }
     }
 
-    async fn connect(&self, endpoint: WebhookEndpoint) -> Result<TokioIo<PooledConnection>, AttemptFailure> {
+    async fn connect(&self, endpoint: HttpOrigin) -> Result<TokioIo<PooledConnection>, AttemptFailure> {
         let addresses = self.lookups.resolve(&endpoint).await?;
         let connected = connect_any(&addresses, endpoint.port).await;
         let stream = connected.map_err(|error| AttemptFailure::Connect(error.raw_os_error().unwrap_or(0), error.to_string()))?;
@@ -97,9 +97,9 @@ impl Service<Uri> for GuardedConnector {
 }
 
 /// The server of a URI as the client asks for it: with scheme and port.
-fn endpoint(server: &Uri) -> WebhookEndpoint {
+fn endpoint(server: &Uri) -> HttpOrigin {
     let host = server.host().unwrap_or_default();
-    WebhookEndpoint {
+    HttpOrigin {
         https: server.scheme_str() == Some("https"),
         host: host.trim_matches(['[', ']']).to_owned(),
         port: server.port_u16().unwrap_or_default(),

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::courier_event_queue::CourierEventQueue;
 use crate::error::AttemptFailure;
-use crate::model::{CourierEvent, WebhookEndpoint};
+use crate::model::{CourierEvent, HttpOrigin};
 
 /// Addresses in the order in which to try them, or why there are none.
 pub type LookupResult = Result<Vec<IpAddr>, String>;
@@ -37,7 +37,7 @@ impl DelegatedAddressLookups {
         }
     }
 
-    pub async fn resolve(&self, endpoint: &WebhookEndpoint) -> Result<Vec<IpAddr>, AttemptFailure> {
+    pub async fn resolve(&self, endpoint: &HttpOrigin) -> Result<Vec<IpAddr>, AttemptFailure> {
         let lookup_id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         self.pending.lock().insert(lookup_id, sender);

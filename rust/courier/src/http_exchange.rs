@@ -24,7 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
 use crate::limits::{MAX_EXCERPT, MAX_RESPONSE};
-use crate::model::{WebhookEndpoint, WebhookRequest, WebhookResponse};
+use crate::model::{HttpOrigin, WebhookRequest, WebhookResponse};
 use crate::pooled_connection::ConnectionFlagsHandle;
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
@@ -108,9 +108,9 @@ fn http_request(request: &WebhookRequest) -> Result<Request<Full<Bytes>>, Attemp
     Ok(http_request)
 }
 
-fn uri(endpoint: &WebhookEndpoint, path_and_query: &str) -> Result<Uri, AttemptFailure> {
+fn uri(endpoint: &HttpOrigin, path_and_query: &str) -> Result<Uri, AttemptFailure> {
     let scheme = if endpoint.https { "https" } else { "http" };
-    let WebhookEndpoint { host, port, .. } = endpoint;
+    let HttpOrigin { host, port, .. } = endpoint;
     let authority = if host.contains(':') {
         format!("[{host}]:{port}")
     } else {

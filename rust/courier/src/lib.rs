@@ -26,4 +26,4 @@ mod tls;
 
 pub use courier::Courier;
 pub use error::{AttemptFailure, CourierStartError};
-pub use model::{AttemptResult, CourierEvent, WebhookEndpoint, WebhookRequest, WebhookResponse};
+pub use model::{AttemptResult, CourierEvent, HttpOrigin, WebhookRequest, WebhookResponse};

@@ -8,7 +8,7 @@ use crate::error::AttemptFailure;
 
 /// The server of a URL. All requests to it share its connections.
 #[derive(Clone, Debug)]
-pub struct WebhookEndpoint {
+pub struct HttpOrigin {
     pub https: bool,
     /// A name, or an IP address without brackets.
     pub host: String,
@@ -20,7 +20,7 @@ pub struct WebhookRequest {
     pub attempt_id: u64,
     /// Requests with the same key share a limit of concurrent requests; without a key there is no limit.
     pub queue_key: String,
-    pub endpoint: WebhookEndpoint,
+    pub endpoint: HttpOrigin,
     /// Percent-encoded.
     pub path_and_query: String,
     /// With `Host`, without `Content-Length`.

@@ -6,7 +6,7 @@ use crate::batch_result::BatchResult;
 use crate::compiled_rules::{NEVER, EngineRule};
 use crate::device_table::DeviceTable;
 use crate::fast_json::ScannedPayload;
-use crate::fast_reading_packer::FastReadingPacker;
+use crate::number_row_packer::NumberRowPacker;
 use crate::rule_evaluation::evaluate;
 use crate::rule_evaluation_steps::{OFF, ON, RuleEvaluation, RuleEvaluationKind};
 use crate::timed_rules::reset_deadlines;
@@ -29,7 +29,7 @@ pub struct Engine {
     pub(crate) believed_until_ms: i64,
     /// Reused buffers.
     pub(crate) scan: ScannedPayload,
-    pub(crate) row_writer: FastReadingPacker,
+    pub(crate) row_writer: NumberRowPacker,
     pub(crate) fired: Vec<(u32, u32)>,
 }
 
@@ -44,7 +44,7 @@ impl Default for Engine {
             old_stamps_from_ms: NEVER,
             believed_until_ms: i64::MAX,
             scan: ScannedPayload::default(),
-            row_writer: FastReadingPacker::default(),
+            row_writer: NumberRowPacker::default(),
             fired: Vec::new(),
         }
     }

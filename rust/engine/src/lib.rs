@@ -29,7 +29,7 @@ mod device_record_layout;
 mod device_table;
 mod fast_json;
 mod fast_path;
-mod fast_reading_packer;
+mod number_row_packer;
 mod ingest;
 mod json;
 mod json_number;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use crate::fast_reading_packer::EncodedMetricTag;
+use crate::number_row_packer::EncodedMetricTag;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Metric {

@@ -38,7 +38,7 @@ QUEUE_TIMEOUT_S = 0.25
 log = structlog.get_logger("courier")
 
 
-class IncompleteResponseError(Exception):
+class TruncatedWebhookResponseError(Exception):
     """The connection ended in the middle of a response."""
 
 
@@ -153,7 +153,7 @@ class HttpxCourier:
             try:
                 excerpt = await _read_body(response)
             except httpcore.RemoteProtocolError as error:
-                raise IncompleteResponseError from error
+                raise TruncatedWebhookResponseError from error
             pause_s = error_messages.parse_retry_after_s(response.headers.get("Retry-After"), self._clock.now_ms())
             return response.status_code, excerpt, pause_s
 
@@ -180,7 +180,7 @@ _EXPECTED_FAILURES = (
     httpcore.ProtocolError,
     httpcore.TimeoutException,
     httpx.InvalidURL,
-    IncompleteResponseError,
+    TruncatedWebhookResponseError,
     ResponseTooLongError,
     OSError,
     ValueError,
@@ -192,7 +192,7 @@ def describe_failure(failure: BaseException) -> str:
     match failure:
         case ResponseTooLongError():
             return error_messages.TOO_LONG
-        case IncompleteResponseError():
+        case TruncatedWebhookResponseError():
             return error_messages.CLOSED_MID_RESPONSE
         case httpcore.RemoteProtocolError() if str(failure).startswith("Server disconnected"):
             return error_messages.CLOSED_WITHOUT_RESPONSE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.mcp.api_client import ApiResponseError
+from adapters.mcp.api_client import McpApiError
 
 ADVICE = {
     "UNAUTHENTICATED": "The API key is missing, wrong, disabled or deleted. Ask the person who gave it to you. Do not try again.",
@@ -30,7 +30,7 @@ OUTCOME_ADVICE = {
 }
 
 
-def refusal(error: ApiResponseError) -> dict[str, Any]:
+def refusal(error: McpApiError) -> dict[str, Any]:
     code = str(error.body.get("error", "UNKNOWN"))
     advice = ADVICE.get(code, "Nothing was done. Read the message, and ask a person if it does not help.")
     return {"allowed": False, **error.body, "advice": advice}

@@ -15,7 +15,7 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9_-]{1,128})+")
 """What the tools call. An agent gives the ids in it, and no id makes it the path of another operation."""
 
 
-class ApiResponseError(Exception):
+class McpApiError(Exception):
     """The service refused the call. `body` is its error object."""
 
     def __init__(self, status: int, body: dict[str, Any]) -> None:
@@ -31,19 +31,17 @@ class McpApiHttpClient:
         self._client = client
 
     async def get(self, path: str, **query: Any) -> Any:
-        """Raises ApiResponseError."""
+        """Raises McpApiError."""
         given = {name: value for name, value in query.items() if value is not None}
         return await self._call("GET", path, params=given)
 
     async def post(self, path: str, body: dict[str, Any], *, idempotency_key: str) -> Any:
-        """Raises ApiResponseError."""
+        """Raises McpApiError."""
         return await self._call("POST", path, json=body, headers={"Idempotency-Key": idempotency_key})
 
     async def _call(self, method: str, path: str, **request: Any) -> Any:
         if _PATH.fullmatch(path) is None:
-            raise ApiResponseError(
-                404, {"error": "NOT_FOUND", "message": "There is no such id. Use those that the tools return."}
-            )
+            raise McpApiError(404, {"error": "NOT_FOUND", "message": "There is no such id. Use those that the tools return."})
         try:
             response = await self._client.request(method, path, timeout=REQUEST_TIMEOUT_S, **request)
             body = response.json()
@@ -51,9 +49,9 @@ class McpApiHttpClient:
             message = (
                 f"{self._client.base_url} gave no usable answer ({error or type(error).__name__}). Nothing is known to be done."
             )
-            raise ApiResponseError(503, {"error": "UNAVAILABLE", "message": message}) from error
+            raise McpApiError(503, {"error": "UNAVAILABLE", "message": message}) from error
         if response.is_error:
-            raise ApiResponseError(response.status_code, body)
+            raise McpApiError(response.status_code, body)
         return body
 
 

@@ -85,12 +85,12 @@ class McpEndpoint:
     async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[McpApiHttpClient]:
         import httpx
 
-        from adapters.mcp.api_client import ApiResponseError, McpApiHttpClient, key_headers
+        from adapters.mcp.api_client import McpApiError, McpApiHttpClient, key_headers
 
         headers = {name.lower(): value for name, value in (ctx.headers or {}).items()}
         key = find_key(headers)
         if key is None:
-            raise ApiResponseError(401, {"error": "UNAUTHENTICATED", "message": "The message carries no API key."})
+            raise McpApiError(401, {"error": "UNAUTHENTICATED", "message": "The message carries no API key."})
         client = getattr(ctx.request_context.request, "client", None)
         transport = httpx.ASGITransport(self._api, client=tuple(client) if client is not None else ("", 0))
         sent = key_headers(key) | {name: headers[name] for name in _FORWARDED if name in headers}

@@ -19,7 +19,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from adapters.mcp.agent_advice import outcome, refusal, waiting
-from adapters.mcp.api_client import ApiResponseError, McpApiHttpClient
+from adapters.mcp.api_client import McpApiError, McpApiHttpClient
 
 INSTRUCTIONS = (
     "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "
@@ -33,7 +33,7 @@ APPROVAL_POLL_S = 1.0
 LATEST_ADVICE = {"PENDING": "Nobody has decided yet. Call wait_for_approval again, or tell the person that the request waits."}
 
 Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[McpApiHttpClient]]
-"""Gives the API as the caller's key sees it. Raises ApiResponseError when the caller has no key."""
+"""Gives the API as the caller's key sees it. Raises McpApiError when the caller has no key."""
 
 DeviceId = Annotated[str, Field(description="Device id (dev_…) from list_devices.")]
 Wait = Annotated[int, Field(ge=0, le=MAX_WAIT_S, description="Seconds to wait for the result.")]
@@ -71,7 +71,7 @@ async def _answer(
     try:
         async with connect(ctx) as api:
             return await work(api)
-    except ApiResponseError as error:
+    except McpApiError as error:
         return refusal(error)
 
 
@@ -196,5 +196,5 @@ async def _wait_for_approval(api: McpApiHttpClient, device_id: str, approval_id:
 async def _describe_device(api: McpApiHttpClient, device_id: str) -> dict[str, Any]:
     devices = {device["deviceId"]: device for device in await api.get("/devices")}
     if device_id not in devices:
-        raise ApiResponseError(404, {"error": "NOT_FOUND", "message": f"No device {device_id} for this key."})
+        raise McpApiError(404, {"error": "NOT_FOUND", "message": f"No device {device_id} for this key."})
     return {"device": devices[device_id], "latest": await api.get(f"/devices/{device_id}/telemetry/latest")}

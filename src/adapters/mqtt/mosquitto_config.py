@@ -6,8 +6,7 @@ there is. With Mosquitto's own defaults it drops what exceeds 1,000 messages, an
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,6 @@ DEFAULT_FILES = MosquittoFilePaths(
     Path("/var/lib/mosquitto/latchboard.acl"),
     Path("/run/mosquitto/mosquitto.pid"),
 )
-_MAX_INCLUDED_FILES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,32 +135,3 @@ def mosquitto_config(
         for option in LISTENER_OPTIONS:
             lines += [f"# {option.reason[0].upper()}{option.reason[1:]}.", f"{option.name} {option.value}"]
     return "\n".join(lines) + "\n"
-
-
-def find_config_file(pid_file: Path) -> Path:
-    """The configuration file of the running Mosquitto, from its command line (Linux). Raises OSError, ValueError."""
-    pid = int(pid_file.read_text(encoding="ascii"))
-    arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-    for flag, value in itertools.pairwise(arguments):
-        if flag in ("-c", "--config-file"):
-            return Path(f"/proc/{pid}/cwd", value)
-    raise ValueError("Mosquitto was started without a configuration file, so it has its defaults")
-
-
-def read_config(path: Path) -> dict[str, str]:
-    """The options of a configuration with its included directories; the last one counts. Raises OSError."""
-    options: dict[str, str] = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        name, _, value = line.strip().partition(" ")
-        if name == "include_dir":
-            for included in sorted(Path(path.parent, value.strip()).glob("*.conf"))[:_MAX_INCLUDED_FILES]:
-                options |= read_config(included)
-        elif name and not name.startswith("#"):
-            options[name] = value.strip()
-    return options
-
-
-def config_faults(options: Mapping[str, str]) -> list[str]:
-    """What is wrong with a configuration, most important first."""
-    found = [fault for option in (*OPTIONS, *LISTENER_OPTIONS) if (fault := option.fault(options.get(option.name))) is not None]
-    return found + [f"{name} is set: {reason}" for name, reason in FORBIDDEN.items() if name in options]

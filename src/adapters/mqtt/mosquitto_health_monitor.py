@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from adapters.mqtt.mosquitto_config import config_faults, find_config_file, read_config
+from adapters.mqtt.mosquitto_config_check import config_faults, find_config_file, read_config
 
 DROPPED_TOPIC = "$SYS/broker/publish/messages/dropped"
 _SYS_TIMEOUT_S = 90.0

@@ -22,9 +22,9 @@ from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
 from adapters.stream.inbound_stream_config import inbound_stream
-from adapters.stream.own_entry_read_cache import OwnEntryReadCache
+from adapters.stream.own_entry_read_cache import AppendedInboundLogEntryCache
 from domain.kernel.errors import Unavailable
-from domain.partitions.ports import MISSING, AppendUnconfirmedError, InboundLogDamagedError, InboundLogEntry
+from domain.partitions.inbound_log import MISSING, AppendUnconfirmedError, InboundLogDamagedError, InboundLogEntry
 
 APPEND_TIMEOUT_S = 2.0
 GIVE_UP_S = 20.0
@@ -69,7 +69,7 @@ class JetStreamLog:
         self._js: JetStreamContext = self.client.jetstream(timeout=APPEND_TIMEOUT_S)
         self._last_known = [0] * partition_count
         """The last position of each partition that this instance knows to exist."""
-        self._own = [OwnEntryReadCache() for _ in range(partition_count)]
+        self._own = [AppendedInboundLogEntryCache() for _ in range(partition_count)]
         self._grown = [asyncio.Event() for _ in range(partition_count)]
         self._checked_at = [0.0] * partition_count
         self.appends = self.append_retries = 0

@@ -29,8 +29,8 @@ from adapters.feed_hub import InProcessFeedHub
 from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.mail.background_mailer import InProcessBackgroundMailer
 from adapters.mail.log_mailer import LogMailer
-from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.mqtt.leader_only_device_link import StandbyDeviceLink
+from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
 from adapters.sentence_translator import SentenceTranslator
@@ -100,7 +100,7 @@ class ServiceAdapters:
         self.courier = create_courier(settings, self.clock)
         self.jitter = RandomJitter()
         self.feed = InProcessFeedHub(on_filters_changed=on_interest)
-        self.codec = FirmwareDeviceCodec()
+        self.codec = ProfileDispatchingDeviceCodec()
         self.params_checker, self.recurrence = JsonSchemaParamsValidator(), DateutilRecurrence()
         self.translator = SentenceTranslator()
         self.execution_waiter, self.approval_waiter = InProcessExecutionWaiter(), InProcessApprovalWaiter()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from adapters.http.asyncapi.document import DeviceTopic, build_asyncapi_document
-from adapters.mqtt.profiles.native_payloads import TOPICS, NativeTopic
+from adapters.mqtt.profiles.native_topics import TOPICS, NativeTopic
 from app.version import VERSION
 
 

@@ -17,7 +17,7 @@ from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.instance_lease import InstanceLeaseWorker
+from app.workers.instance_lease_polling import InstanceLeaseWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ingest import OwnedPartitionIngestWorker
 from app.workers.partition_ownership import PartitionOwnershipWorker

@@ -27,7 +27,7 @@ from app.workers.event_log_follower import EventLogFollower
 from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.instance_lease import InstanceLeaseWorker
+from app.workers.instance_lease_polling import InstanceLeaseWorker
 from app.workers.lease_loss_link_suspension import DeviceLinkSuspensionWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker

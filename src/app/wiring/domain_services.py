@@ -58,7 +58,7 @@ from domain.notifications.notification_fanout import NotificationFanout
 from domain.rules.service import RuleService
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
-from domain.schedules.occurrence_calendar import ScheduleCalendarService
+from domain.schedules.occurrence_calendar import ScheduleOccurrenceService
 from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
 from domain.schedules.service import ScheduleService
 from domain.team.members import MemberService
@@ -215,7 +215,7 @@ class DomainServices:
             wake=wake_events.schedules.set,
         )
         self.left_edges = OfflineDeviceEdgeService(**self.shared, commands=self.commands)
-        self.schedule_calendar = ScheduleCalendarService(**self.shared, recurrence=recurrence)
+        self.schedule_calendar = ScheduleOccurrenceService(**self.shared, recurrence=recurrence)
         self.firing = ScheduleFiringService(
             **self.shared,
             recurrence=recurrence,

@@ -64,14 +64,14 @@ def _load_reference() -> NativeOrReferenceComponents:
     from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
     from adapters.engine.reference_signer import ReferenceWebhookSigner
     from domain.events.hash_chain import chain_events
-    from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
     from domain.telemetry.engine.reference_engine import ReferenceEngine
+    from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 
     return NativeOrReferenceComponents(
         "reference",
         ReferenceEngine(),
         ReferenceEngine,
-        InMemoryTelemetryBatch.of,
+        ReferenceTelemetryBatch.of,
         ReferenceGrantWindowAndRateEvaluator(),
         ReferenceWebhookSigner,
         chain_events,

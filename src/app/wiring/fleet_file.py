@@ -11,8 +11,10 @@ from app.wiring.domain_services import DomainServices
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.commands.device_type_service import DeviceTypeService
-from domain.fleet_file.ports import FleetAfterApplyWork, FleetFileTx, FleetFileWriteServices
+from domain.fleet_file.after_apply_work import FleetAfterApplyWork
+from domain.fleet_file.ports import FleetFileTx
 from domain.fleet_file.service import FleetFileService
+from domain.fleet_file.write_services import FleetFileWriteServices
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
 from domain.keys.service import ApiKeyService
 from domain.webhooks.service import WebhookService

@@ -70,7 +70,7 @@ from domain.devices.firmware_project_service import FirmwareProjectService
 from domain.feed.feed_audience import FeedAudienceService
 from domain.feed.remote_feed_interest import no_other_instances
 from domain.groups.bulk_actions import GroupBulkActionService
-from domain.rules.device_metric_declarations import EarlyDeviceMetricService
+from domain.rules.early_device_metric_service import EarlyDeviceMetricService
 from domain.team.service_sessions import ServiceSessionService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService

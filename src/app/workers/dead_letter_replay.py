@@ -29,7 +29,7 @@ LETTERS_PER_READ = 100
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterInboundBatch:
+class ReplayedDeadLetterBatch:
     """A dead letter in the form of an inbound batch; no device waits for an answer to it."""
 
     telemetry: RawTelemetryBatch
@@ -92,13 +92,13 @@ class DeadLetterReplayWorker(DueTaskWorker):
         else:
             await self.dead_letters.complete_replay(letter)
 
-    def _to_batch(self, letter: DeadLetter) -> DeadLetterInboundBatch:
+    def _to_batch(self, letter: DeadLetter) -> ReplayedDeadLetterBatch:
         if letter.kind == TELEMETRY_KIND:
-            return DeadLetterInboundBatch(self.make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
+            return ReplayedDeadLetterBatch(self.make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
         message = InboundMessage(
             letter.device_no, letter.device_id or "", letter.kind, letter.payload, qos=1, retain=False, at_ms=letter.arrived_ms
         )
-        return DeadLetterInboundBatch(self.make_batch([]), (message,))
+        return ReplayedDeadLetterBatch(self.make_batch([]), (message,))
 
 
 def _without_current_state(decoded: DecodedBatch) -> DecodedBatch:

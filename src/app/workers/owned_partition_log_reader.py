@@ -14,9 +14,9 @@ import structlog
 from domain.devices.device_link import InboundEvent
 from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
+from domain.partitions.inbound_log import InboundLog, InboundLogDamagedError, InboundLogEntry
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
-from domain.partitions.ports import InboundLog, InboundLogDamagedError, InboundLogEntry
 from domain.rules.telemetry_engine_port import RawTelemetryBatch
 
 READ_ENTRIES = 32

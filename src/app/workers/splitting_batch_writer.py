@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from domain.ingest.decoded_messages import IngestFollowUps
+from domain.ingest.follow_ups import IngestFollowUps
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from domain.accounts.model import (
-    AccessTokenClaims,
-    Account,
-    LoginFailures,
-    Member,
-    Membership,
-    OneTimeCode,
-    Project,
-    RefreshToken,
-    UnlockLink,
-    User,
-    UserSession,
-)
+from domain.accounts.model import Account, Member, Membership, Project, User
+from domain.accounts.sign_in_model import AccessTokenClaims, LoginFailures, OneTimeCode, RefreshToken, UnlockLink, UserSession
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, SessionId, UserId
 
 

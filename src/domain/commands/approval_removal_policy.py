@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from domain.approvals.ports import HasApprovals
-from domain.commands.model import CommandDefinition
+from domain.commands.definition_model import CommandDefinition
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId

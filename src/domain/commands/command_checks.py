@@ -6,8 +6,9 @@ import json
 import re
 from collections.abc import Sequence
 
+from domain.commands.definition_model import CommandDefinition
 from domain.commands.effective_definitions import BUILT_IN_BY_NAME
-from domain.commands.model import MAX_TTL_MS, CommandContext, CommandDefinition
+from domain.commands.model import MAX_TTL_MS, CommandContext
 from domain.commands.ports import ParamsValidator
 from domain.devices.model import Device
 from domain.kernel.domain_events import Json

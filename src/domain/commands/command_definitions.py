@@ -15,7 +15,7 @@ from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
 from domain.commands.approval_removal_policy import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
+from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device

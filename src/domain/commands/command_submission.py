@@ -17,6 +17,7 @@ from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
 from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.command_events import approval_requested_event, command_sent_event
+from domain.commands.definition_model import CommandDefinition, CommandKind
 from domain.commands.dispatch_queue import DispatchQueue, DispatchQueueEntry
 from domain.commands.effective_definitions import effective_definitions, require_definition
 from domain.commands.load_command_context import get_context, get_context_for_caller, load_contexts
@@ -24,8 +25,6 @@ from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,
     CommandContext,
-    CommandDefinition,
-    CommandKind,
     CommandRequest,
     Execution,
     ExecutionStatus,

@@ -10,7 +10,7 @@ from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
 from domain.commands.approval_removal_policy import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.command_definitions import CommandDefinitionInput
-from domain.commands.model import CommandDefinition
+from domain.commands.definition_model import CommandDefinition
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.devices.model import DeviceType
 from domain.devices.ports import HasDevices, HasDeviceTypes

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from domain.commands.model import CommandContext, CommandDefinition, CommandKind, CommandWidget
+from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
+from domain.commands.model import CommandContext
 from domain.kernel.errors import FieldError, ValidationFailed
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.commands.model import CommandContext, CommandDefinition
+from domain.commands.definition_model import CommandDefinition
+from domain.commands.model import CommandContext
 from domain.commands.ports import AutomationTx, HasCommandContexts
 from domain.devices.model import Device, DeviceStatus
 from domain.grants.authorizer import grant_subject_of

@@ -11,56 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from domain.commands.definition_model import CommandDefinition
 from domain.devices.model import Device
 from domain.grants.model import Grant
 from domain.kernel.caller import ApiKeyCaller, Session, SystemCaller
-from domain.kernel.domain_events import Json, JsonObject
+from domain.kernel.domain_events import Json
 from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import (
     AccountId,
     ApprovalId,
-    CommandId,
     DeviceId,
-    DeviceTypeId,
     ExecutionId,
     GrantId,
 )
 
 DEFAULT_TTL_MS = 60_000
 MAX_TTL_MS = 24 * 3_600_000
-
-
-class CommandKind(StrEnum):
-    ACTION = "ACTION"
-    QUERY = "QUERY"
-
-
-class CommandWidget(StrEnum):
-    """The control that a dashboard shows for a command."""
-
-    BUTTON = "BUTTON"
-    TOGGLE = "TOGGLE"
-    NUMBER = "NUMBER"
-    SELECT = "SELECT"
-    MULTI = "MULTI"
-
-
-@dataclass(frozen=True, slots=True)
-class CommandDefinition:
-    """`command_id` is None for a built-in. At most one of `device_id` and `device_type_id` is set."""
-
-    command_id: CommandId | None
-    account_id: AccountId | None
-    device_id: DeviceId | None
-    device_type_id: DeviceTypeId | None
-    name: str
-    label: str
-    description: str | None
-    kind: CommandKind
-    params_schema: JsonObject | None
-    shape: CommandWidget
-    requires_approval: bool
-    created_ms: int = 0
 
 
 class ExecutionStatus(StrEnum):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from domain.commands.definition_model import CommandKind
 from domain.commands.effective_definitions import find_definition
-from domain.commands.model import CommandContext, CommandKind
+from domain.commands.model import CommandContext
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, Session

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.model import LoginFailures
 from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
+from domain.accounts.sign_in_model import LoginFailures
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note

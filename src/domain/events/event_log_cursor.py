@@ -18,7 +18,7 @@ MAX_WRITERS = 32
 """Writer numbers are 0 to 31: so many transactions write to the log at the same time, and a cursor has no more entries."""
 
 
-class EventLogPosition(Protocol):
+class EventLogPositioned(Protocol):
     @property
     def writer(self) -> int: ...
 
@@ -65,7 +65,7 @@ class EventLogCursor:
         """No event above this position has been read."""
         return max([self.base, *(position for _, position in self.entries)])
 
-    def after(self, events: Iterable[EventLogPosition]) -> EventLogCursor:
+    def after(self, events: Iterable[EventLogPositioned]) -> EventLogCursor:
         """Once these events have been read too, and with them all earlier ones of their writers."""
         positions = dict(self.entries)
         for event in events:

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefinitionInput
-from domain.commands.model import CommandDefinition
+from domain.commands.definition_model import CommandDefinition
 from domain.devices.model import DeviceStatus
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext
+from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext
 from domain.kernel.caller import Role, require_role
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import DeviceTypeId, KeyId, ProjectId
@@ -19,7 +19,7 @@ from domain.webhooks.model import WebhookFormat
 from domain.webhooks.service import WebhookService
 
 
-class FleetFileProjectReconciler(FleetFileReconciler):
+class FleetFileProjectReconciler(FleetFileKindReconciler):
     kind = FleetKind.PROJECTS
     tag = "Projects"
     is_scoped = False
@@ -49,7 +49,7 @@ def command_input(definition: CommandDefinition) -> CommandDefinitionInput:
     return CommandDefinitionInput(**{name: getattr(definition, name) for name in EDITABLE_FIELDS})
 
 
-class FleetFileDeviceTypeReconciler(FleetFileReconciler):
+class FleetFileDeviceTypeReconciler(FleetFileKindReconciler):
     kind = FleetKind.DEVICE_TYPES
     tag = "Device types"
     is_scoped = False
@@ -83,7 +83,7 @@ class FleetFileDeviceTypeReconciler(FleetFileReconciler):
         run.postponed.deleted_types.append(DeviceTypeId(stored.id))
 
 
-class FleetFileApiKeyReconciler(FleetFileReconciler):
+class FleetFileApiKeyReconciler(FleetFileKindReconciler):
     kind = FleetKind.API_KEYS
     tag = "API keys"
     is_scoped = False
@@ -108,7 +108,7 @@ class FleetFileApiKeyReconciler(FleetFileReconciler):
         run.names.keys.pop(KeyId(stored.id), None)
 
 
-class FleetFileWebhookReconciler(FleetFileReconciler):
+class FleetFileWebhookReconciler(FleetFileKindReconciler):
     """Its URL is shown to Admins only."""
 
     kind = FleetKind.WEBHOOKS

@@ -13,7 +13,7 @@ from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteCon
 from domain.kernel.caller import require_role
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import DeviceId
-from domain.rules.device_metric_declarations import declare_metrics
+from domain.rules.early_device_metric_service import declare_metrics
 from domain.team.service_sessions import check_operation
 
 

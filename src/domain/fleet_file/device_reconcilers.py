@@ -10,7 +10,7 @@ from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefiniti
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus
 from domain.devices.registration import DeviceRegistrationInput
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext, defaults_of
+from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, defaults_of
 from domain.kernel.caller import Role
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import CommandId, DeviceId, RuleId
@@ -26,7 +26,7 @@ RULE_FIELDS = (
 _SCHEDULE_FIELDS = tuple(one.name for one in fields(ScheduleInput))
 
 
-class FleetFileDeviceReconciler(FleetFileReconciler):
+class FleetFileDeviceReconciler(FleetFileKindReconciler):
     kind = FleetKind.DEVICES
     tag = "Devices"
     writer = Role.MEMBER
@@ -101,7 +101,7 @@ def _stored_device(run: FleetFileReadContext, device: Device) -> StoredFleetObje
     return StoredFleetObject(device.device_id, keys, found, device)
 
 
-class BaseFleetFileDevicePartReconciler(FleetFileReconciler):
+class BaseFleetFileDevicePartReconciler(FleetFileKindReconciler):
     """Something that belongs to a device."""
 
     writer = Role.MEMBER

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from domain.devices.group import DeviceGroup
 from domain.devices.model import DeviceStatus
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext, defaults_of
+from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, defaults_of
 from domain.grants.grant_input import GrantInput, NewGrantInput
 from domain.grants.grant_service import GrantService
 from domain.grants.model import AppliesVia, Grant, GrantSubject
@@ -22,7 +22,7 @@ _GRANT_FIELDS = tuple(one.name for one in fields(GrantInput))
 _GRANT_KEY = ("api_key", "member", "device", "group", "project")
 
 
-class FleetFileGroupReconciler(FleetFileReconciler):
+class FleetFileGroupReconciler(FleetFileKindReconciler):
     kind = FleetKind.GROUPS
     tag = "Groups"
     defaults: ClassVar[Fields] = MappingProxyType({"description": None, "devices": ()})
@@ -79,7 +79,7 @@ def _device_ids(run: FleetFileReadContext, names: Sequence[str]) -> set[DeviceId
     return {run.names.device("devices", each).device_id for each in names}
 
 
-class FleetFileGrantReconciler(FleetFileReconciler):
+class FleetFileGrantReconciler(FleetFileKindReconciler):
     """A grant is known by its subject and what it is on; several of one subject on one device are told apart by their order."""
 
     kind = FleetKind.GRANTS

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from domain.devices.bulk_registration import BulkCredentials
+from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.model import (
     CreatedFleetObject,
     DesiredFleetObject,
@@ -23,7 +24,8 @@ from domain.fleet_file.model import (
     with_place,
 )
 from domain.fleet_file.name_references import FleetNameIndex
-from domain.fleet_file.ports import FleetAfterApplyWork, FleetFileTx, FleetFileWriteServices
+from domain.fleet_file.ports import FleetFileTx
+from domain.fleet_file.write_services import FleetFileWriteServices
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.team.service_sessions import check_operation
@@ -50,7 +52,7 @@ class FleetFileWriteContext(FleetFileReadContext):
     credentials: BulkCredentials = BulkCredentials.NONE
 
 
-class FleetFileReconciler(ABC):
+class FleetFileKindReconciler(ABC):
     """`tag`: the group of operations that act on these objects; `reader` and `writer`: the lowest roles that may
     read them all, and change one."""
 
@@ -103,7 +105,7 @@ def defaults_of(model: type[Any], **more: Any) -> Fields:
 
 
 async def reconcile(
-    reconciler: FleetFileReconciler, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
+    reconciler: FleetFileKindReconciler, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
 ) -> list[FleetObjectOutcome]:
     """Make and change what the file wants. What it does not name is in the result of `surplus`."""
     _check_distinct(reconciler, wanted)
@@ -120,7 +122,7 @@ async def reconcile(
 
 
 async def prune(
-    reconciler: FleetFileReconciler, run: FleetFileWriteContext, keep: Sequence[str], path: str
+    reconciler: FleetFileKindReconciler, run: FleetFileWriteContext, keep: Sequence[str], path: str
 ) -> list[FleetObjectOutcome]:
     """Delete the stored objects whose ids are not in `keep`."""
     outcomes: list[FleetObjectOutcome] = []
@@ -137,7 +139,7 @@ async def prune(
 
 
 async def _reconcile_one(
-    reconciler: FleetFileReconciler, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
+    reconciler: FleetFileKindReconciler, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
 ) -> FleetObjectOutcome:
     outcome = FleetObjectOutcome(reconciler.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", reconciler.owner)
     if stored is None:
@@ -168,7 +170,7 @@ def _pop_match(found: list[StoredFleetObject], key: Key) -> StoredFleetObject | 
     return None
 
 
-def _check_distinct(reconciler: FleetFileReconciler, wanted: Sequence[DesiredFleetObject]) -> None:
+def _check_distinct(reconciler: FleetFileKindReconciler, wanted: Sequence[DesiredFleetObject]) -> None:
     first: dict[Key, str] = {}
     for each in wanted:
         if each.key in first and not reconciler.may_repeat:

@@ -23,6 +23,7 @@ from domain.fleet_file.account_reconcilers import (
     FleetFileProjectReconciler,
     FleetFileWebhookReconciler,
 )
+from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
 from domain.fleet_file.device_reconcilers import PARTS, FleetFileDeviceReconciler
 from domain.fleet_file.group_and_grant_reconcilers import FleetFileGrantReconciler, FleetFileGroupReconciler
@@ -36,8 +37,9 @@ from domain.fleet_file.model import (
     StoredFleetObject,
 )
 from domain.fleet_file.name_references import FleetNameIndex
-from domain.fleet_file.ports import FleetAfterApplyWork, FleetFileTx, MakeWriters
-from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileReconciler, FleetFileWriteContext, prune, reconcile
+from domain.fleet_file.ports import FleetFileTx
+from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, prune, reconcile
+from domain.fleet_file.write_services import MakeWriters
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
@@ -79,8 +81,8 @@ class FleetFileService:
     engine_commit_lock: EngineCommitLock
 
     @cached_property
-    def reconcilers(self) -> Mapping[FleetKind, FleetFileReconciler]:
-        account: tuple[FleetFileReconciler, ...] = (
+    def reconcilers(self) -> Mapping[FleetKind, FleetFileKindReconciler]:
+        account: tuple[FleetFileKindReconciler, ...] = (
             FleetFileProjectReconciler(),
             FleetFileDeviceTypeReconciler(),
             FleetFileDeviceReconciler(),
@@ -167,7 +169,7 @@ class FleetFileService:
             reconciler.check_readable(run.caller)
         kept: list[FleetObjectOutcome] = []
         gone: list[list[FleetObjectOutcome]] = []
-        later: list[tuple[FleetFileReconciler, set[str], str]] = []
+        later: list[tuple[FleetFileKindReconciler, set[str], str]] = []
         for kind, reconciler in self.reconcilers.items():
             if kind is FleetKind.DEVICE_TYPES:
                 _choose_project(run)
@@ -184,7 +186,7 @@ class FleetFileService:
                     gone.append(await prune(reconciler, run, list(ids), path))
         return [*kept, *(each for some in gone for each in some)]
 
-    def _named_reconcilers(self, request: FleetFileRequest) -> list[FleetFileReconciler]:
+    def _named_reconcilers(self, request: FleetFileRequest) -> list[FleetFileKindReconciler]:
         """The sections that the document names."""
         parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
         return [reconciler for kind, reconciler in {**self.reconcilers, **parts}.items() if kind in request.document.kinds()]
@@ -194,7 +196,7 @@ class FleetFileService:
         run: FleetFileWriteContext,
         wanted: Sequence[DesiredFleetObject],
         devices: Sequence[FleetObjectOutcome],
-        later: list[tuple[FleetFileReconciler, set[str], str]],
+        later: list[tuple[FleetFileKindReconciler, set[str], str]],
     ) -> list[FleetObjectOutcome]:
         """With their metrics, which rules may name, their parts and, if wanted, their credentials."""
         outcomes: list[FleetObjectOutcome] = []
@@ -228,7 +230,7 @@ def _choose_project(run: FleetFileWriteContext) -> None:
         run.names.default_project = run.project
 
 
-def _may_read(reconciler: FleetFileReconciler, caller: Session) -> bool:
+def _may_read(reconciler: FleetFileKindReconciler, caller: Session) -> bool:
     try:
         reconciler.check_readable(caller)
     except PermissionDenied:

@@ -74,7 +74,7 @@ class AuthorizationTx(HasGrants, HasMemberships, Protocol): ...
 class AccessExplanationTx(AuthorizationTx, HasApiKeys, HasDevices, Protocol): ...
 
 
-class PendingApprovalFinder(Protocol):
+class PendingApprovalDeviceFinder(Protocol):
     """What the grants part needs to know of the approvals part, a higher layer."""
 
     async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
@@ -83,7 +83,7 @@ class PendingApprovalFinder(Protocol):
 
 class HasPendingApprovalFinder(Protocol):
     @property
-    def approvals(self) -> PendingApprovalFinder: ...
+    def approvals(self) -> PendingApprovalDeviceFinder: ...
 
 
 class GrantTx(

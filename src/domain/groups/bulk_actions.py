@@ -33,9 +33,10 @@ from domain.kernel.ids import DeviceId, GroupId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
+from domain.rules.device_metric_ports import HasReportedDeviceMetrics
 from domain.rules.model import Rule
+from domain.rules.rule_repository import HasRules
 from domain.rules.service import RuleService
-from domain.rules.storage_ports import HasReportedDeviceMetrics, HasRules
 from domain.schedules.ports import DevicePlanTx
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot
 from domain.team.service_sessions import HasServiceSessions

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from domain.commands.definition_model import CommandDefinition, CommandWidget
 from domain.commands.effective_definitions import BUILT_IN_BY_NAME
-from domain.commands.model import CommandDefinition, CommandWidget
 from domain.kernel.domain_events import Json, JsonObject
 
 PRESS: Final = "PRESS"

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 
 from domain.devices.device_codec import (
     DeviceReport,
-    OutboundMessage,
 )
 from domain.devices.device_link import (
     InboundEvent,
 )
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.ids import DeviceId
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 
@@ -35,19 +33,3 @@ class DecodedBatch:
     telemetry: list[tuple[int, int, bytes]] = field(default_factory=list)
     faults: list[tuple[int, str, str]] = field(default_factory=list)
     """(device number, code, reason) of messages that cannot be decoded."""
-
-
-@dataclass(slots=True)
-class IngestFollowUps:
-    """What to do after the commit."""
-
-    messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
-    ready_devices: list[tuple[int, int, int]] = field(default_factory=list)
-    """(device number, since when in Unix ms, `DeviceSubscribed.held_until_ms`) of devices that now receive their commands."""
-    subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
-    """(device number, when in Unix ms) of devices that have subscribed to other topics."""
-
-    def extend(self, other: IngestFollowUps) -> None:
-        self.messages += other.messages
-        self.ready_devices += other.ready_devices
-        self.subscribed_devices += other.subscribed_devices

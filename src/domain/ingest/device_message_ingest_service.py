@@ -22,6 +22,7 @@ from domain.devices.device_codec import (
     UnreadableMessage,
 )
 from domain.devices.device_connection_instance_ports import HasDeviceConnectionInstances
+from domain.devices.device_health_batch import DeviceHealthBatch
 from domain.devices.device_link import (
     FORBIDDEN_TOPIC,
     DeviceConnected,
@@ -31,11 +32,12 @@ from domain.devices.device_link import (
     InboundMessage,
     MessagesDropped,
 )
-from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
+from domain.devices.health import HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
-from domain.ingest.decoded_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.decoded_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage
+from domain.ingest.follow_ups import IngestFollowUps
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.service_class import service

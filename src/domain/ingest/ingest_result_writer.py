@@ -26,11 +26,11 @@ from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
-from domain.rules.storage_ports import HasRules
+from domain.rules.rule_repository import HasRules
 from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, ReadingWithSubscribers, TelemetryEngine
 from domain.telemetry.feed_reading_replay_ports import HasReadingArrivals
 from domain.telemetry.ports import HasReadings, HasRollups
-from domain.telemetry.rollup_service import RollupMarkCache
+from domain.telemetry.rollup_service import DueRollupMarkCache
 from domain.webhooks.ports import WebhookFanoutTx
 
 
@@ -135,7 +135,7 @@ class IngestResultWriter:
         self._publisher = publisher
         self._arrivals = StoreTimeAssigner(clock)
         self._clock = clock
-        self._rollup_marks = RollupMarkCache()
+        self._rollup_marks = DueRollupMarkCache()
         self._engine = engine
         self._commands = commands
         self._loop_guard = RuleLoopGuard()

@@ -18,11 +18,12 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
 from domain.partitions.cluster_overview import PartitionMoveHistory
 from domain.partitions.device_hash import partition_of
+from domain.partitions.inbound_log import MISSING, InboundLog
 from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor, without_log
 from domain.partitions.instance_liveness import OWN_LEASE_MS, InstanceLiveness
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, Partition
-from domain.partitions.ports import MISSING, DisconnectedInstanceProbe, HasPartitions, InboundLog
+from domain.partitions.ports import DisconnectedInstanceProbe, HasPartitions
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 

@@ -17,9 +17,10 @@ from typing import Protocol
 from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import InboundBatch, InboundMessage, OutboundLink
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
-from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.device_message_ingest_service import DeviceMessageIngestService, DeviceMessagesTx
 from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
+from domain.ingest.follow_ups import IngestFollowUps
 from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
 from domain.ingest.metric_numbering import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
 from domain.kernel.service_class import service

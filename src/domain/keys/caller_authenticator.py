@@ -11,8 +11,8 @@ import hmac
 from dataclasses import field, replace
 from typing import Protocol
 
-from domain.accounts.model import AccessTokenClaims
 from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
+from domain.accounts.sign_in_model import AccessTokenClaims
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.denied_request_log_port import DeniedRequestLog

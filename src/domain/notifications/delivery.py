@@ -22,7 +22,7 @@ from domain.kernel.errors import SecretUnreadable
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.notifications import policy
+from domain.notifications import message_grouping, quiet_hours
 from domain.notifications.destinations import Destination, NtfyDestination, open_destination
 from domain.notifications.model import (
     ChannelErrorCode,
@@ -36,6 +36,7 @@ from domain.notifications.model import (
 )
 from domain.notifications.notification_settings_service import record_result
 from domain.notifications.ports import NotificationDeliveryTx, NotificationSender
+from domain.notifications.retry_and_test_limits import RETRY_PAUSES_MS
 
 BATCH = 100
 QUIET_CHECK_MS = 5 * MINUTE_MS
@@ -78,7 +79,7 @@ class NotificationDeliveryService:
         now = WallAndSteadyTime.now(self.clock)
         async with self.uow.write(caller=None) as tx:
             due = await tx.notifications.list_due(now.steady_ms, BATCH)
-            claimed = [one for group in policy.group(due) if (one := await self._claim(tx, group, now)) is not None]
+            claimed = [one for group in message_grouping.group(due) if (one := await self._claim(tx, group, now)) is not None]
         if claimed:
             results = await self.sender.send_many([(one.destination, one.message) for one in claimed])
             async with self.uow.write(caller=None) as tx:
@@ -108,7 +109,7 @@ class NotificationDeliveryService:
             if approval is None:
                 await tx.notifications.delete(seqs)
                 return None
-        quiet_until_ms = policy.quiet_until_ms(settings, now.wall_ms)
+        quiet_until_ms = quiet_hours.quiet_until_ms(settings, now.wall_ms)
         if quiet_until_ms is not None:
             pause_ms = min(quiet_until_ms - now.wall_ms, QUIET_CHECK_MS)
             await tx.notifications.postpone(seqs, now.steady_ms + pause_ms, first.attempt)
@@ -126,19 +127,19 @@ class NotificationDeliveryService:
         now: WallAndSteadyTime,
     ) -> _ClaimedNotifications | None:
         attempt, seqs = max(each.attempt for each in group), [each.seq for each in group]
-        if attempt >= len(policy.RETRY_PAUSES_MS):
+        if attempt >= len(RETRY_PAUSES_MS):
             self.unsent_by_outcome[GIVEN_UP] += len(group)
             await tx.notifications.delete(seqs)
             return None
         user = await tx.users.get(membership.user_id)
-        await tx.notifications.postpone(seqs, now.steady_ms + policy.RETRY_PAUSES_MS[attempt], attempt + 1)
+        await tx.notifications.postpone(seqs, now.steady_ms + RETRY_PAUSES_MS[attempt], attempt + 1)
         try:
             destination = open_destination(self.vault, channel, "" if user is None else user.email)
         except SecretUnreadable as error:
             code = ChannelErrorCode.SECRET_UNREADABLE
             await tx.notification_channels.record_error(channel.channel_id, code, error.message, now.wall_ms)
             return None
-        message = policy.message_of(group, self.public_url, lambda text: self.translator.translate(text, language))
+        message = message_grouping.message_of(group, self.public_url, lambda text: self.translator.translate(text, language))
         if approval is not None:
             message = await self._with_link(tx, message, approval, membership, destination, now.wall_ms)
         return _ClaimedNotifications(channel, group, destination, message)
@@ -171,7 +172,10 @@ class NotificationDeliveryService:
             await tx.notifications.delete(claimed.seqs)
         elif result.retry_after_s is not None:
             attempt = max(each.attempt for each in claimed.group)
-            pause_ms = min(max(policy.RETRY_PAUSES_MS[attempt], result.retry_after_s * SECOND_MS), policy.RETRY_PAUSES_MS[-1])
+            pause_ms = min(
+                max(RETRY_PAUSES_MS[attempt], result.retry_after_s * SECOND_MS),
+                RETRY_PAUSES_MS[-1],
+            )
             await tx.notifications.postpone(claimed.seqs, self.clock.steady_ms() + pause_ms, attempt + 1)
         await record_result(tx, claimed.channel, result, self.clock.now_ms())
 

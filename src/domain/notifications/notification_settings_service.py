@@ -13,7 +13,6 @@ from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.notifications import policy
 from domain.notifications.destinations import (
     SealedDestination,
     UrlCheck,
@@ -35,6 +34,7 @@ from domain.notifications.model import (
     NotificationSettings,
 )
 from domain.notifications.ports import HasNotificationChannels, NotificationSender, NotificationSettingsTx, PushKeyCodec
+from domain.notifications.retry_and_test_limits import TEST_LIMIT
 
 MAIL_NAME = "Mail"
 
@@ -109,8 +109,8 @@ class NotificationSettingsService:
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             channel = await _get_own(tx, caller, channel_id)
             sent = await tx.login_failures.get_for_update(subject)
-            policy.TEST_LIMIT.check(sent, now_ms, "test notifications")
-            await tx.login_failures.upsert(policy.TEST_LIMIT.count(sent, subject, now_ms))
+            TEST_LIMIT.check(sent, now_ms, "test notifications")
+            await tx.login_failures.upsert(TEST_LIMIT.count(sent, subject, now_ms))
             user = await tx.users.get(caller.user_id)
             settings = await tx.notifications.get_settings(caller.membership_id)
         destination = open_destination(self.vault, channel, "" if user is None else user.email)

@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.model import Account, ClientInfo, Member, User
+from domain.accounts.model import Account, Member, User
 from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
 from domain.accounts.ports import PasswordHasher
+from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed

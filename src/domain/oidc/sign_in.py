@@ -12,8 +12,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.model import ClientInfo
 from domain.accounts.ports import SecretHasher
+from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator

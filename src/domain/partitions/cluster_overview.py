@@ -12,8 +12,9 @@ from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.partitions.cluster_member import ClusterMember
+from domain.partitions.inbound_log import InboundLog
 from domain.partitions.ownership_and_log_position import NOBODY, Partition
-from domain.partitions.ports import HasPartitions, InboundLog
+from domain.partitions.ports import HasPartitions
 
 MAX_MOVES_KEPT = 100
 

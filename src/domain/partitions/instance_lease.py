@@ -14,13 +14,13 @@ These are refused until the database answers: a revocation that was committed a 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import field
 
 from domain.kernel.clock import Clock
 from domain.kernel.service_class import service
 from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.ownership_and_log_position import LeaseLostError
+from domain.partitions.peer_lease_poll import PeerLeaseClient, PeerLeaseRequest, PeerLeaseResponse
 
 POLL_AFTER_MS = 1_300
 """So long after its last beat an instance asks the others: early enough for two rounds of answers before its lease ends."""
@@ -30,27 +30,6 @@ BEAT_SPREAD_MS = 700
 """When the database stops, the last beats of two instances lie up to a beat's interval apart."""
 CHANGES_MARGIN_MS = 10_000
 """An instance that reaches the database reads changed credentials within much less."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerLeaseRequest:
-    """Whether the others renew, and which credentials they have changed in the last `period_ms`."""
-
-    period_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PeerLeaseResponse:
-    renewed_ms_ago: int
-    """Since the start of the last beat that the database has confirmed."""
-    changed: Sequence[str] | None
-    """Devices; None: more than the instance keeps."""
-
-
-class PeerLeaseClient(Protocol):
-    async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
-        """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
-        carries messages. `expected` are those that should."""
 
 
 @service

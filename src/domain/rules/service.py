@@ -12,7 +12,7 @@ from typing import Any
 
 from domain.commands.command_checks import action_fault
 from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.model import CommandDefinition
+from domain.commands.definition_model import CommandDefinition
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session
@@ -24,7 +24,7 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules import policy
 from domain.rules.model import EngineRule, Rule
-from domain.rules.storage_ports import HasRules, RuleTx
+from domain.rules.rule_repository import HasRules, RuleTx
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
 

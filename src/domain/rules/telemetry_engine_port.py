@@ -38,8 +38,8 @@ MessageFault = tuple[int, str, int]
 """(device number, code, count). Codes: `FAULT_CODES` of the payload parser."""
 
 UnpackedReading = tuple[int, int, float | None, str | None, int | None]
-"""(time in ms, metric number, value, text, reported time in ms) of one stored reading; booleans as in `ReadingWithSubscribers`. The
-reported time is None unless it was too far ahead to be used."""
+"""(time in ms, metric number, value, text, reported time in ms) of one stored reading; booleans as in
+`ReadingWithSubscribers`. The reported time is None unless it was too far ahead to be used."""
 
 AggregateCell = tuple[int, int, int, float, float, float, float, int]
 """(bucket start in ms, metric number, count, low, high, sum, last, time of the last in ms) of a metric's numbers."""

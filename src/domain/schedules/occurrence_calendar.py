@@ -44,7 +44,7 @@ class ScheduleCalendar:
 class ScheduleCalendarTx(HasDevices, HasSchedules, Protocol): ...
 
 
-class ScheduleCalendarService:
+class ScheduleOccurrenceService:
     def __init__(self, *, uow: UnitOfWork[ScheduleCalendarTx], clock: Clock, recurrence: Recurrence) -> None:
         self._uow = uow
         self._clock = clock

@@ -12,7 +12,7 @@ from typing import Any
 
 from domain.commands.command_checks import action_fault
 from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.model import CommandDefinition
+from domain.commands.definition_model import CommandDefinition
 from domain.devices.device_codec import PlanRow
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from domain.accounts.model import Account, ClientInfo, LoginChallenge, LoginFailures, Member, Membership, User
+from domain.accounts.model import Account, Member, Membership, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
     HasAccounts,
@@ -18,6 +18,7 @@ from domain.accounts.ports import (
     PasswordHasher,
     SecretHasher,
 )
+from domain.accounts.sign_in_model import ClientInfo, LoginChallenge, LoginFailures
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated

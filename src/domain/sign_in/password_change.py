@@ -11,7 +11,7 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.model import OneTimeCode, User
+from domain.accounts.model import User
 from domain.accounts.policy import (
     CODE_COOLDOWN_MS,
     CODE_DIGITS,
@@ -30,6 +30,7 @@ from domain.accounts.ports import (
     SecretHasher,
     Translator,
 )
+from domain.accounts.sign_in_model import OneTimeCode
 from domain.accounts.translatable_mail import TranslatableMail, choose_language
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.model import TotpSecret
 from domain.accounts.ports import HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions
+from domain.accounts.sign_in_model import TotpSecret
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.model import LoginFailures
 from domain.accounts.ports import HasLoginFailures, SecretHasher
+from domain.accounts.sign_in_model import LoginFailures
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import UserId
 from domain.kernel.vault import Vault

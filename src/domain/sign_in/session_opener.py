@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.model import Account, ClientInfo, Member
+from domain.accounts.model import Account, Member
+from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction
 from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec

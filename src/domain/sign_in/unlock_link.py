@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.model import ClientInfo, UnlockLink, User
+from domain.accounts.model import User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, normalize_email
 from domain.accounts.ports import (
     BackgroundMailer,
@@ -20,6 +20,7 @@ from domain.accounts.ports import (
     SecretHasher,
     Translator,
 )
+from domain.accounts.sign_in_model import ClientInfo, UnlockLink
 from domain.accounts.translatable_mail import TranslatableMail, choose_language
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent, EventKind

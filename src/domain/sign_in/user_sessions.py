@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.model import Account, ClientInfo, Member, RefreshToken, UserSession
+from domain.accounts.model import Account, Member
 from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions
+from domain.accounts.sign_in_model import ClientInfo, RefreshToken, UserSession
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent

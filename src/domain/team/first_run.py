@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.accounts.model import ClientInfo
 from domain.accounts.ports import SecretHasher
+from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import IdAndSecretGenerator

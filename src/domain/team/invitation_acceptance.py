@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.model import ClientInfo, Invitation, Member, User
+from domain.accounts.model import Invitation, Member, User
 from domain.accounts.policy import check_name, check_password
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, PasswordHasher, SecretHasher
+from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed

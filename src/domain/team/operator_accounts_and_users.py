@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.model import Account, ClientInfo, Member, Membership, Project, User
+from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.accounts.policy import check_email, check_name, check_password
 from domain.accounts.ports import (
     HasAccounts,
@@ -16,6 +16,7 @@ from domain.accounts.ports import (
     HasUserSessions,
     PasswordHasher,
 )
+from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.model import UserSession
 from domain.accounts.policy import check_name
 from domain.accounts.ports import HasUserSessions, SecretHasher
+from domain.accounts.sign_in_model import UserSession
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent

@@ -4,7 +4,7 @@ The law: every transaction that stores readings also marks their hours. Only the
 its mark, and only if the mark has not changed since the readings were read. So an hour without a mark has a roll-up that equals
 its readings: after a crash at any moment, for readings that arrive late, and with several instances.
 
-The current hour need not be marked with every batch: `RollupMarkCache` remembers marks of hours that have not ended. No worker
+The current hour need not be marked with every batch: `DueRollupMarkCache` remembers marks of hours that have not ended. No worker
 deletes those marks.
 """
 
@@ -32,7 +32,7 @@ MESSAGES_PER_STEP = 20_000
 class RollupTx(HasReadings, HasRollups, Protocol): ...
 
 
-class RollupMarkCache:
+class DueRollupMarkCache:
     def __init__(self) -> None:
         self._marked: dict[int, set[int]] = {}
         """Hour → device numbers. Ended hours are removed, and a device clock may be a day ahead, so it holds 25 hours at most."""

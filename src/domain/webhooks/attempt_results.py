@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from domain.kernel.domain_events import DomainEvent
-from domain.webhooks import policy
+from domain.webhooks import attempt_outcome, webhook_health
+from domain.webhooks.attempt_outcome import DeliveryWithAttempt
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult
 from domain.webhooks.model import Webhook
-from domain.webhooks.policy import DeliveryWithAttempt, WebhookHealthChange
 from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.recipients import WebhookRecipientCache
+from domain.webhooks.webhook_health import WebhookHealthChange
 
 
 class RetryJitter(Protocol):
@@ -44,8 +45,8 @@ class DeliveryAttemptResultWriter:
     def _to_update(self, result: DeliveryAttemptResult) -> DeliveryWithAttempt:
         delivery, attempt = result.in_flight.delivery, result.in_flight.attempt
         if result.response is None:
-            return policy.interrupt_attempt(delivery, attempt, result.at)
-        return policy.finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
+            return attempt_outcome.interrupt_attempt(delivery, attempt, result.at)
+        return attempt_outcome.finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
 
     async def _update_health(self, tx: WebhookDeliveryTx, result: DeliveryAttemptResult) -> None:
         """Reads the webhook again only when the response changes something about it."""
@@ -53,14 +54,14 @@ class DeliveryAttemptResultWriter:
         if (
             result.response is None
             or result.is_not_sent
-            or policy.health_change(sent_by, result.response, result.at.steady_ms) is WebhookHealthChange.SAME
+            or webhook_health.health_change(sent_by, result.response, result.at.steady_ms) is WebhookHealthChange.SAME
         ):
             return
         webhook = await tx.webhooks.get_for_update(sent_by.account_id, sent_by.webhook_id)
         if webhook is None or not webhook.enabled or webhook.generation != sent_by.generation:
             return
-        change = policy.health_change(webhook, result.response, result.at.steady_ms)
-        after = policy.apply_health_change(webhook, change, result.at)
+        change = webhook_health.health_change(webhook, result.response, result.at.steady_ms)
+        after = webhook_health.apply_health_change(webhook, change, result.at)
         if after == webhook:
             return
         await tx.webhooks.save(after)

@@ -15,16 +15,18 @@ from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdAndSecretGenerator, IdPrefix, has_id_format
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks import policy
+from domain.webhooks import attempt_outcome, webhook_health
 from domain.webhooks.delivery_service import WebhookDeliveryService
 from domain.webhooks.in_flight_delivery import InFlightDelivery
-from domain.webhooks.model import MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
-from domain.webhooks.policy import LEASE_MS
+from domain.webhooks.model import LEASE_MS, MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookDeliveryTx
+from domain.webhooks.secrets_and_payloads import encode_payload
 from domain.webhooks.service import get_webhook
 
 DUE_FIRST_MS = 0
 """Due before any other delivery, so that the next claim returns it."""
+
+PING_EVENT_TYPE = "ping"
 
 
 @service
@@ -43,7 +45,7 @@ class WebhookDeliveryLogService:
         async with self.uow.read() as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             attempts = await tx.deliveries.list_attempts(webhook.webhook_id, MAX_LISTED_ATTEMPTS)
-        return [policy.mark_interrupted(attempt, now_ms) for attempt in attempts]
+        return [attempt_outcome.mark_interrupted(attempt, now_ms) for attempt in attempts]
 
     async def ping(self, caller: Session, webhook_id: str) -> DeliveryId:
         """Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
@@ -51,16 +53,16 @@ class WebhookDeliveryLogService:
         event_id = EventId(self.ids.new_id(IdPrefix.EVENT))
         async with self.uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
-            data = policy.encode_payload(
+            data = encode_payload(
                 {
-                    "type": policy.PING_EVENT_TYPE,
+                    "type": PING_EVENT_TYPE,
                     "eventId": event_id,
                     "accountId": webhook.account_id,
                     "webhookId": webhook.webhook_id,
                     "timestamp": now_ms,
                 }
             )
-            ping = WebhookDelivery.pending(webhook, None, event_id, policy.PING_EVENT_TYPE, data, DUE_FIRST_MS, now_ms)
+            ping = WebhookDelivery.pending(webhook, None, event_id, PING_EVENT_TYPE, data, DUE_FIRST_MS, now_ms)
             return await self._start_attempt(tx, webhook, ping, now_ms)
 
     async def redeliver(self, caller: Session, webhook_id: str, delivery_id: str) -> DeliveryId:
@@ -79,7 +81,7 @@ class WebhookDeliveryLogService:
             return await self._start_attempt(tx, webhook, _redelivery(earlier, now_ms), now_ms)
 
     async def _start_attempt(self, tx: WebhookDeliveryTx, webhook: Webhook, delivery: WebhookDelivery, now_ms: int) -> DeliveryId:
-        policy.require_enabled(webhook)
+        webhook_health.require_enabled(webhook)
         if await self.deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
             raise PermissionDenied(
                 "The webhook's key is disabled or does not see this device (any more). Enable the key, or grant it the device.",

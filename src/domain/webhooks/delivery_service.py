@@ -25,13 +25,13 @@ from domain.webhooks.endpoint_queues import EndpointQueues
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightDelivery
 from domain.webhooks.model import (
     CANCEL_BATCH_ROWS,
+    LEASE_MS,
     RESPONSE_TIMEOUT_S,
     DeliveryAttempt,
     Webhook,
     WebhookDelivery,
     WebhookDeliveryState,
 )
-from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.request_builder import BuiltRequest, WebhookRequestBuilder

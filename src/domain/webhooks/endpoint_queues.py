@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import WebhookId
-from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK, RESPONSE_TIMEOUT_S, WebhookDelivery
-from domain.webhooks.policy import LEASE_MS
+from domain.webhooks.model import LEASE_MS, MAX_CONCURRENT_PER_WEBHOOK, RESPONSE_TIMEOUT_S, WebhookDelivery
 
 MAX_IN_FLIGHT = 512
 SLOW_SHARE = 0.75

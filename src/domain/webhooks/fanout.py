@@ -11,9 +11,9 @@ from domain.events.model import Event
 from domain.kernel.clock import Clock, WallAndSteadyTime
 from domain.kernel.ids import AccountId
 from domain.webhooks.model import WebhookDelivery
-from domain.webhooks.policy import encode_payload
 from domain.webhooks.ports import WebhookFanoutTx
 from domain.webhooks.recipients import AccountWebhookRecipients, WebhookRecipientCache
+from domain.webhooks.secrets_and_payloads import encode_payload
 
 
 class WebhookDeliveryFanout:

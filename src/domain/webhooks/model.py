@@ -18,6 +18,8 @@ from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, W
 
 RETRY_BACKOFF = Backoff.doubling(5, 80)
 """Pauses before the retries: five retries, so at most six attempts."""
+LEASE_MS = 30 * SECOND_MS
+"""Three times the longest attempt: a lease expires when its worker is dead, never when it is slow."""
 MAX_ATTEMPTS = 1 + len(RETRY_BACKOFF.pauses_s)
 RESPONSE_TIMEOUT_S = 10.0
 MAX_CONCURRENT_PER_WEBHOOK = 4

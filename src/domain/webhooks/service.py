@@ -18,15 +18,18 @@ from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, 
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.webhooks import policy
+from domain.webhooks import webhook_health
 from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook, WebhookFormat
 from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
 from domain.webhooks.sealed_url import open_url, seal_url, url_origin
+from domain.webhooks.secrets_and_payloads import check_types, new_secret, shown_prefix
 
 SECRET_BYTES = 32
 
 WebhookChangedCallback = Callable[[Webhook], None]
 """Called after the commit of a change, with the changed webhook; a deleted webhook is passed as disabled."""
+
+MAX_WEBHOOKS_PER_KEY = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class WebhookService:
         require_role(caller, Role.ADMIN)
         self._check_url(url)
         now_ms = self.clock.now_ms()
-        secret = policy.new_secret(self.ids.random_bytes(SECRET_BYTES))
+        secret = new_secret(self.ids.random_bytes(SECRET_BYTES))
         webhook_id = WebhookId(self.ids.new_id(IdPrefix.WEBHOOK))
         webhook = Webhook(
             webhook_id=webhook_id,
@@ -84,14 +87,14 @@ class WebhookService:
             origin=url_origin(url),
             sealed_url=seal_url(self.vault, webhook_id, url),
             sealed_secret=self.vault.seal(secret, webhook_id),
-            secret_prefix=policy.shown_prefix(secret),
+            secret_prefix=shown_prefix(secret),
             generation=1,
             enabled=True,
             disabled_reason=None,
             failing_since_ms=None,
             created_ms=now_ms,
             updated_ms=now_ms,
-            types=policy.check_types(types),
+            types=check_types(types),
             format=webhook_format,
         )
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
@@ -116,7 +119,7 @@ class WebhookService:
         require_role(caller, Role.ADMIN)
         if url is not None:
             self._check_url(url)
-        wanted = policy.check_types(types)
+        wanted = check_types(types)
         if enabled is True:
             await self._cancel_pending(caller, webhook_id)
         now_ms = self.clock.now_ms()
@@ -128,9 +131,9 @@ class WebhookService:
             if webhook_format is not None:
                 after = replace(after, format=webhook_format, updated_ms=now_ms)
             if enabled is True and not before.enabled:
-                after = policy.enable(after, now_ms)
+                after = webhook_health.enable(after, now_ms)
             elif enabled is False and before.enabled:
-                after = policy.disable(after, None, now_ms)
+                after = webhook_health.disable(after, None, now_ms)
             if replace(after, updated_ms=before.updated_ms) == before:
                 return
             await tx.webhooks.save(after)
@@ -140,13 +143,13 @@ class WebhookService:
 
     async def rotate_secret(self, caller: Session, webhook_id: str) -> WebhookWithSecret:
         """From now on nothing is signed with the old secret, pending retries included. Raises PermissionDenied, NotFound."""
-        secret = policy.new_secret(self.ids.random_bytes(SECRET_BYTES))
+        secret = new_secret(self.ids.random_bytes(SECRET_BYTES))
         async with self.uow.write(caller, Role.ADMIN) as tx:
             before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = replace(
                 before,
                 sealed_secret=self.vault.seal(secret, before.webhook_id),
-                secret_prefix=policy.shown_prefix(secret),
+                secret_prefix=shown_prefix(secret),
                 generation=before.generation + 1,
                 updated_ms=self.clock.now_ms(),
             )
@@ -162,7 +165,7 @@ class WebhookService:
             webhook = await get_webhook(tx, caller, webhook_id)
             await tx.webhooks.delete(webhook.webhook_id)
             await self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
-            tx.after_commit(lambda: self.on_changed(policy.disable(webhook, None, now_ms)))
+            tx.after_commit(lambda: self.on_changed(webhook_health.disable(webhook, None, now_ms)))
 
     async def _cancel_pending(self, caller: Session, webhook_id: str) -> None:
         """Cancels what was pending before the webhook was disabled, so that enabling it does not send it."""
@@ -204,9 +207,10 @@ async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:
             "keyId", f"there is no API key {webhook.key_id!r} in this account. GET /keys lists them."
         )
     others = [other for other in await tx.webhooks.list_by_account(webhook.account_id) if other.key_id == webhook.key_id]
-    if len(others) >= policy.MAX_WEBHOOKS_PER_KEY:
+    if len(others) >= MAX_WEBHOOKS_PER_KEY:
         raise Conflict(
-            f"A key has at most {policy.MAX_WEBHOOKS_PER_KEY} webhooks. Delete one, or create another key.", code="WEBHOOK_LIMIT"
+            f"A key has at most {MAX_WEBHOOKS_PER_KEY} webhooks. Delete one, or create another key.",
+            code="WEBHOOK_LIMIT",
         )
 
 

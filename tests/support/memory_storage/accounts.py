@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import (
+    email_taken_error,
+    member_exists_error,
+    no_default_project_error,
+    project_in_use_error,
+)
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
@@ -88,7 +93,7 @@ class MemoryUserRepository:
     def _require_unique_email(self, user: User) -> None:
         for other in self._database.rows(USERS).values():
             if other.email == user.email and other.user_id != user.user_id:
-                raise errors.email_taken_error()
+                raise email_taken_error()
 
 
 class MemoryMembershipRepository:
@@ -98,7 +103,7 @@ class MemoryMembershipRepository:
     async def add(self, membership: Membership) -> None:
         pair = (membership.account_id, membership.user_id)
         if any((m.account_id, m.user_id) == pair for m in self._database.rows(MEMBERSHIPS).values()):
-            raise errors.member_exists_error()
+            raise member_exists_error()
         self._database.writable_rows(MEMBERSHIPS)[membership.membership_id] = membership
 
     async def get(self, membership_id: MembershipId) -> Membership | None:
@@ -159,7 +164,7 @@ class MemoryProjectRepository:
         for project in self._database.rows(PROJECTS).values():
             if project.account_id == account_id and project.is_default:
                 return project
-        raise errors.no_default_project_error(account_id)
+        raise no_default_project_error(account_id)
 
     async def list_with_device_counts(self, account_id: AccountId) -> Sequence[tuple[Project, int]]:
         mine = [p for p in self._database.rows(PROJECTS).values() if p.account_id == account_id]
@@ -172,7 +177,7 @@ class MemoryProjectRepository:
 
     async def delete(self, project_id: ProjectId) -> None:
         if self._count_devices(project_id):
-            raise errors.project_in_use_error()
+            raise project_in_use_error()
         delete_grants(self._database, lambda grant: grant.project_id == project_id)
         self._database.delete(PROJECTS, [project_id])
 

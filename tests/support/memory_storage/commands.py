@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from adapters.storage import errors
-from domain.commands.model import CommandDefinition, Execution, ExecutionStatus
+from adapters.storage.constraint_errors import command_exists_error
+from domain.commands.definition_model import CommandDefinition
+from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 from support.memory_storage.tables import Database, Table
@@ -53,7 +54,7 @@ class MemoryCommandDefinitionRepository:
         for other in self._database.rows(DEFINITIONS).values():
             taken = (other.device_id, other.device_type_id, other.name)
             if taken == place and other.command_id != definition.command_id:
-                raise errors.command_exists_error()
+                raise command_exists_error()
         self._database.writable_rows(DEFINITIONS)[definition.command_id] = definition
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import identity_taken_error
 from domain.kernel.ids import UserId
 from domain.oidc.ports import ExternalIdentity
 from support.memory_storage.tables import Database, Table
@@ -25,7 +25,7 @@ class MemoryExternalIdentityRepository:
     async def upsert(self, identity: ExternalIdentity) -> None:
         taken = await self.find_by_user(identity.user_id, identity.issuer)
         if taken is not None and taken.subject != identity.subject:
-            raise errors.identity_taken_error()
+            raise identity_taken_error()
         self._database.writable_rows(IDENTITIES)[(identity.issuer, identity.subject)] = identity
 
     async def mark_state_used(self, state_hash: bytes, expires_ms: int) -> bool:

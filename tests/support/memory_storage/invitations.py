@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import invitation_exists_error
 from domain.accounts.model import Invitation
 from domain.kernel.ids import AccountId, InvitationId
 from support.memory_storage.tables import Database, Table
@@ -16,7 +16,7 @@ class MemoryInvitationRepository:
 
     async def add(self, invitation: Invitation) -> None:
         if await self.find_by_email(invitation.account_id, invitation.email) is not None:
-            raise errors.invitation_exists_error()
+            raise invitation_exists_error()
         self._database.writable_rows(INVITATIONS)[invitation.invitation_id] = invitation
 
     async def get_for_update(self, account_id: AccountId, invitation_id: InvitationId) -> Invitation | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import edge_recorded_error, slot_taken_error
 from domain.devices.model import Device
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import OfflineDeviceEdge, Schedule, ScheduleEdgeRecord, ScheduleStatus, SwitchEdge
@@ -70,7 +70,7 @@ class MemoryScheduleRepository:
             key = (edge.schedule_id, edge.revision, edge.edge, edge.due_ts)
             rows = self._database.writable_rows(FIRED_EDGES)
             if key in rows:
-                raise errors.edge_recorded_error()
+                raise edge_recorded_error()
             rows[key] = edge
 
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
@@ -133,7 +133,7 @@ class MemoryScheduleRepository:
         for other in self._live():
             same_slot = (other.device_id, other.slot) == (schedule.device_id, schedule.slot)
             if same_slot and other.schedule_id != schedule.schedule_id:
-                raise errors.slot_taken_error()
+                raise slot_taken_error()
 
 
 def _left_key(edge: OfflineDeviceEdge) -> tuple[ScheduleId, int, SwitchEdge, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken, UnlockLink, UserSession
+from domain.accounts.sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken, UnlockLink, UserSession
 from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.tables import Database, Table

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from adapters.storage.after_commit_callback_runner import run_callbacks
-from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
+from adapters.storage.transaction_misuse_errors import NestedWriteError, ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.caller_recheck_in_transaction import (

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from domain.accounts.model import Membership, UserSession
+from domain.accounts.model import Membership
+from domain.accounts.sign_in_model import UserSession
 from domain.approvals.model import ApprovalStatus, Requester
 from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.accounts import MEMBERSHIPS

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from domain.accounts.model import ClientInfo
+from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.caller import Session
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.sign_in.login import LoginResult

@@ -10,7 +10,8 @@ import pytest
 
 from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
 from domain.devices.device_link import DeviceConnected, InboundMessage
-from domain.ingest.decoded_messages import DecodedBatch, IngestFollowUps
+from domain.ingest.decoded_messages import DecodedBatch
+from domain.ingest.follow_ups import IngestFollowUps
 from domain.kernel.errors import Unavailable
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from support.waiting import TIMEOUT_S

@@ -17,7 +17,8 @@ from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import DeviceConnected, InboundMessage
 from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.ingest.dead_letters import DeadLetter
-from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
+from domain.ingest.follow_ups import IngestFollowUps
 from domain.ingest.ingest_result_writer import NOTHING, IngestResult
 from domain.ingest.pipeline import EvaluatedBatch
 from domain.kernel.backoff import Backoff

@@ -15,10 +15,11 @@ from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, DeadLetterState
-from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage, IngestFollowUps
+from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
+from domain.ingest.follow_ups import IngestFollowUps
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from domain.telemetry.model import Reading
 from domain.telemetry.queries.message_paging import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
@@ -57,7 +58,7 @@ class Replay:
             link=None,  # type: ignore[arg-type]
             engine=world.engine,
             engine_clock=TelemetryEngineClockSteps(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
-            make_batch=InMemoryTelemetryBatch.of,
+            make_batch=ReferenceTelemetryBatch.of,
             device_messages=self.messages,  # type: ignore[arg-type]
             ingest=world.ingest,
             on_devices_ready=lambda _: None,
@@ -67,7 +68,7 @@ class Replay:
             dead_letters=self.letters,
             pipeline=pipeline,
             engine=world.engine,
-            make_batch=InMemoryTelemetryBatch.of,
+            make_batch=ReferenceTelemetryBatch.of,
             engine_commit_lock=asyncio.Lock(),
             rule_timer_wake=WakeEvent(),
         )

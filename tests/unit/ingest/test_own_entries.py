@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from adapters.stream.own_entry_read_cache import MAX_BYTES, OwnEntryReadCache
-from domain.partitions.ports import InboundLogEntry
+from adapters.stream.own_entry_read_cache import MAX_BYTES, AppendedInboundLogEntryCache
+from domain.partitions.inbound_log import InboundLogEntry
 
 
-def entries(*positions: int) -> OwnEntryReadCache:
-    made = OwnEntryReadCache()
+def entries(*positions: int) -> AppendedInboundLogEntryCache:
+    made = AppendedInboundLogEntryCache()
     for position in positions:
         made.add(InboundLogEntry(position, b"x"))
     return made
 
 
-def positions(found: OwnEntryReadCache, after: int, limit: int = 10) -> list[int]:
+def positions(found: AppendedInboundLogEntryCache, after: int, limit: int = 10) -> list[int]:
     return [entry.position for entry in found.read(after, limit)]
 
 
@@ -32,7 +32,7 @@ def test_reading_again_from_the_same_position_finds_the_same() -> None:
 
 
 def test_the_oldest_go_when_they_are_too_large_together() -> None:
-    found = OwnEntryReadCache()
+    found = AppendedInboundLogEntryCache()
     for position in range(1, 5):
         found.add(InboundLogEntry(position, bytes(MAX_BYTES // 3)))
     assert positions(found, 0) == []

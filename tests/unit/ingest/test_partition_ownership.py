@@ -18,8 +18,8 @@ from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, Inbou
 from domain.partitions.instance_liveness import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, PartitionLostError
-from domain.telemetry.engine.in_memory_telemetry_batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog
 from support.memory_storage import MemoryUnitOfWork
@@ -29,7 +29,7 @@ COUNT = 8
 
 
 def read_json_blocks(blocks: Sequence[bytes]) -> Any:
-    return InMemoryTelemetryBatch.of([(1, 0, json.dumps(json.loads(block)).encode()) for block in blocks])
+    return ReferenceTelemetryBatch.of([(1, 0, json.dumps(json.loads(block)).encode()) for block in blocks])
 
 
 class Instance:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from domain.devices.device_codec import PlanClockReport, PlanRevisionReport
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 
-codec = FirmwareDeviceCodec()
+codec = ProfileDispatchingDeviceCodec()
 DEVICE = DeviceId("dev_0123456789abcdefghij")
 NOW = datetime(2026, 3, 2, 5, 0, tzinfo=UTC)  # a Monday
 NOW_MS = int(NOW.timestamp()) * 1000

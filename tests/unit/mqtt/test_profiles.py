@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from domain.devices.device_codec import (
     CommandResultReport,
     DeviceCommand,
@@ -24,7 +24,7 @@ from domain.kernel.ids import DeviceId
 
 DEVICE = DeviceId("dev_aaaaaaaaaaaaaaaaaaaa")
 NOW = 1_800_000_000_000
-codec = FirmwareDeviceCodec()
+codec = ProfileDispatchingDeviceCodec()
 
 
 def reply(profile: FirmwareProfile, topic: str, payload: bytes | str) -> list[DeviceReport]:

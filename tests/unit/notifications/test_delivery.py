@@ -19,7 +19,7 @@ from domain.events.model import Event
 from domain.kernel.caller import Role
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, ChannelId
-from domain.notifications import policy
+from domain.notifications import message_grouping, quiet_hours
 from domain.notifications.delivery import QUIET_CHECK_MS, NotificationDeliveryService
 from domain.notifications.destinations import (
     Destination,
@@ -42,6 +42,7 @@ from domain.notifications.model import (
     NotificationTopic,
 )
 from domain.notifications.notification_fanout import NotificationFanout
+from domain.notifications.retry_and_test_limits import RETRY_PAUSES_MS
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount, an_event, new_id, open_storage, populate
 
@@ -180,8 +181,8 @@ async def test_a_mail_waits_for_the_end_of_the_quiet_hours(desk: Desk) -> None:
     settings = NotificationSettings(desk.world.membership.membership_id, desk.world.account.account_id)
     minute = NOW // 60_000 % 1440
     quiet = {"quiet_from_minute": (minute - 60) % 1440, "quiet_to_minute": (minute + 60) % 1440}
-    assert policy.quiet_until_ms(settings, NOW) is None
-    end_ms = policy.quiet_until_ms(replace(settings, **quiet), NOW)  # type: ignore[arg-type]
+    assert quiet_hours.quiet_until_ms(settings, NOW) is None
+    end_ms = quiet_hours.quiet_until_ms(replace(settings, **quiet), NOW)  # type: ignore[arg-type]
     assert end_ms == (NOW // 60_000 + 60) * 60_000
     await desk.choose(topics=ALL, **quiet)
     await desk.happen("rule_disabled")
@@ -195,13 +196,13 @@ async def test_a_mail_that_is_not_accepted_is_sent_again_and_given_up_in_the_end
     await desk.happen("rule_disabled")
     desk.sender.result = AWAY
     assert await desk.subjects() == []
-    assert await desk.service.next_due_ms() == NOW + policy.RETRY_PAUSES_MS[0]
-    desk.clock.forward(policy.RETRY_PAUSES_MS[0])
+    assert await desk.service.next_due_ms() == NOW + RETRY_PAUSES_MS[0]
+    desk.clock.forward(RETRY_PAUSES_MS[0])
     desk.sender.result = ChannelSendResult(NotificationSendOutcome.SENT)
     assert await desk.subjects() == ["Pump: rule disabled"]
     desk.sender.result = AWAY
     await desk.happen("rule_disabled")
-    for pause_ms in policy.RETRY_PAUSES_MS:
+    for pause_ms in RETRY_PAUSES_MS:
         await desk.subjects()
         desk.clock.forward(pause_ms)
     await desk.subjects()
@@ -221,7 +222,7 @@ async def test_a_step_of_the_clock_neither_delays_nor_hastens_a_mail(desk: Desk,
     desk.sender.result = ChannelSendResult(NotificationSendOutcome.SENT)
     desk.clock.step(minutes=-2 * minutes)
     assert await desk.subjects() == []
-    desk.clock.forward(policy.RETRY_PAUSES_MS[0])
+    desk.clock.forward(RETRY_PAUSES_MS[0])
     assert await desk.subjects() == ["Pump: offline for 5 min"]
 
 
@@ -342,7 +343,11 @@ async def test_a_destination_that_is_gone_is_removed(desk: Desk) -> None:
 
 async def test_a_receiver_may_lengthen_the_pause_and_not_shorten_it(desk: Desk) -> None:
     await desk.choose(topics=ALL)
-    for retry_after_s, pause_ms in ((1, policy.RETRY_PAUSES_MS[0]), (600, 600_000), (10**8, policy.RETRY_PAUSES_MS[-1])):
+    for retry_after_s, pause_ms in (
+        (1, RETRY_PAUSES_MS[0]),
+        (600, 600_000),
+        (10**8, RETRY_PAUSES_MS[-1]),
+    ):
         await desk.happen("rule_disabled")
         desk.sender.result = ChannelSendResult(
             NotificationSendOutcome.FAILED, ChannelErrorCode.RECEIVER_ERROR, "429", retry_after_s
@@ -357,13 +362,13 @@ async def test_a_receiver_may_lengthen_the_pause_and_not_shorten_it(desk: Desk) 
 
 async def test_many_of_one_topic_become_one_message(desk: Desk) -> None:
     await desk.choose(topics=ALL, offline_minutes=5)
-    for _ in range(policy.MAX_LINES + 3):
+    for _ in range(message_grouping.MAX_LINES + 3):
         await desk.happen("device_offline")
     await desk.happen("rule_disabled")
     desk.clock.forward(minutes=5)
     assert sorted(await desk.subjects()) == ["Pump: offline for 5 min, and 22 more", "Pump: rule disabled"]
     [text] = [message.text for _, message in desk.sender.sent if "offline" in message.title]
-    assert text.count("\n") == policy.MAX_LINES
+    assert text.count("\n") == message_grouping.MAX_LINES
     assert text.endswith("… and 3 more")
 
 

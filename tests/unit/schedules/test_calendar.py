@@ -10,15 +10,15 @@ import pytest
 from domain.kernel.errors import ValidationFailed
 from domain.schedules import occurrence_calendar
 from domain.schedules.model import SwitchEdge
-from domain.schedules.occurrence_calendar import ScheduleCalendarService
+from domain.schedules.occurrence_calendar import ScheduleOccurrenceService
 from support.schedule_world import DAY, HOUR, NOW, ScheduleWorld
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture
-def planned(world: ScheduleWorld) -> ScheduleCalendarService:
-    return ScheduleCalendarService(uow=world.uow, clock=world.clock, recurrence=world.recurrence)
+def planned(world: ScheduleWorld) -> ScheduleOccurrenceService:
+    return ScheduleOccurrenceService(uow=world.uow, clock=world.clock, recurrence=world.recurrence)
 
 
 def ms(*date: int) -> int:
@@ -26,7 +26,7 @@ def ms(*date: int) -> int:
 
 
 async def test_a_single_slot_appears_with_both_switches_and_a_paused_one_too(
-    world: ScheduleWorld, planned: ScheduleCalendarService
+    world: ScheduleWorld, planned: ScheduleOccurrenceService
 ) -> None:
     device = await world.device()
     await world.put(device, NOW + HOUR, NOW + 2 * HOUR, enabled=False)
@@ -39,7 +39,7 @@ async def test_a_single_slot_appears_with_both_switches_and_a_paused_one_too(
     assert (await planned.list(world.session(), (NOW + 2 * HOUR + 1) * 1000, (NOW + DAY) * 1000)).occurrences == []
 
 
-async def test_clock_times_stay_when_the_clocks_change(world: ScheduleWorld, planned: ScheduleCalendarService) -> None:
+async def test_clock_times_stay_when_the_clocks_change(world: ScheduleWorld, planned: ScheduleOccurrenceService) -> None:
     device = await world.device()
     on, off = ms(2027, 3, 20, 6) // 1000, ms(2027, 3, 20, 7) // 1000
     await world.put(device, on, off, rrule="FREQ=DAILY", timezone="Europe/Berlin")
@@ -51,7 +51,7 @@ async def test_clock_times_stay_when_the_clocks_change(world: ScheduleWorld, pla
 
 
 async def test_a_span_that_is_too_long_is_refused_and_too_many_switches_are_cut(
-    world: ScheduleWorld, planned: ScheduleCalendarService, monkeypatch: pytest.MonkeyPatch
+    world: ScheduleWorld, planned: ScheduleOccurrenceService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for until in (NOW * 1000, (NOW + 36 * DAY) * 1000):
         with pytest.raises(ValidationFailed):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.schedules_and_device_plans import DevicePlanQueue, DevicePlanWorker, ScheduleWorker
 from app.workers.wake_event import WakeEvent
@@ -140,7 +140,7 @@ async def test_plans_are_published_at_the_start_and_after_each_change(world: Sch
     world.link.listening.add(device.device_id)
     outbox = DevicePlanQueue(WakeEvent())
     plans = DevicePlanSyncService(
-        uow=world.uow, clock=world.clock, link=world.link, codec=FirmwareDeviceCodec(), publisher=outbox.enqueue
+        uow=world.uow, clock=world.clock, link=world.link, codec=ProfileDispatchingDeviceCodec(), publisher=outbox.enqueue
     )
     await world.put(device, NOW + 60, NOW + 90)
     loop = DevicePlanWorker(plans=plans, queue=outbox)

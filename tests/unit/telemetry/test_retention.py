@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.model import LoginFailures
+from domain.accounts.sign_in_model import LoginFailures
 from domain.approvals.model import ApprovalStatus
 from domain.kernel.clock import DAY_MS
 from domain.telemetry.retention import RetentionPeriods, RetentionService

@@ -7,13 +7,14 @@ import json
 import pytest
 
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, WebhookId
-from domain.webhooks import policy, standard_and_cloudevents_formats
+from domain.webhooks import standard_and_cloudevents_formats
 from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState, WebhookFormat
+from domain.webhooks.secrets_and_payloads import encode_payload
 
 PUMP = DeviceId("dev_a")
 NOW = 1_800_000_000_000
 PAYLOAD = {"type": "telemetry", "value": 21.40, "name": "Küche 🔌", "eventId": "evt_a"}
-DATA = policy.encode_payload(PAYLOAD)
+DATA = encode_payload(PAYLOAD)
 ATTRIBUTES = {
     "specversion": "1.0",
     "id": "evt_a",

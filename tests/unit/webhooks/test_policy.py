@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
-from domain.webhooks import policy
+from domain.webhooks import attempt_outcome, webhook_health
 from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
-from domain.webhooks.policy import WebhookHealthChange
 from domain.webhooks.ports import WebhookResponse
+from domain.webhooks.secrets_and_payloads import new_secret, shown_prefix
+from domain.webhooks.webhook_health import WebhookHealthChange
 
 NOW = 1_800_000_000_000
 AT = WallAndSteadyTime(NOW, 900_000_000_000)
@@ -66,7 +67,7 @@ def webhook(failing_since_ms: int | None = None) -> Webhook:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_success(status: int) -> None:
-    finished = policy.finish_attempt(delivery(), attempt(), reply(status), AT, 0.0)
+    finished = attempt_outcome.finish_attempt(delivery(), attempt(), reply(status), AT, 0.0)
     assert finished.delivery.state is WebhookDeliveryState.DELIVERED
     assert finished.attempt.succeeded
     assert finished.attempt.error is None
@@ -75,7 +76,7 @@ def test_2xx_is_success(status: int) -> None:
 
 @pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
 def test_everything_else_is_failure(answer: WebhookResponse) -> None:
-    finished = policy.finish_attempt(delivery(), attempt(), answer, AT, 0.0)
+    finished = attempt_outcome.finish_attempt(delivery(), attempt(), answer, AT, 0.0)
     assert finished.delivery.state is WebhookDeliveryState.PENDING
     assert not finished.attempt.succeeded
     assert finished.attempt.error
@@ -86,7 +87,7 @@ def test_everything_else_is_failure(answer: WebhookResponse) -> None:
 def test_after_six_attempts_it_is_given_up() -> None:
     pending, pauses = delivery(), []
     for number in range(1, 7):
-        finished = policy.finish_attempt(pending, attempt(number), reply(503), AT, 0.0)
+        finished = attempt_outcome.finish_attempt(pending, attempt(number), reply(503), AT, 0.0)
         pending = finished.delivery
         if finished.attempt.next_attempt_ms is not None:
             pauses.append(finished.attempt.next_attempt_ms - NOW)
@@ -97,16 +98,16 @@ def test_after_six_attempts_it_is_given_up() -> None:
 
 @given(st.integers(1, 5), st.floats(-1, 1), st.none() | st.integers(0, 10**9))
 def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: int, spread: float, requested: int | None) -> None:
-    pause_ms = policy.retry_pause_ms(done, spread, requested)
+    pause_ms = attempt_outcome.retry_pause_ms(done, spread, requested)
     planned_ms = RETRY_BACKOFF.pause_s(done) * 1_000
     assert pause_ms >= planned_ms * 0.9 - 1
-    assert pause_ms <= max(planned_ms * 1.1, policy.MAX_RETRY_AFTER_S * 1_000)
+    assert pause_ms <= max(planned_ms * 1.1, attempt_outcome.MAX_RETRY_AFTER_S * 1_000)
     if requested is None:
         assert pause_ms <= planned_ms * 1.1
 
 
 def test_an_interrupted_attempt_does_not_count() -> None:
-    finished = policy.interrupt_attempt(delivery(3), attempt(4), AT)
+    finished = attempt_outcome.interrupt_attempt(delivery(3), attempt(4), AT)
     assert finished.delivery.attempts == 3
     assert finished.delivery.state is WebhookDeliveryState.PENDING
     assert finished.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
@@ -114,25 +115,25 @@ def test_an_interrupted_attempt_does_not_count() -> None:
 
 
 def test_an_attempt_without_an_end_is_shown_as_interrupted_once_it_cannot_be_under_way() -> None:
-    assert policy.mark_interrupted(attempt(), NOW + 1_000).error is None
-    assert policy.mark_interrupted(attempt(), NOW + 120_000).error == policy.INTERRUPTED_MESSAGE
+    assert attempt_outcome.mark_interrupted(attempt(), NOW + 1_000).error is None
+    assert attempt_outcome.mark_interrupted(attempt(), NOW + 120_000).error == attempt_outcome.INTERRUPTED_MESSAGE
 
 
 def test_health_follows_the_answers() -> None:
-    assert policy.health_change(webhook(), reply(), NOW) is WebhookHealthChange.SAME
-    assert policy.health_change(webhook(NOW - 1), reply(), NOW) is WebhookHealthChange.RECOVERED
-    assert policy.health_change(webhook(), reply(500), NOW) is WebhookHealthChange.FAILING
-    assert policy.health_change(webhook(NOW - DAY), reply(500), NOW) is WebhookHealthChange.SAME
-    assert policy.health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is WebhookHealthChange.DEAD
-    assert policy.health_change(webhook(), reply(410), NOW) is WebhookHealthChange.GONE
-    failing = policy.apply_health_change(webhook(), WebhookHealthChange.FAILING, AT)
+    assert webhook_health.health_change(webhook(), reply(), NOW) is WebhookHealthChange.SAME
+    assert webhook_health.health_change(webhook(NOW - 1), reply(), NOW) is WebhookHealthChange.RECOVERED
+    assert webhook_health.health_change(webhook(), reply(500), NOW) is WebhookHealthChange.FAILING
+    assert webhook_health.health_change(webhook(NOW - DAY), reply(500), NOW) is WebhookHealthChange.SAME
+    assert webhook_health.health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is WebhookHealthChange.DEAD
+    assert webhook_health.health_change(webhook(), reply(410), NOW) is WebhookHealthChange.GONE
+    failing = webhook_health.apply_health_change(webhook(), WebhookHealthChange.FAILING, AT)
     assert failing.failing_since_ms == AT.steady_ms
-    assert policy.apply_health_change(failing, WebhookHealthChange.DEAD, AT).updated_ms == NOW
+    assert webhook_health.apply_health_change(failing, WebhookHealthChange.DEAD, AT).updated_ms == NOW
 
 
 @given(st.binary(min_size=32, max_size=32))
 def test_a_secret_is_whsec_and_base64_of_its_bytes(random: bytes) -> None:
-    secret = policy.new_secret(random)
+    secret = new_secret(random)
     assert secret.startswith("whsec_")
     assert base64.b64decode(secret[6:]) == random
-    assert policy.shown_prefix(secret) == secret[:10]
+    assert shown_prefix(secret) == secret[:10]

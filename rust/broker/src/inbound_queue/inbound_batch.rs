@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::message::{AckHandle, DeviceEvent, InboundMessage, QueuedMessage, TelemetryMessage};
+use super::message::{AckHandle, DeviceEvent, InboundMessage, QueuedInboundMessage, TelemetryMessage};
 use crate::shared_connection_state::CloseReason;
 use crate::stats::BrokerStats;
 
@@ -15,7 +15,7 @@ pub struct InboundBatch {
 }
 
 impl InboundBatch {
-    pub(super) fn new(messages: Vec<QueuedMessage>, stats: Arc<BrokerStats>) -> Self {
+    pub(super) fn new(messages: Vec<QueuedInboundMessage>, stats: Arc<BrokerStats>) -> Self {
         let mut batch = Self {
             telemetry: Vec::new(),
             events: Vec::new(),

@@ -90,7 +90,7 @@ pub struct AckHandle {
     pub sequence: u64,
 }
 
-pub(super) struct QueuedMessage {
+pub(super) struct QueuedInboundMessage {
     pub(super) message: InboundMessage,
     pub(super) ack: Option<AckHandle>,
     /// What the message counts against the queue's capacity.

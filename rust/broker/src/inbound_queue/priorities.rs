@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::message::{InboundMessage, QueuedMessage};
+use super::message::{InboundMessage, QueuedInboundMessage};
 
 /// High-priority events are at most this fraction of a batch: one in four.
 const HIGH_FRACTION: usize = 4;
@@ -25,15 +25,15 @@ pub(super) enum Priority {
 
 #[derive(Default)]
 pub(super) struct InboundPriorityQueues {
-    telemetry: VecDeque<QueuedMessage>,
-    high: VecDeque<QueuedMessage>,
-    low: VecDeque<QueuedMessage>,
+    telemetry: VecDeque<QueuedInboundMessage>,
+    high: VecDeque<QueuedInboundMessage>,
+    low: VecDeque<QueuedInboundMessage>,
     /// By device number: the queue that holds its events, and how many.
     queued_events: HashMap<u32, (Priority, u32)>,
 }
 
 impl InboundPriorityQueues {
-    pub fn push(&mut self, queued: QueuedMessage, priority: Priority) {
+    pub fn push(&mut self, queued: QueuedInboundMessage, priority: Priority) {
         let InboundMessage::Event(event) = &queued.message else {
             return self.telemetry.push_back(queued);
         };
@@ -51,9 +51,9 @@ impl InboundPriorityQueues {
     }
 
     /// At most `limit` messages.
-    pub fn take(&mut self, limit: usize) -> Vec<QueuedMessage> {
+    pub fn take(&mut self, limit: usize) -> Vec<QueuedInboundMessage> {
         let share =
-            |queue: &VecDeque<QueuedMessage>, fraction: usize, left: usize| queue.len().min((limit / fraction).max(1)).min(left);
+            |queue: &VecDeque<QueuedInboundMessage>, fraction: usize, left: usize| queue.len().min((limit / fraction).max(1)).min(left);
         let high = share(&self.high, HIGH_FRACTION, limit);
         let low = share(&self.low, LOW_FRACTION, limit - high);
         let telemetry = share(&self.telemetry, 1, limit - high - low);
@@ -92,15 +92,15 @@ mod tests {
     use super::super::message::{DeviceEvent, EventDevice, TelemetryMessage};
     use super::*;
 
-    fn queued(message: InboundMessage) -> QueuedMessage {
-        QueuedMessage {
+    fn queued(message: InboundMessage) -> QueuedInboundMessage {
+        QueuedInboundMessage {
             message,
             ack: None,
             bytes: 1,
         }
     }
 
-    fn event(device: u32, at_ms: i64) -> QueuedMessage {
+    fn event(device: u32, at_ms: i64) -> QueuedInboundMessage {
         let source = EventDevice {
             device,
             device_id: "dev".into(),
@@ -112,7 +112,7 @@ mod tests {
         }))
     }
 
-    fn telemetry(device: u32) -> QueuedMessage {
+    fn telemetry(device: u32) -> QueuedInboundMessage {
         queued(InboundMessage::Telemetry(TelemetryMessage {
             device,
             arrived_ms: 0,
@@ -120,7 +120,7 @@ mod tests {
         }))
     }
 
-    fn event_times(taken: &[QueuedMessage], device: u32) -> Vec<i64> {
+    fn event_times(taken: &[QueuedInboundMessage], device: u32) -> Vec<i64> {
         let times = taken.iter().filter_map(|queued| match &queued.message {
             InboundMessage::Event(event @ DeviceEvent::Fault { at_ms, .. }) if event.source().device == device => Some(*at_ms),
             _ => None,

@@ -30,7 +30,7 @@ pub struct SessionExpiryAndWill {
     pub will: Option<DelayedWill>,
 }
 
-pub struct AttachedConnection {
+pub struct AttachResult {
     pub connection: Arc<Connection>,
     pub session_present: bool,
     pub took_over: bool,
@@ -49,7 +49,7 @@ impl RegisteredDevice {
         limits: &BrokerLimits,
         queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
-    ) -> Result<AttachedConnection, CredentialsChangedError> {
+    ) -> Result<AttachResult, CredentialsChangedError> {
         let mut state = self.state.lock();
         if state.credentials != Some(credentials) {
             return Err(CredentialsChangedError);
@@ -71,7 +71,7 @@ impl RegisteredDevice {
         state.connections.push(Arc::clone(&connection));
         state.last_session = now_ms().max(state.last_session + 1);
         announce(session_present, state.last_session);
-        Ok(AttachedConnection {
+        Ok(AttachResult {
             connection,
             session_present,
             took_over,

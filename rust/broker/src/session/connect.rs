@@ -11,7 +11,7 @@ use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::BrokerLimits;
-use crate::registered_device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, ConnectSessionOptions};
+use crate::registered_device::{AttachResult, CredentialSnapshot, RegisteredDevice, ConnectSessionOptions};
 use crate::shared_connection_state::Connection;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;
@@ -237,7 +237,7 @@ fn session_request(connect: &Connect, client_id: ByteString) -> ConnectSessionOp
     }
 }
 
-fn count_connect(stats: &BrokerStats, attached: &AttachedConnection) {
+fn count_connect(stats: &BrokerStats, attached: &AttachResult) {
     stats.connects.increment();
     stats.connections.increment();
     stats.takeovers.add(u64::from(attached.took_over));

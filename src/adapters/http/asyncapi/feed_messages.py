@@ -7,12 +7,12 @@ from typing import Any, Literal
 from pydantic import Field, create_model
 
 from adapters.http.asyncapi.event_payloads import EVENT_PAYLOADS, EventPayload, UnixMilliseconds, event_type
-from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import RequestBodyModel, ResponseModel, Timestamp
 
 CURSOR_DESCRIPTION = "Connect with `?cursor=` to continue after this message."
 
 
-class FeedAuthMessage(RequestBody):
+class FeedAuthMessage(RequestBodyModel):
     """The first message of a client without credentials in query or header; later, renewed credentials. One of the two."""
 
     type: Literal["auth"]
@@ -20,7 +20,7 @@ class FeedAuthMessage(RequestBody):
     api_key: str | None = None
 
 
-class FeedPing(RequestBody):
+class FeedPing(RequestBodyModel):
     """Answered with `pong`."""
 
     type: Literal["ping"]
@@ -90,5 +90,5 @@ SENT_MESSAGES: dict[str, type[ResponseModel]] = {
     "pong": FeedPong,
 }
 """From the service, by `type`."""
-RECEIVED_MESSAGES: dict[str, type[RequestBody]] = {"auth": FeedAuthMessage, "ping": FeedPing}
+RECEIVED_MESSAGES: dict[str, type[RequestBodyModel]] = {"auth": FeedAuthMessage, "ping": FeedPing}
 """From the client, by `type`."""

@@ -3,8 +3,8 @@
     @bp.operation("POST /projects", AllowedCallers.SESSION, "Create a project", status=201, errors={409: "CONFLICT"})
     async def create_project(body: ProjectRequest) -> ProjectResponse: ...
 
-A parameter of a `RequestBody` type is the body, of a `QueryParametersModel` type the query; all others are parts of the path: an id,
-`str` or `int`. A handler that returns nothing answers `{"ok": true}`.
+A parameter of a `RequestBodyModel` type is the body, of a `QueryParametersModel` type the query; all others are parts of the
+path: an id, `str` or `int`. A handler that returns nothing answers `{"ok": true}`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quart import Blueprint, Response
 from adapters.http.core.api_operation import ApiOperation, ResponseSerializers
 from adapters.http.core.caller_authentication import AllowedCallers
 from adapters.http.core.request_handling import HandlerResult, handle_request
-from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBody
+from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
 
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
@@ -93,7 +93,7 @@ def _build_operation(
         result = OkResponse
     returns = options.get("returns") or {options.get("status", 200): None}
     types = {code: result if kind is None else kind for code, kind in returns.items()}
-    body, query = _find_parameter(hints, RequestBody), _find_parameter(hints, QueryParametersModel)
+    body, query = _find_parameter(hints, RequestBodyModel), _find_parameter(hints, QueryParametersModel)
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     named_in_path = {piece[1:-1].split(":")[-1] for piece in path.split("/") if piece.startswith("<")}
     if options.get("idempotent") and access is AllowedCallers.ANYONE:

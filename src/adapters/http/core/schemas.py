@@ -131,17 +131,17 @@ class QueryParametersModel(RequestModel):
     """Query parameters: text on the wire, so numbers and booleans are parsed from text."""
 
 
-class RequestBody(RequestModel):
+class RequestBodyModel(RequestModel):
     """A request body. Nothing is converted: `"1"` is no number."""
 
     model_config = ConfigDict(strict=True)
 
 
-class EmptyBody(RequestBody):
+class EmptyBody(RequestBodyModel):
     """The body of an endpoint that takes none: empty, or `{}`."""
 
 
-class PatchBody(RequestBody):
+class PatchBody(RequestBodyModel):
     """A partial update: omitted fields keep their value. `null` clears a field, and only the fields in `nullable` accept it."""
 
     nullable: ClassVar[frozenset[str]] = frozenset()

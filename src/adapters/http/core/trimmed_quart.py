@@ -67,7 +67,7 @@ class CancelOnDisconnectHttpConnection(ASGIHTTPConnection):
         await send({"type": "http.response.body", "body": bytes(body.data[body.begin : body.end]), "more_body": False})
 
 
-class NoSessions(SessionInterface):
+class DisabledSessionInterface(SessionInterface):
     """Sessions of this service are tokens, which the operations read themselves."""
 
     _none = NullSession()
@@ -102,7 +102,7 @@ class MatchOnlyUrlRule(QuartRule):
 
 class QuartApplication(Quart):
     asgi_http_class = CancelOnDisconnectHttpConnection
-    session_interface: SessionInterface = NoSessions()  # type: ignore[assignment]
+    session_interface: SessionInterface = DisabledSessionInterface()  # type: ignore[assignment]
     url_map_class = HostIndependentUrlMap
     url_rule_class = MatchOnlyUrlRule
 

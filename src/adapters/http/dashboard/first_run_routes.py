@@ -15,14 +15,14 @@ from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.known_browser_cookie import read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
-from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel
+from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel
 from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from adapters.http.dashboard.session_routes import DashboardLoginResponse, signed_in_response
 from domain.team.first_run import FirstRunLinkStatus, FirstRunService
 
 
-class FirstRunStateRequest(RequestBody):
+class FirstRunStateRequest(RequestBodyModel):
     token: str = Field(default="", max_length=128)
 
 
@@ -30,7 +30,7 @@ class FirstRunStateResponse(ResponseModel):
     state: FirstRunLinkStatus
 
 
-class FirstRunRequest(RequestBody):
+class FirstRunRequest(RequestBodyModel):
     token: str = Field(min_length=1, max_length=128)
     name: DisplayName
     email: str = Field(max_length=254)

@@ -17,7 +17,7 @@ from werkzeug.http import dump_cookie
 from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
-from adapters.http.core.schemas import RequestBody, ResponseModel
+from adapters.http.core.schemas import RequestBodyModel, ResponseModel
 from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import DomainError
@@ -39,7 +39,7 @@ class SignInMethodsResponse(ResponseModel):
     oidc: OidcMethodResponse | None
 
 
-class OidcBeginRequest(RequestBody):
+class OidcBeginRequest(RequestBodyModel):
     return_to: str = ""
 
 

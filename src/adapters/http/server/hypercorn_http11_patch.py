@@ -108,7 +108,7 @@ class Http11OnlyProtocol(H11Protocol):
             await self.send(RawData(data=data))
 
 
-class DrainingWebSocketStream(WSStream):
+class LongMessageSkippingWebSocketStream(WSStream):
     _is_discarding = False
 
     async def _handle_events(self) -> None:
@@ -170,6 +170,6 @@ def patch_hypercorn() -> None:
     protocol: Any = hypercorn.protocol
     protocol.H11Protocol = Http11OnlyProtocol
     streams: Any = h11_protocol
-    streams.WSStream = DrainingWebSocketStream
+    streams.WSStream = LongMessageSkippingWebSocketStream
     runner: Any = hypercorn.asyncio.run
     runner.TCPServer = LimitedTCPServer

@@ -10,7 +10,8 @@ from sqlalchemy import Select, bindparam, delete, insert, update
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.repository_session import POSTGRES, RepositorySession, UniqueViolationError
-from adapters.storage.sql.row_mapper import RowMapper, for_update
+from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.statement_builders import for_update
 
 T = TypeVar("T")
 

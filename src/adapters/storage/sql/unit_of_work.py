@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
-from adapters.storage.errors import ReadOnlyTransactionError
 from adapters.storage.sql.caller_recheck import checked_caller
 from adapters.storage.sql.postgres.leader_fence import LeaderFence
 from adapters.storage.sql.repositories.accounts_users_and_projects import (
@@ -67,6 +66,7 @@ from adapters.storage.sql.repositories.user_sessions import SqlUserSessionReposi
 from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.repository_session import RepositorySession
+from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.caller_recheck_in_transaction import check_stated_role

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.accounts.model import ClientInfo, Member
+from domain.accounts.model import Member
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, SecretHasher
+from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.caller import Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, JsonObject

@@ -21,9 +21,9 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import unpack_rollup
-from domain.telemetry.engine.rollup_merging import combine_cells
 from domain.telemetry.model import BucketStatistics
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
+from domain.telemetry.queries.hour_combining import combine_cells
 from domain.telemetry.queries.latest_and_history import DeviceMetricNames
 from domain.telemetry.queries.message_paging import HistoryTimeRange
 from domain.telemetry.queries.reading_history import MergedReadingHistory

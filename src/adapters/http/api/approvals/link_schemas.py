@@ -8,12 +8,12 @@ from pydantic import Field, model_validator
 
 from adapters.http.api.approvals.schemas import ApprovalResponse
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
-from adapters.http.core.schemas import OkResponse, Remark, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import OkResponse, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.approvals.approval_links import ApprovalLinkDetails
 from domain.sign_in.second_factor_check import PresentedSecondFactor
 
 
-class LinkTokenRequest(RequestBody):
+class LinkTokenRequest(RequestBodyModel):
     token: str = Field(min_length=1, max_length=1024, description="The end of the link.")
 
 

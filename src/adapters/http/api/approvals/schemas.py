@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from adapters.http.core.schemas import IdText, OkResponse, QueryParametersModel, Remark, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import (
+    IdText,
+    OkResponse,
+    QueryParametersModel,
+    Remark,
+    RequestBodyModel,
+    ResponseModel,
+    Timestamp,
+)
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.service import LIST_LIMIT
 from domain.kernel.ids import ApprovalId
@@ -32,7 +40,7 @@ class ApprovalResponse(ResponseModel):
         return cls.of(approval, requested_by=approval.requested_by.name or approval.requested_by.label)
 
 
-class DecisionRequest(RequestBody):
+class DecisionRequest(RequestBodyModel):
     note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
 
 

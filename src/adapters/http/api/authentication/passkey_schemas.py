@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
-from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp
 
 PublicKeyOptions = Annotated[
     dict[str, Any], Field(json_schema_extra={"examples": [{"challenge": "c2hvdy1tZQ", "timeout": 300000}]})
 ]
 
 
-class PasskeyOptionsRequest(RequestBody):
+class PasskeyOptionsRequest(RequestBodyModel):
     challenge_token: str | None = Field(
         default=None,
         min_length=1,
@@ -23,12 +23,12 @@ class PasskeyOptionsRequest(RequestBody):
     )
 
 
-class PasskeyLoginRequest(RequestBody):
+class PasskeyLoginRequest(RequestBodyModel):
     passkey: PasskeyResponseField
     device_token: str | None = Field(default=None, max_length=1024, description="That of this client's last login.")
 
 
-class PasskeyCreateRequest(RequestBody):
+class PasskeyCreateRequest(RequestBodyModel):
     name: DisplayName
     passkey: PasskeyResponseField
 

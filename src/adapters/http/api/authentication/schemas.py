@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from adapters.http.core.schemas import RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import RequestBodyModel, ResponseModel, Timestamp
 from domain.sign_in.login import SecondFactorNeeded
 from domain.sign_in.session_opener import LoginResult
 
 
-class LoginRequest(RequestBody):
+class LoginRequest(RequestBodyModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"email": "ada@example.com", "password": "correct horse"}]})
 
     email: str = Field(max_length=320)
@@ -17,26 +17,26 @@ class LoginRequest(RequestBody):
     device_token: str | None = Field(default=None, max_length=1024, description="That of this client's last login.")
 
 
-class UnlockLinkRequest(RequestBody):
+class UnlockLinkRequest(RequestBodyModel):
     email: str = Field(max_length=320)
 
 
-class UnlockRequest(RequestBody):
+class UnlockRequest(RequestBodyModel):
     token: str = Field(min_length=1, max_length=128, description="The end of the link from the mail.")
 
 
-class RefreshTokenRequest(RequestBody):
+class RefreshTokenRequest(RequestBodyModel):
     refresh_token: str = Field(min_length=1, max_length=512)
 
 
-class PasswordChangeRequest(RequestBody):
+class PasswordChangeRequest(RequestBodyModel):
     current_password: str | None = Field(
         default=None, min_length=1, max_length=256, description="Required, unless you never set a password (`hasPassword`)."
     )
     new_password: str = Field(min_length=8, max_length=256)
 
 
-class PasswordChangeByCodeRequest(RequestBody):
+class PasswordChangeByCodeRequest(RequestBodyModel):
     otp: str = Field(min_length=1, max_length=16, description="The 6-digit code from the mail.", examples=["041234"])
     new_password: str = Field(min_length=8, max_length=256)
 

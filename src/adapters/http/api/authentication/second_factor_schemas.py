@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from adapters.http.core.schemas import OkResponse, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import OkResponse, RequestBodyModel, ResponseModel, Timestamp
 from domain.sign_in.second_factor_check import PresentedSecondFactor
 
 PasskeyResponseField = Annotated[
@@ -18,7 +18,7 @@ PasskeyResponseField = Annotated[
 ]
 
 
-class SecondFactorLoginRequest(RequestBody):
+class SecondFactorLoginRequest(RequestBodyModel):
     challenge_token: str = Field(min_length=1, max_length=128, description="From the 202 response of the login.")
     totp: str | None = Field(default=None, max_length=16, description="The 6-digit code that the app shows.")
     recovery_code: str | None = Field(default=None, max_length=32)
@@ -35,7 +35,7 @@ class SecondFactorLoginRequest(RequestBody):
         return PresentedSecondFactor(self.totp, self.recovery_code, self.passkey)
 
 
-class StepUpRequest(RequestBody):
+class StepUpRequest(RequestBodyModel):
     password: str | None = Field(default=None, max_length=256, description="For a user without a second factor.")
     totp: str | None = Field(default=None, max_length=16)
     recovery_code: str | None = Field(default=None, max_length=32)
@@ -51,7 +51,7 @@ class StepUpRequest(RequestBody):
         return None if self.password is not None else PresentedSecondFactor(self.totp, self.recovery_code, self.passkey)
 
 
-class TotpConfirmRequest(RequestBody):
+class TotpConfirmRequest(RequestBodyModel):
     code: str = Field(min_length=6, max_length=16)
 
 

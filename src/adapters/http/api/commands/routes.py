@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from adapters.http.api.commands import schemas as schema
-from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
+from adapters.http.api.commands.definition_routes import READ_ERRORS, add_definition_routes
+from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.error_responses import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.request_handling import HandlerResult
@@ -13,17 +14,15 @@ from domain.commands.device_and_execution_queries import DeviceAndExecutionQuery
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
-from domain.kernel.ids import CommandId, DeviceId, ExecutionId
+from domain.kernel.ids import DeviceId, ExecutionId
 
 SendResponse = HandlerResult[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
-READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}
 SEND_ERRORS = {
     400: "UNKNOWN_COMMAND INVALID_PARAMS",
     403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
     409: "TOO_MANY_QUEUED",
     429: "RATE_LIMITED",
 }
-DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 409: "COMMAND_EXISTS"}
 SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse, 202: schema.ApprovalPendingResponse}
 
 
@@ -35,7 +34,7 @@ def commands_blueprint(
 ) -> ApiBlueprint:
     bp = ApiBlueprint("commands", "Commands")
     _add_send_routes(bp, commands, waiter)
-    _add_definition_routes(bp, definitions)
+    add_definition_routes(bp, definitions)
     _add_execution_routes(bp, control)
     return bp
 
@@ -84,49 +83,6 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waite
     async def switch_off(device_id: DeviceId) -> SendResponse:
         """Sends the command OFF without parameters."""
         return _submission_response(await commands.submit(current_caller(), device_id, "OFF"))
-
-
-def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
-    @bp.operation("GET /devices/<device_id>/commands", AllowedCallers.KEY, "List a device's commands", errors=READ_ERRORS)
-    async def list_commands(device_id: DeviceId) -> list[schema.CommandDefinitionResponse]:
-        """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
-        found = await definitions.list(current_caller(), device_id)
-        return [schema.CommandDefinitionResponse.of(one) for one in found]
-
-    @bp.operation(
-        "POST /devices/<device_id>/commands",
-        AllowedCallers.SESSION,
-        "Create a command definition",
-        status=201,
-        errors=DEFINITION_ERRORS,
-        idempotent=True,
-    )
-    async def create_command(
-        device_id: DeviceId, body: schema.CommandDefinitionCreateRequest
-    ) -> schema.CommandDefinitionCreatedResponse:
-        """A definition with the name of a built-in command, or of a command of the device type, overrides it for this device."""
-        made = await definitions.create(current_session(), device_id, body.to_input())
-        return schema.CommandDefinitionCreatedResponse(command_id=made.command_id or "")
-
-    @bp.operation(
-        "PATCH /devices/<device_id>/commands/<command_id>",
-        AllowedCallers.SESSION,
-        "Change a command definition",
-        errors=DEFINITION_ERRORS,
-    )
-    async def update_command(device_id: DeviceId, command_id: CommandId, body: schema.CommandDefinitionUpdateRequest) -> None:
-        """Omitted fields keep their value. Only an Owner or Admin can change a command that needs approval."""
-        await definitions.update(current_session(), device_id, command_id, body.to_changes())
-
-    @bp.operation(
-        "DELETE /devices/<device_id>/commands/<command_id>",
-        AllowedCallers.SESSION,
-        "Delete a command definition",
-        errors=DEFINITION_ERRORS,
-    )
-    async def delete_command(device_id: DeviceId, command_id: CommandId) -> None:
-        """The definition that it overrode applies again."""
-        await definitions.delete(current_session(), device_id, command_id)
 
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceAndExecutionQueryService) -> None:

@@ -15,13 +15,14 @@ from adapters.http.core.schemas import (
     PatchBody,
     QueryParametersModel,
     Remark,
-    RequestBody,
+    RequestBodyModel,
     ResponseModel,
     Timestamp,
 )
 from domain.approvals.model import ApprovalStatus
 from domain.commands.command_definitions import CommandDefinitionInput
-from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
+from domain.commands.definition_model import CommandKind, CommandWidget
+from domain.commands.model import ExecutionStatus, TriggeredBy
 
 MAX_WAIT_S = 30
 DEPRECATED: JsonDict = {"deprecated": True}
@@ -36,7 +37,7 @@ DescriptionText = Annotated[str, StringConstraints(max_length=500)]
 CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
 
 
-class CommandSendRequest(RequestBody):
+class CommandSendRequest(RequestBodyModel):
     cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
     params: Any = Field(default=None, description="Parameters; must match the command's schema.")
     ttl_seconds: int | None = Field(
@@ -75,7 +76,7 @@ class ApprovalPendingResponse(OkResponse):
     note: str | None = Field(description="What the decider says about it.")
 
 
-class CommandDefinitionCreateRequest(RequestBody):
+class CommandDefinitionCreateRequest(RequestBodyModel):
     name: CommandName = Field(examples=["SET_LEVEL"])
     label: Label
     description: DescriptionText | None = None

@@ -6,18 +6,18 @@ from pydantic import Field
 
 from adapters.http.core.schemas import (
     OkResponse,
-    RequestBody,
+    RequestBodyModel,
     ResponseModel,
 )
 from domain.devices.credential_issuer import RevealedCredentials
 from domain.devices.model import DeviceStatus
 
 
-class CredentialsCreateRequest(RequestBody):
+class CredentialsCreateRequest(RequestBodyModel):
     rotate: bool = Field(default=False, description="Replace existing credentials and close the connection that uses them.")
 
 
-class CredentialsRevealRequest(RequestBody):
+class CredentialsRevealRequest(RequestBodyModel):
     password: str = Field(min_length=1, max_length=256, description="The password of the calling user.")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.api.commands.schemas import CommandDefinitionCreateRequest, CommandDefinitionResponse, Label
-from adapters.http.core.schemas import PatchBody, RequestBody, ResponseModel
+from adapters.http.core.schemas import PatchBody, RequestBodyModel, ResponseModel
 
 
-class DeviceTypeCreateRequest(RequestBody):
+class DeviceTypeCreateRequest(RequestBodyModel):
     name: Label
     commands: list[CommandDefinitionCreateRequest] = Field(default_factory=list, max_length=100)
 

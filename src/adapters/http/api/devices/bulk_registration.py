@@ -10,7 +10,7 @@ from adapters.http.api.device_credentials.schemas import CredentialsResponse
 from adapters.http.api.devices.schemas import DeviceRegistrationRequest
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import EnumValue, RequestBody, ResponseModel
+from adapters.http.core.schemas import EnumValue, RequestBodyModel, ResponseModel
 from domain.devices.bulk_registration import (
     MAX_DEVICES_PER_REQUEST,
     BulkCredentials,
@@ -21,7 +21,7 @@ from domain.devices.bulk_registration import (
 from domain.devices.registration import DeviceRegistrationInput
 
 
-class BulkRegistrationRequest(RequestBody):
+class BulkRegistrationRequest(RequestBodyModel):
     devices: Annotated[list[DeviceRegistrationRequest], Field(min_length=1, max_length=MAX_DEVICES_PER_REQUEST)]
     credentials: EnumValue[BulkCredentials] = Field(
         default=BulkCredentials.NONE,

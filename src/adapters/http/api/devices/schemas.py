@@ -15,7 +15,7 @@ from adapters.http.core.schemas import (
     OneLine,
     PatchBody,
     QueryParametersModel,
-    RequestBody,
+    RequestBodyModel,
     ResponseModel,
     Timestamp,
 )
@@ -40,7 +40,7 @@ Tags = Annotated[list[ShortText], Field(max_length=MAX_TAGS)]
 _METADATA_FIELDS = ("description", "location", "manufacturer", "model", "industry")
 
 
-class DeviceRegistrationRequest(RequestBody):
+class DeviceRegistrationRequest(RequestBodyModel):
     name: DeviceName
     board_type: ShortText = Field(examples=["ESP32"])
     app_type: ShortText = Field(examples=["PUMP"])

@@ -19,7 +19,7 @@ from adapters.http.api.grants.schemas import GrantBody
 from adapters.http.api.rules.schemas import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.api.webhooks.schemas import FORMAT, EventTypes, Url
-from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParametersModel, RequestBody
+from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParametersModel, RequestBodyModel
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.devices.model import FirmwareProfile
@@ -33,17 +33,17 @@ DeviceReference = Annotated[str, Field(min_length=1, max_length=128, description
 ProjectName = Annotated[DisplayName, Field(description="The name of a project.")]
 
 
-class FleetProject(RequestBody):
+class FleetProject(RequestBodyModel):
     name: DisplayName
 
 
-class FleetDeviceType(RequestBody):
+class FleetDeviceType(RequestBodyModel):
     name: Label
     commands: list[CommandDefinitionCreateRequest] = Field(default_factory=list, max_length=100)
     metrics: DeviceMetricNames | None = Field(default=None, description="Of the document's devices that name this type.")
 
 
-class FleetDevice(RequestBody):
+class FleetDevice(RequestBodyModel):
     """Give `externalId`, or the `deviceId` of a stored device; with both, the device gets the `externalId`."""
 
     external_id: ExternalId | None = Field(default=None, description="Your own id of the device; unique in the account.")
@@ -67,14 +67,14 @@ class FleetDevice(RequestBody):
     rules: list[RuleCreateRequest] | None = Field(default=None, max_length=MAX_RULES_PER_DEVICE)
 
 
-class FleetGroup(RequestBody):
+class FleetGroup(RequestBodyModel):
     name: DisplayName
     project: ProjectName | None = Field(default=None, description="Omitted: the default project.")
     description: DescriptionText | None = None
     devices: list[DeviceReference] = Field(default_factory=list, max_length=MAX_GROUP_DEVICES, description="All of its members.")
 
 
-class FleetApiKey(RequestBody):
+class FleetApiKey(RequestBodyModel):
     name: DisplayName
     enabled: bool = True
 
@@ -89,7 +89,7 @@ class FleetGrant(GrantBody):
     project: ProjectName | None = None
 
 
-class FleetWebhook(RequestBody):
+class FleetWebhook(RequestBodyModel):
     api_key: DisplayName = Field(description="The name of the API key whose events it gets.")
     url: Url
     types: EventTypes | None = None
@@ -97,7 +97,7 @@ class FleetWebhook(RequestBody):
     enabled: bool = True
 
 
-class FleetDocumentRequest(RequestBody):
+class FleetDocumentRequest(RequestBodyModel):
     """A section that is left out is not managed: nothing of it is changed or deleted. An optional field that is left out keeps
     the value that it has."""
 
@@ -114,7 +114,7 @@ class FleetDocumentRequest(RequestBody):
     webhooks: Annotated[list[FleetWebhook], Many] | None = None
 
 
-class FleetApplyRequest(RequestBody):
+class FleetApplyRequest(RequestBodyModel):
     document: FleetDocumentRequest
     prune: bool = Field(default=False, description="Also delete what the document's sections do not name.")
     credentials: EnumValue[BulkCredentials] = Field(

@@ -13,7 +13,7 @@ from adapters.http.core.schemas import (
     EnumValue,
     PatchBody,
     QueryParametersModel,
-    RequestBody,
+    RequestBodyModel,
     ResponseModel,
     Timestamp,
     TimestampText,
@@ -37,7 +37,7 @@ RatePerMinute = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="
 TimeZoneName = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone.")]
 
 
-class GrantBody(RequestBody):
+class GrantBody(RequestBodyModel):
     """What a grant allows, and when."""
 
     commands: CommandNames

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from adapters.http.api.devices.schemas import DescriptionText
 from adapters.http.core.paging import PageQuery
-from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.commands.command_submission import CommandSubmissionResult
 from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommandInput, GroupDeviceOutcome
@@ -24,7 +24,7 @@ class DeviceGroupsQuery(PageQuery):
     project_id: IdText[ProjectId] | None = None
 
 
-class GroupCreateRequest(RequestBody):
+class GroupCreateRequest(RequestBodyModel):
     name: DisplayName
     project_id: IdText[ProjectId] | None = Field(default=None, description="Omitted: the account's default project.")
     description: DescriptionText | None = None
@@ -40,7 +40,7 @@ class GroupUpdateRequest(PatchBody):
     description: DescriptionText | None = None
 
 
-class GroupMembersRequest(RequestBody):
+class GroupMembersRequest(RequestBodyModel):
     add: DeviceIds | None = Field(default=None, description="Devices of the group's project.")
     remove: DeviceIds | None = None
 
@@ -76,7 +76,7 @@ class GroupDetailsResponse(GroupResponse):
     devices: list[GroupMemberResponse]
 
 
-class GroupCommandRequest(RequestBody):
+class GroupCommandRequest(RequestBodyModel):
     """As for one device, without waiting."""
 
     cmd: str = Field(min_length=1, max_length=64, examples=["ON"])

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from adapters.http.core.schemas import DisplayName, EnumValue, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, EnumValue, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.caller import Role
 from domain.team.invitation_policy import InvitationStatus
 from domain.team.invitations import InvitationResult
 
 
-class InvitationCreateRequest(RequestBody):
+class InvitationCreateRequest(RequestBodyModel):
     email: str = Field(max_length=254, examples=["grace@example.com"])
     name: DisplayName
     role: EnumValue[Role]
 
 
-class InvitationPreviewRequest(RequestBody):
+class InvitationPreviewRequest(RequestBodyModel):
     token: str = Field(min_length=1, max_length=128, description="The end of the link.")
 
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 
 
-class ApiKeyCreateRequest(RequestBody):
+class ApiKeyCreateRequest(RequestBodyModel):
     name: DisplayName
 
 

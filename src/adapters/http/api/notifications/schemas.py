@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, MembershipId
 from domain.notifications.destinations import (
@@ -44,7 +44,7 @@ TimeZoneName = Annotated[str, Field(min_length=1, max_length=64, examples=["Euro
 LanguageCode = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 
 
-class NotificationSettingsRequest(RequestBody):
+class NotificationSettingsRequest(RequestBodyModel):
     topics: list[EnumValue[NotificationTopic]] = Field(
         max_length=len(NotificationTopic), description="What to be notified of. Empty: of nothing."
     )
@@ -89,12 +89,12 @@ KeyText = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern
 ReceiverUrl = Annotated[str, StringConstraints(min_length=1, max_length=2048), OneLine]
 
 
-class WebPushKeys(RequestBody):
+class WebPushKeys(RequestBodyModel):
     p256dh: KeyText = Field(alias="p256dh")
     auth: KeyText
 
 
-class WebPushSubscription(RequestBody):
+class WebPushSubscription(RequestBodyModel):
     """As `PushSubscription.toJSON()` gives it."""
 
     endpoint: ReceiverUrl = Field(examples=["https://push.example.net/send/q8Zr2Lk5"])
@@ -105,7 +105,7 @@ class WebPushSubscription(RequestBody):
         return WebPushDestination(self.endpoint, self.keys.p256dh, self.keys.auth)
 
 
-class NtfyTopic(RequestBody):
+class NtfyTopic(RequestBodyModel):
     url: ReceiverUrl = Field(
         default="https://ntfy.sh", examples=["https://ntfy.sh"], description="The address of the ntfy server."
     )
@@ -118,7 +118,7 @@ class NtfyTopic(RequestBody):
         return NtfyDestination(self.url, self.topic, self.token)
 
 
-class TelegramChat(RequestBody):
+class TelegramChat(RequestBodyModel):
     bot_token: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}:[A-Za-z0-9_-]{1,128}$")] = Field(
         description="From @BotFather."
     )
@@ -128,7 +128,7 @@ class TelegramChat(RequestBody):
         return TelegramDestination(self.bot_token, self.chat_id)
 
 
-class ChannelCreateRequest(RequestBody):
+class ChannelCreateRequest(RequestBodyModel):
     name: DisplayName
     web_push: WebPushSubscription | None = None
     ntfy: NtfyTopic | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp
 from domain.accounts.model import Project
 
 
-class ProjectRequest(RequestBody):
+class ProjectRequest(RequestBodyModel):
     name: DisplayName
 
 

@@ -13,7 +13,7 @@ from adapters.http.core.schemas import (
     EnumValue,
     IdText,
     QueryParametersModel,
-    RequestBody,
+    RequestBodyModel,
     ResponseModel,
     Timestamp,
     TimestampText,
@@ -32,7 +32,7 @@ HardwareId = Annotated[
 ]
 
 
-class ProvisioningCodeRequest(RequestBody):
+class ProvisioningCodeRequest(RequestBodyModel):
     name: DisplayName
     board_type: ShortText = Field(examples=["ESP32"])
     app_type: ShortText = Field(examples=["PUMP"])
@@ -91,7 +91,7 @@ class ClaimResponse(ResponseModel):
     decided_at: Timestamp | None
 
 
-class DeviceClaimRequest(RequestBody):
+class DeviceClaimRequest(RequestBodyModel):
     code: Annotated[str, Field(min_length=1, max_length=64)]
     hardware_id: HardwareId
     name: DeviceName | None = Field(default=None, description="Omitted: the code's name and the hardware id.")

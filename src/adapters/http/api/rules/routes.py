@@ -7,7 +7,7 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_ses
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
-from domain.rules.device_metric_declarations import EarlyDeviceMetricService
+from domain.rules.early_device_metric_service import EarlyDeviceMetricService
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
 from domain.telemetry.queries.message_paging import HistoryTimeRange

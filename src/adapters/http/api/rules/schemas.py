@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, StringConstraints
 
 from adapters.http.api.commands.schemas import CommandDefinitionResponse, CommandName
-from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.errors import FieldError, ValidationFailed
-from domain.rules.device_metric_declarations import MAX_METRICS_PER_DEVICE
+from domain.rules.early_device_metric_service import MAX_METRICS_PER_DEVICE
 from domain.rules.model import Comparator, EngineRule, MatchMode, RuleAction, RuleCondition, RuleDryRunResult
 from domain.telemetry.queries.rule_dry_run import HistoryDryRun
 
@@ -29,7 +29,7 @@ DurationSeconds = Annotated[int, Field(ge=0, le=30 * 86_400)]
 UnixMs = Annotated[int, Field(ge=0, le=10**15)]
 
 
-class RuleConditionRequest(RequestBody):
+class RuleConditionRequest(RequestBodyModel):
     metric: MetricName = Field(examples=["temperature"])
     comparator: ComparatorSymbol = Field(examples=[">"])
     value: float | ConditionText = Field(
@@ -37,7 +37,7 @@ class RuleConditionRequest(RequestBody):
     )
 
 
-class RuleActionRequest(RequestBody):
+class RuleActionRequest(RequestBodyModel):
     command: CommandName = Field(examples=["OFF"])
     params: JsonValue = None
 
@@ -46,7 +46,7 @@ Conditions = Annotated[list[RuleConditionRequest], Field(min_length=1, max_lengt
 ClearConditions = Annotated[list[RuleConditionRequest], Field(max_length=10)]
 
 
-class RuleCreateRequest(RequestBody):
+class RuleCreateRequest(RequestBodyModel):
     name: DisplayName
     conditions: Conditions
     action: RuleActionRequest
@@ -70,7 +70,7 @@ class RuleUpdateRequest(PatchBody):
     clear_conditions: ClearConditions | None = None
 
 
-class RuleDryRunRequest(RequestBody):
+class RuleDryRunRequest(RequestBodyModel):
     """Give either `readings`, or `from` and `to`."""
 
     __test__ = False
@@ -82,7 +82,7 @@ class RuleDryRunRequest(RequestBody):
     to: UnixMs | None = Field(default=None, description="Unix milliseconds.")
 
 
-class RuleDraftDryRunRequest(RequestBody):
+class RuleDraftDryRunRequest(RequestBodyModel):
     """The conditions and timing of a rule that need not be saved, and a stretch of stored telemetry."""
 
     __test__ = False
@@ -200,7 +200,7 @@ def dry_run_response(run: RuleDryRunResult, trial: HistoryDryRun | None = None) 
     )
 
 
-class MetricDeclarationRequest(RequestBody):
+class MetricDeclarationRequest(RequestBodyModel):
     metrics: DeviceMetricNames
 
 

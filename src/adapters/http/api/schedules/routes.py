@@ -9,7 +9,7 @@ from adapters.http.core.paging import page_response
 from adapters.http.core.request_handling import HandlerResult
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.schedules.occurrence_calendar import ScheduleCalendarService
+from domain.schedules.occurrence_calendar import ScheduleOccurrenceService
 from domain.schedules.service import ScheduleService
 
 WRITE_ERRORS = {
@@ -19,7 +19,7 @@ WRITE_ERRORS = {
 SCHEDULES_PATH = "/devices/<device_id>/schedules"
 
 
-def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleCalendarService) -> ApiBlueprint:
+def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrenceService) -> ApiBlueprint:
     bp = ApiBlueprint("schedules", "Schedules")
 
     @bp.operation(f"GET {SCHEDULES_PATH}", AllowedCallers.SESSION, "List a device's schedules")

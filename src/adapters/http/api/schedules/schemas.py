@@ -14,7 +14,7 @@ from adapters.http.core.schemas import (
     OneLine,
     PatchBody,
     QueryParametersModel,
-    RequestBody,
+    RequestBodyModel,
     ResponseModel,
     Timestamp,
 )
@@ -65,7 +65,7 @@ _NULL_DEFAULTS: dict[str, Any] = {"on_command": PLAIN_ON, "off_command": PLAIN_O
 """The values that `null` restores."""
 
 
-class SlotCommandRequest(RequestBody):
+class SlotCommandRequest(RequestBodyModel):
     command: str = Field(min_length=1, max_length=64, examples=["ON"])
     params: Any = None
 
@@ -103,7 +103,7 @@ class ScheduleUpdateRequest(PatchBody):
         return given
 
 
-class ScheduleCreateRequest(RequestBody):
+class ScheduleCreateRequest(RequestBodyModel):
     """Replaces the present schedule of the slot."""
 
     slot: SlotNumber

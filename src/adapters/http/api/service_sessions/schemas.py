@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from adapters.http.core.request_parsing import parse_timestamp
-from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp, TimestampText
+from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp, TimestampText
 from domain.kernel.caller import Role
 from domain.team.service_sessions import RESOURCES, ServiceSessionInput
 
 
-class ServiceSessionRequest(RequestBody):
+class ServiceSessionRequest(RequestBodyModel):
     name: DisplayName
     role: Literal["Admin", "Member", "Viewer"] = Field(description="Below Owner, and not above your own.")
     operations: Annotated[list[Annotated[str, Field(max_length=40)]], Field(min_length=1, max_length=2 * len(RESOURCES))] = Field(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from adapters.http.core.schemas import DisplayName, EnumValue, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, EnumValue, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.accounts.model import Member
 from domain.kernel.caller import Role
 
 
-class MemberCreateRequest(RequestBody):
+class MemberCreateRequest(RequestBodyModel):
     email: str = Field(max_length=254, examples=["grace@example.com"])
     name: DisplayName
     role: EnumValue[Role]

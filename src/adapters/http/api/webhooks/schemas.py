@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.core.schemas import EnumValue, IdText, OkResponse, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import EnumValue, IdText, OkResponse, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
 from domain.webhooks.model import WebhookFormat
 
@@ -25,7 +25,7 @@ EventTypes = Annotated[
 ]
 
 
-class WebhookCreateRequest(RequestBody):
+class WebhookCreateRequest(RequestBodyModel):
     key_id: IdText[str]
     url: Url
     types: EventTypes | None = None

@@ -11,10 +11,10 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from adapters.storage.after_commit_callback_runner import run_callbacks
-from adapters.storage.errors import NestedWriteError
 from adapters.storage.sql.postgres.pool import OpenDatabaseConnectionTracker
 from adapters.storage.sql.postgres.session import DRIVER_ERRORS, PostgresSession
 from adapters.storage.sql.write_probe import write_probe
+from adapters.storage.transaction_misuse_errors import NestedWriteError
 from domain.kernel.errors import Unavailable
 
 log = structlog.get_logger("postgres")

@@ -15,11 +15,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.errors import (
-    ReadOnlyTransactionError,
-    SecondReadStatementError,
-    TransactionClosedError,
-)
 from adapters.storage.sql.bulk_statements import BulkStatement, join_for_postgres
 from adapters.storage.sql.compiled_statement import StatementCompiler
 from adapters.storage.sql.repository_session import (
@@ -30,6 +25,7 @@ from adapters.storage.sql.repository_session import (
     UniqueViolationError,
     WritePlan,
 )
+from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError, SecondReadStatementError, TransactionClosedError
 from domain.kernel.errors import Unavailable, UnstorableValue
 
 _UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATIONS, _READ_ONLY = "23505", ("23503", "23001"), "25006"

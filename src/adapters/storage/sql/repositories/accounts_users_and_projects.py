@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import BindParameter, bindparam, func, select, text
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import (
+    email_taken_error,
+    member_exists_error,
+    no_default_project_error,
+    project_in_use_error,
+)
 from adapters.storage.sql.entity_repository import (
     AccountEntityRepository,
     AccountEntityStatements,
@@ -33,7 +38,7 @@ HAS_ACCOUNT = select(accounts.c.account_id).limit(1)
 LOCK_CREATION = text("SELECT pg_advisory_xact_lock(5492025321)")
 LIST_ACCOUNT_IDS = select(accounts.c.account_id).order_by(accounts.c.created_ms, accounts.c.account_id)
 
-USERS = EntityStatements(USER, "user_id", exists_error=lambda _: errors.email_taken_error())
+USERS = EntityStatements(USER, "user_id", exists_error=lambda _: email_taken_error())
 FIND_USER_BY_EMAIL = USER.select().where(users.c.email == bindparam("at_email"))
 FIND_LANGUAGE = (
     select(notification_settings.c.language)
@@ -44,7 +49,10 @@ FIND_LANGUAGE = (
 )
 
 MEMBERSHIPS = EntityStatements(
-    MEMBERSHIP, "membership_id", unchanged=("account_id", "user_id"), exists_error=lambda _: errors.member_exists_error()
+    MEMBERSHIP,
+    "membership_id",
+    unchanged=("account_id", "user_id"),
+    exists_error=lambda _: member_exists_error(),
 )
 GET_MEMBERSHIP_FOR_SHARE = {False: MEMBERSHIPS.get[False], True: MEMBERSHIPS.get[False].with_for_update(read=True)}
 LIST_MEMBERSHIPS_BY_USER = MEMBERSHIP.select().where(memberships.c.user_id == _ID).order_by(memberships.c.seq)
@@ -127,7 +135,7 @@ class SqlProjectRepository(AccountEntityRepository[Project]):
     async def get_default(self, account_id: AccountId) -> Project:
         project = await self._first(PROJECT, GET_DEFAULT_PROJECT, at_account=account_id)
         if project is None:
-            raise errors.no_default_project_error(account_id)
+            raise no_default_project_error(account_id)
         return project
 
     async def list_with_device_counts(self, account_id: AccountId) -> Sequence[tuple[Project, int]]:
@@ -137,4 +145,4 @@ class SqlProjectRepository(AccountEntityRepository[Project]):
         try:
             await super().delete(entity_id)
         except ForeignKeyViolationError:
-            raise errors.project_in_use_error() from None
+            raise project_in_use_error() from None

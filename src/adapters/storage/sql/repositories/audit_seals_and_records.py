@@ -11,7 +11,8 @@ from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.event_retention import encode_log_cursor
 from adapters.storage.sql.repositories.events import EVENT
 from adapters.storage.sql.repository_session import Row
-from adapters.storage.sql.row_mapper import RowMapper, escape_like
+from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.statement_builders import escape_like
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events
 from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead

@@ -7,14 +7,16 @@ from operator import attrgetter
 
 from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, func, or_, select, text, update
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import command_exists_error
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository, StoredEntityRepository
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
-from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, enum_converter, for_update, listed, to_json
+from adapters.storage.sql.row_mapper import JSON, RowMapper, enum_converter, to_json
+from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
 from adapters.storage.sql.tables import definitions, devices, executions
 from adapters.storage.sql.tables.commands import FINISHED, OPEN, QUEUED, UNFINISHED
-from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
+from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
+from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 
@@ -35,7 +37,7 @@ DEFINITIONS = EntityStatements(
     DEFINITION,
     "command_id",
     unchanged=("account_id", "created_ms"),
-    exists_error=lambda _: errors.command_exists_error(),
+    exists_error=lambda _: command_exists_error(),
 )
 GET_DEFINITION_FOR_UPDATE = for_update(DEFINITIONS.get[False].where(d.account_id == bindparam("at_account")))
 LIST_BY_DEVICE = DEFINITION.select().where(d.device_id == bindparam("at_id")).order_by(d.seq)

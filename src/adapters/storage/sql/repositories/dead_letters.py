@@ -8,7 +8,8 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.row_mapper import RowMapper, enum_converter, listed_integers, to_json
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, to_json
+from adapters.storage.sql.statement_builders import listed_integers
 from adapters.storage.sql.tables import dead_letters
 from domain.ingest.dead_letters import DeadLetter, DeadLetterState
 from domain.kernel.ids import DeviceId

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import bindparam, delete, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.row_mapper import listed, listed_integers, to_json, upsert
+from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.statement_builders import listed, listed_integers, upsert
 from adapters.storage.sql.tables import device_sessions
 from domain.devices.device_connection_instance_ports import NO_FRONT
 

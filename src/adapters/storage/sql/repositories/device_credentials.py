@@ -8,7 +8,8 @@ from sqlalchemy import bindparam, delete, func, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.devices import DEVICE
-from adapters.storage.sql.row_mapper import RowMapper, upsert
+from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.statement_builders import upsert
 from adapters.storage.sql.tables import credentials, devices
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.kernel.ids import DeviceId

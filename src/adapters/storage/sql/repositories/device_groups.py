@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import bindparam, delete, select
 
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
-from adapters.storage.sql.row_mapper import RowMapper, insert_or_ignore, listed, to_json
+from adapters.storage.sql.row_mapper import RowMapper, to_json
+from adapters.storage.sql.statement_builders import insert_or_ignore, listed
 from adapters.storage.sql.tables import device_groups, grants, group_members
 from domain.devices.group import DeviceGroup
 from domain.kernel.errors import Conflict

@@ -8,7 +8,8 @@ from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.row_mapper import listed_integers, to_json, upsert
+from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.statement_builders import listed_integers, upsert
 from adapters.storage.sql.tables import device_drops, device_health
 from domain.devices.health import DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
 

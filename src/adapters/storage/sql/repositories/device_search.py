@@ -11,7 +11,8 @@ from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, case, func,
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.devices import DEVICE
-from adapters.storage.sql.row_mapper import escape_like, to_json
+from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.statement_builders import escape_like
 from adapters.storage.sql.tables import dead_letters, devices, group_members
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter

@@ -28,7 +28,8 @@ from adapters.storage.sql.repositories.event_writer_numbers import (
     reserve_positions,
 )
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE, Row
-from adapters.storage.sql.row_mapper import JSON, RowMapper, delete_batch, escape_like, to_json
+from adapters.storage.sql.row_mapper import JSON, RowMapper, to_json
+from adapters.storage.sql.statement_builders import delete_batch, escape_like
 from adapters.storage.sql.tables import event_counts, event_totals, events
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.hash_chain import ChainHasher, chain_events, heads_after

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import identity_taken_error
 from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, insert_or_ignore, upsert
+from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.statement_builders import delete_batch, insert_or_ignore, upsert
 from adapters.storage.sql.tables import external_identities, used_sign_in_states
 from domain.kernel.ids import UserId
 from domain.oidc.ports import ExternalIdentity
@@ -31,7 +32,7 @@ class SqlExternalIdentityRepository(SqlRepository):
         return await self._first(IDENTITY, FIND_BY_USER, at_issuer=issuer, at_user=user_id)
 
     async def upsert(self, identity: ExternalIdentity) -> None:
-        with unique_violation_as(errors.identity_taken_error):
+        with unique_violation_as(identity_taken_error):
             await self._session.write(UPSERT, **IDENTITY.values(identity))
 
     async def mark_state_used(self, state_hash: bytes, expires_ms: int) -> bool:

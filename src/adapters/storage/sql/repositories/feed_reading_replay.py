@@ -10,7 +10,8 @@ from adapters.storage.sql.dialect_functions import greatest, least
 from adapters.storage.sql.dialect_inserts import insert
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
-from adapters.storage.sql.row_mapper import listed_integers, to_json
+from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.statement_builders import listed_integers
 from adapters.storage.sql.tables import late_readings, reading_store_time
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.telemetry.feed_reading_replay_ports import LateMark, ReadingRange

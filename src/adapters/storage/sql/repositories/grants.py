@@ -9,17 +9,8 @@ from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, insert, or_
 
 from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository
 from adapters.storage.sql.repository_session import LOOK_UP
-from adapters.storage.sql.row_mapper import (
-    JSON_TUPLE,
-    NestedValue,
-    RowMapper,
-    delete_batch,
-    enum_converter,
-    for_update,
-    from_json,
-    listed,
-    to_json,
-)
+from adapters.storage.sql.row_mapper import JSON_TUPLE, NestedValue, RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
 from domain.grants.grant_window import WeeklyGrantWindow

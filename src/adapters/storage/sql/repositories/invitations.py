@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import invitation_exists_error
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter
+from adapters.storage.sql.statement_builders import delete_batch
 from adapters.storage.sql.tables import invitations
 from domain.accounts.model import Invitation
 from domain.kernel.caller import Role
@@ -15,7 +16,10 @@ from domain.kernel.ids import AccountId
 INVITATION = RowMapper(invitations, Invitation, {"role": enum_converter(Role)})
 
 INVITATIONS = AccountEntityStatements(
-    INVITATION, "invitation_id", unchanged=("account_id", "email"), exists_error=lambda _: errors.invitation_exists_error()
+    INVITATION,
+    "invitation_id",
+    unchanged=("account_id", "email"),
+    exists_error=lambda _: invitation_exists_error(),
 )
 FIND_BY_TOKEN = INVITATION.select().where(invitations.c.token_hash == bindparam("at_hash"))
 FIND_BY_EMAIL = INVITATION.select().where(INVITATIONS.in_account, invitations.c.email == bindparam("at_email"))

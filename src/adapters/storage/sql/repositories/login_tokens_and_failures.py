@@ -5,9 +5,10 @@ from __future__ import annotations
 from sqlalchemy import BindParameter, and_, bindparam, delete, func, insert, not_, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
+from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.statement_builders import delete_batch, upsert
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, users
-from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
+from domain.accounts.sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
 from domain.kernel.ids import SessionId, UserId
 
 REFRESH_TOKEN = RowMapper(refresh_tokens, RefreshToken)

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import bindparam, delete, insert, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.row_mapper import RowMapper, enum_converter, listed, to_json
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, to_json
+from adapters.storage.sql.statement_builders import listed
 from adapters.storage.sql.tables import devices, left_edges
 from domain.kernel.ids import DeviceId
 from domain.schedules.model import OfflineDeviceEdge, SwitchEdge

@@ -10,7 +10,8 @@ from sqlalchemy import BindParameter, bindparam, column, delete, func, select, t
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.postgres_application_name import session_name
 from adapters.storage.sql.repository_session import POSTGRES, Row
-from adapters.storage.sql.row_mapper import insert_or_ignore, listed, listed_integers, to_json
+from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.statement_builders import insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import members, partitions
 from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
 from domain.partitions.ownership_and_log_position import NOBODY, Partition, PartitionLogAdvance, PartitionLostError

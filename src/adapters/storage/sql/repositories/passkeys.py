@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, delete, select
 
 from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository
-from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, delete_batch, insert_or_ignore
+from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper
+from adapters.storage.sql.statement_builders import delete_batch, insert_or_ignore
 from adapters.storage.sql.tables import passkeys, used_passkey_challenges
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, func, select
 
 from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlRepository
-from adapters.storage.sql.row_mapper import RowMapper, enum_converter, for_update
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter
+from adapters.storage.sql.statement_builders import for_update
 from adapters.storage.sql.tables import device_claims
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, ProvisioningClaim

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import bindparam, select
 
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
-from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converter, for_update
+from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converter
+from adapters.storage.sql.statement_builders import for_update
 from adapters.storage.sql.tables import device_types, memberships, projects, provisioning_codes
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import ProvisioningCodeId

@@ -14,7 +14,8 @@ from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select,
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
-from adapters.storage.sql.row_mapper import listed, listed_integers, to_json, upsert
+from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.statement_builders import listed, listed_integers, upsert
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
 

@@ -7,12 +7,13 @@ from operator import attrgetter
 
 from sqlalchemy import BindParameter, bindparam, func, select, text, tuple_, update
 
-from adapters.storage import errors
+from adapters.storage.constraint_errors import edge_recorded_error, slot_taken_error
 from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
 from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository, unique_violation_as
 from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, from_json, listed, to_json
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.statement_builders import delete_batch, listed
 from adapters.storage.sql.tables import devices, schedule_edges, schedules
 from adapters.storage.sql.tables.schedules_and_rules import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
@@ -53,7 +54,7 @@ SCHEDULES = EntityStatements(
     SCHEDULE,
     "schedule_id",
     unchanged=("account_id", "device_id", "device_no", "created_ms"),
-    exists_error=lambda _: errors.slot_taken_error(),
+    exists_error=lambda _: slot_taken_error(),
 )
 GET_IN_SLOT = SCHEDULE.select().where(_DEVICE, LIVE, s.slot == bindparam("at_slot"))
 GET_IN_SLOT_FOR_UPDATE = GET_IN_SLOT.with_for_update()
@@ -134,7 +135,7 @@ class SqlScheduleRepository(StoredEntityRepository[Schedule], SqlOfflineDeviceEd
 
     async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
         saved, added = list(map(_fired_values, schedules)), list(map(_edge_values, edges))
-        with unique_violation_as(errors.edge_recorded_error):
+        with unique_violation_as(edge_recorded_error):
             await self._session.bulk_write_all([(SAVE_FIRED, saved), (ADD_EDGES, added)])
 
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:

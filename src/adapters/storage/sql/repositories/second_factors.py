@@ -8,9 +8,10 @@ from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, u
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.login_tokens_and_failures import LOCK_USER
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, upsert
+from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.statement_builders import delete_batch, upsert
 from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
-from domain.accounts.model import LoginChallenge, TotpSecret
+from domain.accounts.sign_in_model import LoginChallenge, TotpSecret
 from domain.kernel.ids import UserId
 
 TOTP = RowMapper(totp_secrets, TotpSecret)

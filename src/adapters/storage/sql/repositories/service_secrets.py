@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.row_mapper import insert_or_ignore
+from adapters.storage.sql.statement_builders import insert_or_ignore
 from adapters.storage.sql.tables import service_secrets
 
 s = service_secrets.c

@@ -6,9 +6,10 @@ from sqlalchemy import bindparam
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.login_tokens_and_failures import LOCK_USER
-from adapters.storage.sql.row_mapper import RowMapper, upsert
+from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.statement_builders import upsert
 from adapters.storage.sql.tables import unlock_links
-from domain.accounts.model import UnlockLink
+from domain.accounts.sign_in_model import UnlockLink
 from domain.kernel.ids import UserId
 
 UNLOCK_LINK = RowMapper(unlock_links, UnlockLink)

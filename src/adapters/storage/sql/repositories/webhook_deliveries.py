@@ -11,7 +11,8 @@ from sqlalchemy import BigInteger, BindParameter, Table, TextClause, bindparam, 
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
-from adapters.storage.sql.row_mapper import RowMapper, delete_batch, enum_converter, to_json
+from adapters.storage.sql.row_mapper import RowMapper, enum_converter, to_json
+from adapters.storage.sql.statement_builders import delete_batch
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
 from adapters.storage.sql.tables.webhooks import FINISHED_DELIVERY, PENDING_DELIVERY
 from domain.kernel.ids import DeliveryId, WebhookId

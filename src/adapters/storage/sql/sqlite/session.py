@@ -8,17 +8,16 @@ from typing import Any
 
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedError
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.repository_session import SQLITE, Query, Row, WritePlan
-from adapters.storage.sql.sqlite.connection import (
+from adapters.storage.sql.sqlite.connection import SqliteConnection, compile_statement
+from adapters.storage.sql.sqlite.deferred_statements import (
     DeferredQueryStatement,
     DeferredReadThenWriteStatement,
     DeferredWriteStatement,
-    SqliteConnection,
-    compile_statement,
 )
 from adapters.storage.sql.sqlite.group_commit import WriteTicket
+from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError, TransactionClosedError
 
 EARLY_FLUSH_ROWS = 32
 """From this many rows on, a bulk write gets a thread hop of its own: the thread writes while the event loop goes on."""

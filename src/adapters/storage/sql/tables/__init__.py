@@ -34,16 +34,15 @@ from adapters.storage.sql.tables.passkeys import passkeys as passkeys
 from adapters.storage.sql.tables.passkeys import used_passkey_challenges as used_passkey_challenges
 from adapters.storage.sql.tables.provisioning import device_claims as device_claims
 from adapters.storage.sql.tables.provisioning import provisioning_codes as provisioning_codes
+from adapters.storage.sql.tables.reading_arrivals import late_readings as late_readings
+from adapters.storage.sql.tables.reading_arrivals import reading_store_time as reading_store_time
 from adapters.storage.sql.tables.schedules_and_rules import left_edges as left_edges
 from adapters.storage.sql.tables.schedules_and_rules import rules as rules
 from adapters.storage.sql.tables.schedules_and_rules import schedule_edges as schedule_edges
 from adapters.storage.sql.tables.schedules_and_rules import schedules as schedules
 from adapters.storage.sql.tables.service_sessions import service_sessions as service_sessions
-from adapters.storage.sql.tables.service_state import late_readings as late_readings
-from adapters.storage.sql.tables.service_state import reading_store_time as reading_store_time
 from adapters.storage.sql.tables.service_state import service_secrets as service_secrets
 from adapters.storage.sql.tables.service_state import steady_time as steady_time
-from adapters.storage.sql.tables.service_state import stored_responses as stored_responses
 from adapters.storage.sql.tables.service_state import write_probes as write_probes
 from adapters.storage.sql.tables.sign_in import external_identities as external_identities
 from adapters.storage.sql.tables.sign_in import login_challenges as login_challenges
@@ -55,6 +54,7 @@ from adapters.storage.sql.tables.sign_in import totp_secrets as totp_secrets
 from adapters.storage.sql.tables.sign_in import unlock_links as unlock_links
 from adapters.storage.sql.tables.sign_in import used_sign_in_states as used_sign_in_states
 from adapters.storage.sql.tables.sign_in import user_sessions as user_sessions
+from adapters.storage.sql.tables.stored_responses import stored_responses as stored_responses
 from adapters.storage.sql.tables.telemetry import dead_letters as dead_letters
 from adapters.storage.sql.tables.telemetry import device_drops as device_drops
 from adapters.storage.sql.tables.telemetry import device_health as device_health

@@ -14,7 +14,8 @@ from adapters.storage.sql.tables.columns import (
     sql_literals,
     text_column,
 )
-from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
+from domain.commands.definition_model import CommandKind, CommandWidget
+from domain.commands.model import ExecutionStatus, TriggeredBy
 
 definitions = Table(
     "definitions",

@@ -19,7 +19,7 @@ branch_labels = None
 depends_on = None
 
 
-class _Divided(NamedTuple):
+class _TableToPartition(NamedTuple):
     table: str
     column: str
     width: int
@@ -30,8 +30,8 @@ class _Divided(NamedTuple):
 
 DAY = "extract(epoch FROM now())::bigint / 86400"
 DIVIDED = (
-    _Divided("readings", "ts", 86_400_000, f"{DAY} * 86400000", "digest bigint NOT NULL, ", "device_no, ts, digest"),
-    _Divided("rollups", "hour", 24 * 7, f"{DAY} * 24", "", "device_no, hour"),
+    _TableToPartition("readings", "ts", 86_400_000, f"{DAY} * 86400000", "digest bigint NOT NULL, ", "device_no, ts, digest"),
+    _TableToPartition("rollups", "hour", 24 * 7, f"{DAY} * 24", "", "device_no, hour"),
 )
 
 
@@ -42,7 +42,7 @@ def upgrade() -> None:
             _divide(each)
 
 
-def _divide(each: _Divided) -> None:
+def _divide(each: _TableToPartition) -> None:
     table, key = each.table, f"pk_{each.table}"
     newest = f"SELECT greatest(coalesce(max({each.column}), 0), {each.now}) FROM {table}"  # noqa: S608 - our names
     bound = (int(op.get_bind().execute(sa.text(newest)).scalar_one()) // each.width + 1) * each.width

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class InMemoryTelemetryBatch:
+class ReferenceTelemetryBatch:
     """(device number, arrival in Unix ms, payload) in order of arrival."""
 
     items: tuple[tuple[int, int, bytes], ...]
 
     @classmethod
-    def of(cls, messages: Iterable[tuple[int, int, bytes]]) -> InMemoryTelemetryBatch:
+    def of(cls, messages: Iterable[tuple[int, int, bytes]]) -> ReferenceTelemetryBatch:
         return cls(tuple(messages))
 
     def __len__(self) -> int:

@@ -3,14 +3,14 @@
 use crate::reading_packing::{TAG_DOUBLE, TAG_INTEGER, key, put_varint, zigzag};
 
 /// Room for 128 metrics of at most 13 bytes, and for the word that the last one is written with.
-pub struct FastReadingPacker {
+pub struct NumberRowPacker {
     bytes: [u8; CAPACITY],
     len: usize,
 }
 
 const CAPACITY: usize = 2048;
 
-impl Default for FastReadingPacker {
+impl Default for NumberRowPacker {
     fn default() -> Self {
         Self {
             bytes: [0; CAPACITY],
@@ -19,7 +19,7 @@ impl Default for FastReadingPacker {
     }
 }
 
-impl FastReadingPacker {
+impl NumberRowPacker {
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -82,14 +82,14 @@ impl EncodedMetricTag {
 
 #[cfg(test)]
 mod tests {
-    use super::{EncodedMetricTag, FastReadingPacker};
+    use super::{EncodedMetricTag, NumberRowPacker};
     use crate::reading_packing::put_number;
 
     #[test]
     fn the_bytes_equal_those_of_packing_one_by_one() {
         let max = 2f64.powi(31);
         let values = [21.4, -3.0, -0.0, 0.0, f64::NAN, max - 1.0, max, -max, 1e300];
-        let mut writer = FastReadingPacker::default();
+        let mut writer = NumberRowPacker::default();
         for metric in [0, 1, 15, 16, 2047, 2048, 262_143, 262_144, u32::MAX] {
             writer.clear();
             let mut expected = Vec::new();

@@ -8,6 +8,7 @@ from typing import Protocol
 from domain.commands.ports import AutomationTx
 from domain.devices.ports import HasDevices
 from domain.kernel.ids import DeviceId, RuleId
+from domain.rules.device_metric_ports import HasReportedDeviceMetrics
 from domain.rules.model import Rule, RuleTransition
 
 
@@ -37,34 +38,9 @@ class RuleRepository(Protocol):
         """Every enabled rule, by device number; read at startup."""
 
 
-class ReportedDeviceMetricRepository(Protocol):
-    """The metrics that a device has reported. The readings repository of the telemetry part implements it."""
-
-    async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
-        """(metric number, name, unit), by name."""
-
-
-class EarlyDeviceMetricRepository(ReportedDeviceMetricRepository, Protocol):
-    """Metrics that are known before a device reports them."""
-
-    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
-
-    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
-
-
-class HasMetricDeclarations(Protocol):
-    @property
-    def readings(self) -> EarlyDeviceMetricRepository: ...
-
-
 class HasRules(Protocol):
     @property
     def rules(self) -> RuleRepository: ...
-
-
-class HasReportedDeviceMetrics(Protocol):
-    @property
-    def readings(self) -> ReportedDeviceMetricRepository: ...
 
 
 class RuleTx(AutomationTx, HasDevices, HasReportedDeviceMetrics, HasRules, Protocol): ...

@@ -21,7 +21,7 @@ _CODECS: dict[FirmwareProfile, ModuleType] = {
 }
 
 
-class FirmwareDeviceCodec:
+class ProfileDispatchingDeviceCodec:
     def encode_command(
         self, profile: FirmwareProfile, device_id: DeviceId, command: DeviceCommand, now_ms: int
     ) -> Sequence[OutboundMessage]:

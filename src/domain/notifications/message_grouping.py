@@ -1,38 +1,15 @@
-"""When a notification may be sent, and what several of them become."""
+"""Several notifications become one message."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
 
-from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from domain.notifications.model import MAIL_FOOTER, Notification, NotificationMessage, NotificationSettings, NotificationTopic
-from domain.sign_in.attempt_limit import AttemptLimit
+from domain.kernel.clock import DAY_MS, SECOND_MS
+from domain.notifications.model import MAIL_FOOTER, Notification, NotificationMessage, NotificationTopic
 
-RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
-"""After these pauses a notification that could not be sent is sent again; then it is given up."""
-TEST_LIMIT = AttemptLimit(20, HOUR_MS)
-"""Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
 MAX_LINES = 20
 """Of a message about many; what is more is counted."""
-
-
-def quiet_until_ms(settings: NotificationSettings, now_ms: int) -> int | None:
-    """The end of the quiet hours (Unix ms) if `now_ms` lies in them, else None."""
-    start, end = settings.quiet_from_minute, settings.quiet_to_minute
-    if start is None or end is None or start == end:
-        return None
-    now = datetime.fromtimestamp(now_ms / SECOND_MS, ZoneInfo(settings.timezone))
-    minute = now.hour * 60 + now.minute
-    is_quiet = start <= minute < end if start < end else minute >= start or minute < end
-    if not is_quiet:
-        return None
-    ends = now.replace(hour=end // 60, minute=end % 60, second=0, microsecond=0)
-    if end <= minute:
-        ends += timedelta(days=1)
-    return int(ends.timestamp()) * SECOND_MS
 
 
 def group(due: Sequence[Notification]) -> list[list[Notification]]:

@@ -1,0 +1,135 @@
+"""What is stored of a person's sign-in: sessions, tokens, codes, second factors and failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from domain.kernel.ids import AccountId, MembershipId, SessionId, UserId
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """Where a sign-in comes from: the client's address, its `User-Agent` header, and the tokens of its device
+    (`known_browser_tokens.py`)."""
+
+    address: str
+    user_agent: str = ""
+    device_tokens: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UserSession:
+    """One sign-in of a user. `address` and `user_agent` are those of its last use, which is its last refresh.
+
+    `signed_out_ms`: the last access token is valid until it expires, and there will be no other. `revoked_ms`: no token is valid.
+    """
+
+    session_id: SessionId
+    user_id: UserId
+    membership_id: MembershipId
+    created_ms: int
+    last_used_ms: int
+    expires_ms: int
+    address: str
+    user_agent: str
+    signed_out_ms: int | None = None
+    revoked_ms: int | None = None
+    verified_ms: int | None = None
+    """When the user last proved to be present: by signing in, or by a step-up."""
+    ends_ms: int | None = None
+    """When an identity provider must confirm the user again; None for a sign-in with a password."""
+    provider_factor_ms: int | None = None
+    """When the provider's sign-in stood for the second factor; None if it did not."""
+
+    def is_open(self, now_ms: int) -> bool:
+        return self.signed_out_ms is None and self.revoked_ms is None and now_ms < self.expires_ms
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTokenClaims:
+    """What a verified access token says. `expires_ms` is in Unix ms."""
+
+    user_id: UserId
+    membership_id: MembershipId
+    account_id: AccountId
+    session_id: SessionId
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshToken:
+    """Only the SHA-256 of the token is kept. `spent_ms` is set when it is exchanged, `revoked_ms` when its session ends."""
+
+    token_hash: bytes
+    family: SessionId
+    user_id: UserId
+    membership_id: MembershipId
+    issued_ms: int
+    expires_ms: int
+    spent_ms: int | None = None
+    revoked_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OneTimeCode:
+    """The latest code of a user, one row per user; `code_hash` is a keyed hash."""
+
+    user_id: UserId
+    code_hash: bytes
+    issued_ms: int
+    expires_ms: int
+    tries: int
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TotpSecret:
+    """A user's authenticator app (RFC 6238), one row per user. It counts once `confirmed_ms` is set. `last_step`: the time step
+    of the last accepted code, so that no code is accepted twice."""
+
+    user_id: UserId
+    sealed: bytes = field(repr=False)
+    created_ms: int
+    confirmed_ms: int | None = None
+    last_step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoginChallenge:
+    """A sign-in whose password or provider was right and whose second factor is missing. Only the SHA-256 of its token is kept.
+    `session_ends_ms` is for its session."""
+
+    token_hash: bytes
+    user_id: UserId
+    membership_id: MembershipId
+    expires_ms: int
+    session_ends_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnlockLink:
+    """The latest link of a user, one row per user; only the SHA-256 of its token is kept."""
+
+    user_id: UserId
+    token_hash: bytes
+    issued_ms: int
+    expires_ms: int
+    used: bool
+
+
+KNOWN_LOGIN_PREFIX = "known:"
+"""Prefix of the subjects that record a successful login instead of counting failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginFailures:
+    """Failed logins of one subject in the window that began at `since_ms`.
+
+    Subjects: `device:<id>`, `pair:<email>|<block>`, `email:<email>`, `address:<block>`. A row `known:<email>|<block>` counts
+    nothing: it records that this email has signed in from this block of addresses.
+    """
+
+    subject: str
+    count: int
+    since_ms: int
+    last_ms: int

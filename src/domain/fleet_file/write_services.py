@@ -1,0 +1,43 @@
+"""The services with which a fleet file is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from domain.accounts.projects import ProjectService
+from domain.commands.command_definitions import CommandDefinitionService
+from domain.commands.device_type_service import DeviceTypeService
+from domain.devices.credential_issuer import CredentialIssuer
+from domain.devices.service import DeviceService
+from domain.fleet_file.after_apply_work import FleetAfterApplyWork
+from domain.fleet_file.ports import FleetFileTx
+from domain.grants.grant_service import GrantService, GroupGrantService
+from domain.groups.service import DeviceGroupService
+from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
+from domain.keys.service import ApiKeyService
+from domain.rules.service import RuleService
+from domain.schedules.service import ScheduleService
+from domain.webhooks.service import WebhookService
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFileWriteServices:
+    """The services of the single calls, so that every check and every event is theirs."""
+
+    projects: ProjectService
+    device_types: DeviceTypeService
+    devices: DeviceService
+    issuer: CredentialIssuer
+    definitions: CommandDefinitionService
+    schedules: ScheduleService
+    rules: RuleService
+    groups: DeviceGroupService
+    keys: ApiKeyService[FleetFileTx]
+    grants: GrantService[FleetFileTx]
+    group_grants: GroupGrantService[FleetFileTx]
+    webhooks: WebhookService
+
+
+MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetFileTx], FleetAfterApplyWork], FleetFileWriteServices]

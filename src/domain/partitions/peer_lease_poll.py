@@ -1,0 +1,28 @@
+"""How an instance asks the others about its lease while the database is away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLeaseRequest:
+    """Whether the others renew, and which credentials they have changed in the last `period_ms`."""
+
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLeaseResponse:
+    renewed_ms_ago: int
+    """Since the start of the last beat that the database has confirmed."""
+    changed: Sequence[str] | None
+    """Devices; None: more than the instance keeps."""
+
+
+class PeerLeaseClient(Protocol):
+    async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
+        """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
+        carries messages. `expected` are those that should."""

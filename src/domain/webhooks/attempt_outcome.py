@@ -1,0 +1,96 @@
+"""What the response to an attempt means, and when the next one is due.
+
+An attempt succeeds only with a complete 2xx response. After a failure, the pauses of `model.RETRY_BACKOFF` apply, spread by the
+jitter; `Retry-After` may lengthen a pause, never shorten it. An attempt that a crash or a stop interrupted does not count: the
+same attempt number is tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from domain.kernel.clock import SECOND_MS, WallAndSteadyTime
+from domain.kernel.fast_frozen_dataclass import fast_replace
+from domain.webhooks.model import (
+    LEASE_MS,
+    MAX_ATTEMPTS,
+    RESPONSE_TIMEOUT_S,
+    RETRY_BACKOFF,
+    DeliveryAttempt,
+    WebhookDelivery,
+    WebhookDeliveryState,
+)
+from domain.webhooks.ports import WebhookResponse
+
+JITTER = 0.1
+HTTP_GONE = 410
+MAX_RETRY_AFTER_S = 3_600
+"""The longest accepted `Retry-After`: an hour, so that one header cannot postpone a delivery indefinitely."""
+INTERRUPTED_MESSAGE = "The service stopped during this attempt. It is made again."
+
+
+def is_success(response: WebhookResponse) -> bool:
+    return response.error is None and response.status is not None and 200 <= response.status < 300
+
+
+def failure_reason(response: WebhookResponse) -> str:
+    """Why the attempt failed, for the delivery log."""
+    if response.error is not None:
+        return response.error
+    if response.status is not None and 300 <= response.status < 400:
+        return f"The receiver answered {response.status}. Redirects are not followed; give the final address as the url."
+    return f"The receiver answered {response.status}."
+
+
+def retry_pause_ms(attempts: int, spread: float, retry_after_s: int | None) -> int:
+    """After `attempts` (1 to 5) attempts have failed; `spread` is -1 to 1."""
+    planned = RETRY_BACKOFF.pause_s(attempts) * (1 + JITTER * max(-1.0, min(1.0, spread)))
+    requested = min(retry_after_s or 0, MAX_RETRY_AFTER_S)
+    return int(max(planned, requested) * SECOND_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryWithAttempt:
+    delivery: WebhookDelivery
+    attempt: DeliveryAttempt
+
+
+_update = fast_replace(WebhookDelivery, "state", "attempts", "due_ms")
+
+
+_finish = fast_replace(DeliveryAttempt, "finished_ms", "status_code", "error", "succeeded", "duration_ms", "next_attempt_ms")
+
+
+def finish_attempt(
+    delivery: WebhookDelivery, attempt: DeliveryAttempt, response: WebhookResponse, at: WallAndSteadyTime, spread: float
+) -> DeliveryWithAttempt:
+    """The delivery and the attempt after a response."""
+    success = is_success(response)
+    attempts = delivery.attempts + 1
+    is_final = success or attempts >= MAX_ATTEMPTS or response.status == HTTP_GONE
+    pause_ms = None if is_final else retry_pause_ms(attempts, spread, response.retry_after_s)
+    state = WebhookDeliveryState.PENDING
+    if is_final:
+        state = WebhookDeliveryState.DELIVERED if success else WebhookDeliveryState.GIVEN_UP
+    due_ms = delivery.due_ms if pause_ms is None else at.steady_ms + pause_ms
+    next_ms = None if pause_ms is None else at.wall_ms + pause_ms
+    error = None if success else failure_reason(response)
+    return DeliveryWithAttempt(
+        _update(delivery, state, attempts, due_ms),
+        _finish(attempt, at.wall_ms, response.status, error, success, response.duration_ms, next_ms),
+    )
+
+
+def interrupt_attempt(delivery: WebhookDelivery, attempt: DeliveryAttempt, at: WallAndSteadyTime) -> DeliveryWithAttempt:
+    """A stop of the service interrupted the attempt: it does not count, and the delivery is due again at once."""
+    return DeliveryWithAttempt(
+        replace(delivery, due_ms=at.steady_ms),
+        replace(attempt, finished_ms=at.wall_ms, error=INTERRUPTED_MESSAGE, next_attempt_ms=at.wall_ms),
+    )
+
+
+def mark_interrupted(attempt: DeliveryAttempt, now_ms: int) -> DeliveryAttempt:
+    """Marks an attempt without an end as interrupted when it can no longer be in flight."""
+    if attempt.finished_ms is not None or now_ms - attempt.created_ms <= (RESPONSE_TIMEOUT_S * SECOND_MS) + LEASE_MS:
+        return attempt
+    return replace(attempt, error=INTERRUPTED_MESSAGE)
