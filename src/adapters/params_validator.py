@@ -46,7 +46,7 @@ _DATA_KEYWORDS = frozenset({"const", "enum", "default", "examples"})
 """Keywords whose value is data: a `$ref` inside it is not a reference."""
 
 
-class _UnusableSchemaError(Exception):
+class _UnusableJsonSchemaError(Exception):
     """A schema that cannot be used: the field and the reason."""
 
     def __init__(self, field: str, message: str) -> None:
@@ -67,7 +67,7 @@ class JsonSchemaParamsValidator:
         try:
             _check_schema_bounds(schema)
             self._compile(schema)
-        except _UnusableSchemaError as error:
+        except _UnusableJsonSchemaError as error:
             return (error.fault,)
         except jsonschema_rs.ValidationError as error:
             return (FieldError(_field_path("paramsSchema", error.instance_path), _schema_error_message(error)),)
@@ -101,7 +101,7 @@ class JsonSchemaParamsValidator:
         validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
         try:
             node_count = _SchemaNodeCounter(schema).count(schema, "paramsSchema")
-        except _UnusableSchemaError:
+        except _UnusableJsonSchemaError:
             node_count = MAX_SCHEMA_NODES
         self._cache[key] = validator, node_count
         if len(self._cache) > self._cache_size:
@@ -110,17 +110,17 @@ class JsonSchemaParamsValidator:
 
 
 def _check_schema_bounds(schema: JsonObject) -> None:
-    """Raises _UnusableSchemaError for a schema beyond the limits."""
+    """Raises _UnusableJsonSchemaError for a schema beyond the limits."""
     if schema.get("$schema", DIALECT) not in (DIALECT, DIALECT + "#"):
-        raise _UnusableSchemaError("paramsSchema.$schema", f"is another dialect; use {DIALECT}, or omit it.")
+        raise _UnusableJsonSchemaError("paramsSchema.$schema", f"is another dialect; use {DIALECT}, or omit it.")
     if is_nested_deeper_than(schema, MAX_DEPTH):
-        raise _UnusableSchemaError("paramsSchema", f"is nested deeper than {MAX_DEPTH} levels; flatten it.")
+        raise _UnusableJsonSchemaError("paramsSchema", f"is nested deeper than {MAX_DEPTH} levels; flatten it.")
     try:
         size = len(json.dumps(schema, allow_nan=False, separators=(",", ":")).encode())
     except ValueError:
-        raise _UnusableSchemaError("paramsSchema", "contains a number that JSON does not allow (NaN or infinity).") from None
+        raise _UnusableJsonSchemaError("paramsSchema", "contains a number that JSON does not allow (NaN or infinity).") from None
     if size > MAX_SCHEMA_BYTES:
-        raise _UnusableSchemaError("paramsSchema", f"has {size} bytes as JSON; at most {MAX_SCHEMA_BYTES} are allowed.")
+        raise _UnusableJsonSchemaError("paramsSchema", f"has {size} bytes as JSON; at most {MAX_SCHEMA_BYTES} are allowed.")
     _SchemaNodeCounter(schema).count(schema, "paramsSchema")
 
 
@@ -149,7 +149,7 @@ class _SchemaNodeCounter:
         elif isinstance(node, list):
             node_count += sum(self.count(value, f"{field}.{index}") for index, value in enumerate(node))
         if node_count > MAX_SCHEMA_NODES:
-            raise _UnusableSchemaError(
+            raise _UnusableJsonSchemaError(
                 field, f"has more than {MAX_SCHEMA_NODES} nodes with its references expanded; simplify it."
             )
         return node_count
@@ -160,24 +160,26 @@ class _SchemaNodeCounter:
         if name in _DATA_KEYWORDS and not isinstance(value, dict):
             return 1
         if name in _UNSUPPORTED_KEYWORDS and isinstance(value, str):
-            raise _UnusableSchemaError(field, f"{name} is not supported; use a $ref to a path such as #/$defs/name.")
+            raise _UnusableJsonSchemaError(field, f"{name} is not supported; use a $ref to a path such as #/$defs/name.")
         if name == "$ref" and isinstance(value, str):
             return self._count_ref_target(value, field)
         if name == "pattern" and isinstance(value, str) and len(value) > MAX_PATTERN_LENGTH:
-            raise _UnusableSchemaError(field, f"is longer than {MAX_PATTERN_LENGTH} characters; shorten it.")
+            raise _UnusableJsonSchemaError(field, f"is longer than {MAX_PATTERN_LENGTH} characters; shorten it.")
         if name == "patternProperties" and isinstance(value, dict) and any(len(one) > MAX_PATTERN_LENGTH for one in value):
-            raise _UnusableSchemaError(field, f"has a pattern longer than {MAX_PATTERN_LENGTH} characters; shorten it.")
+            raise _UnusableJsonSchemaError(field, f"has a pattern longer than {MAX_PATTERN_LENGTH} characters; shorten it.")
         return self.count(value, field)
 
     def _count_ref_target(self, ref: str, field: str) -> int:
         if ref in self._counts_by_ref:
             return self._counts_by_ref[ref]
         if not ref.startswith("#"):
-            raise _UnusableSchemaError(field, "is not local; only paths in the same schema are allowed, such as #/$defs/name.")
+            raise _UnusableJsonSchemaError(
+                field, "is not local; only paths in the same schema are allowed, such as #/$defs/name."
+            )
         if ref in self._open_refs:
-            raise _UnusableSchemaError(field, "is circular; a parameter schema must be finite.")
+            raise _UnusableJsonSchemaError(field, "is circular; a parameter schema must be finite.")
         if len(self._open_refs) >= MAX_REF_DEPTH:
-            raise _UnusableSchemaError(field, f"is nested in more than {MAX_REF_DEPTH} references; write it out.")
+            raise _UnusableJsonSchemaError(field, f"is nested in more than {MAX_REF_DEPTH} references; write it out.")
         self._open_refs.add(ref)
         self._counts_by_ref[ref] = self.count(_resolve_ref(self._root, ref, field), field)
         self._open_refs.discard(ref)
@@ -188,9 +190,9 @@ def _resolve_ref(root: JsonObject, ref: str, field: str) -> Json:
     """JSON Pointer (RFC 6901) without percent-encoding: two spellings of one path would bypass the cycle check."""
     node: Json = root
     if ref != "#" and not ref.startswith("#/"):
-        raise _UnusableSchemaError(field, "names an anchor; use a path such as #/$defs/name.")
+        raise _UnusableJsonSchemaError(field, "names an anchor; use a path such as #/$defs/name.")
     if "%" in ref:
-        raise _UnusableSchemaError(field, "contains a percent sign; write the path without percent-encoding.")
+        raise _UnusableJsonSchemaError(field, "contains a percent sign; write the path without percent-encoding.")
     for part in ref.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and name in node:
@@ -198,7 +200,7 @@ def _resolve_ref(root: JsonObject, ref: str, field: str) -> Json:
         elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
             node = node[int(name)]
         else:
-            raise _UnusableSchemaError(field, f"names {ref[:64]!r}, which does not exist in the schema.")
+            raise _UnusableJsonSchemaError(field, f"names {ref[:64]!r}, which does not exist in the schema.")
     return node
 
 

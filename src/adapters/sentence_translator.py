@@ -31,7 +31,7 @@ class SentenceTranslator:
         return text if texts is None else texts.translate(text) or text
 
 
-class _LanguageTexts:
+class _LanguageTranslator:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._exact = texts
         patterned = [key for key in texts if PLACEHOLDER.search(key)]
@@ -70,7 +70,7 @@ def _pattern(key: str) -> re.Pattern[str]:
 
 
 @cache
-def _load(language: str) -> _LanguageTexts | None:
+def _load(language: str) -> _LanguageTranslator | None:
     """None for English, and for a language that there is no file of."""
     file = LOCALES / f"{language}{SUFFIX}"
-    return _LanguageTexts(json.loads(file.read_text("utf-8"))) if file.is_file() else None
+    return _LanguageTranslator(json.loads(file.read_text("utf-8"))) if file.is_file() else None

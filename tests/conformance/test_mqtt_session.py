@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import DeviceDisconnected, DeviceSubscribed, PublishResult
+from domain.devices.device_link import PublishResult
+from domain.devices.inbound_link import DeviceDisconnected, DeviceSubscribed
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, subscribe_packet
 

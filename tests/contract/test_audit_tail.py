@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from domain.audit import tail_reader
-from domain.audit.tail_reader import AuditBatch, AuditCursor, AuditTailReader
+from domain.audit import audit_stream_reader
+from domain.audit.audit_stream_reader import AuditBatch, AuditCursor, AuditStreamReader
 from support.sealing import seal
 from support.storage import NOW, StoredAccount, an_event
 
@@ -24,7 +24,7 @@ async def append(world: StoredAccount, count: int, at_ms: int = NOW) -> None:
 async def batches(world: StoredAccount, cursor: AuditCursor) -> Sequence[AuditBatch]:
     """All that is new; each batch begins with the cursor of the one before as a file has it."""
     found = []
-    while (batch := await AuditTailReader(uow=world.uow).read(world.account.account_id, cursor)).lines:
+    while (batch := await AuditStreamReader(uow=world.uow).read(world.account.account_id, cursor)).lines:
         found.append(batch)
         cursor = AuditCursor.from_json(json.loads(json.dumps(batch.cursor.to_json())))
         assert cursor == batch.cursor
@@ -40,7 +40,7 @@ def places(found: Sequence[AuditBatch]) -> list[tuple[int, int] | int]:
 
 
 async def test_every_record_and_seal_comes_once_and_in_batches(world: StoredAccount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail_reader, "MAX_BATCH", 3)
+    monkeypatch.setattr(audit_stream_reader, "MAX_BATCH", 3)
     await append(world, 5)
     await seal(world.uow, NOW + HOUR)
     found = await batches(world, AuditCursor())
@@ -51,7 +51,7 @@ async def test_every_record_and_seal_comes_once_and_in_batches(world: StoredAcco
 
 
 async def test_writers_that_commit_side_by_side_are_all_read(world: StoredAccount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail_reader, "MAX_BATCH", 4)
+    monkeypatch.setattr(audit_stream_reader, "MAX_BATCH", 4)
     cursor, seen = AuditCursor(), set()
     for _ in range(4):
         await asyncio.gather(*(append(world, 2) for _ in range(4)))

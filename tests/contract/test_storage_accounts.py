@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from domain.accounts.model import Invitation, Member, Membership, Project
-from domain.accounts.sign_in_model import LoginFailures, OneTimeCode, RefreshToken, UserSession
+from domain.accounts.sign_in_model import LoginFailures, PasswordChangeCode, RefreshToken, UserSession
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound
@@ -50,7 +50,7 @@ async def test_of_several_who_add_the_first_account_at_once_one_does(storage: An
 
 async def test_deleting_a_user_deletes_memberships_and_codes(world: StoredAccount) -> None:
     changed = world.user.with_password("other", NOW + 5)
-    code = OneTimeCode(world.user.user_id, b"c", NOW, NOW + 9, 0, False)
+    code = PasswordChangeCode(world.user.user_id, b"c", NOW, NOW + 9, 0, False)
     async with world.uow.write() as tx:
         await tx.users.save(changed)
         await tx.one_time_codes.upsert(code)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from domain.accounts.sign_in_model import UserSession
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Conflict, DomainError
 from domain.kernel.ids import SessionId
 from support.storage import StoredAccount, a_grant, a_user
@@ -41,11 +41,11 @@ async def delete(tx: Any, world: StoredAccount) -> None:
     await tx.api_keys.delete(world.key.key_id)
 
 
-def owner(world: StoredAccount) -> Session:
+def owner(world: StoredAccount) -> SessionCaller:
     return world.membership.to_session("")
 
 
-def session(world: StoredAccount) -> Session:
+def session(world: StoredAccount) -> SessionCaller:
     return replace(owner(world), session_id=SESSION)
 
 

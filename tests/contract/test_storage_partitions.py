@@ -9,7 +9,12 @@ import pytest
 
 from domain.devices.device_connection_instance_ports import NO_FRONT
 from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
-from domain.partitions.ownership_and_log_position import AlreadyCommittedError, Partition, PartitionLogAdvance, PartitionLostError
+from domain.partitions.ownership_and_log_position import (
+    LogPositionAlreadyStoredError,
+    Partition,
+    PartitionLogAdvance,
+    PartitionLostError,
+)
 from support.storage import StoredAccount
 
 
@@ -47,7 +52,7 @@ async def test_a_position_advances_from_what_is_stored_in_the_epoch_that_owns_it
     async with storage.write() as tx:
         await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
         await tx.partitions.advance(PartitionLogAdvance(0, 1, 5, 5))
-    with pytest.raises(AlreadyCommittedError):
+    with pytest.raises(LogPositionAlreadyStoredError):
         async with storage.write() as tx:
             await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
     for lost in (

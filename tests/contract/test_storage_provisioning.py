@@ -7,7 +7,7 @@ from dataclasses import replace
 from domain.accounts.model import Membership, User
 from domain.devices.model import FirmwareProfile
 from domain.kernel.caller import Role
-from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from support.storage import NOW, StoredAccount, new_id
 
 
@@ -42,8 +42,10 @@ async def a_code(world: StoredAccount) -> ProvisioningCode:
     return code
 
 
-def a_claim(code: ProvisioningCode, hardware_id: str, status: ClaimStatus = ClaimStatus.WAITING) -> ProvisioningClaim:
-    return ProvisioningClaim(new_id("clm"), code.code_id, code.account_id, hardware_id, None, "192.0.2.1", status, None, NOW)
+def a_claim(code: ProvisioningCode, hardware_id: str, status: ClaimStatus = ClaimStatus.WAITING) -> DeviceProvisioningClaim:
+    return DeviceProvisioningClaim(
+        new_id("clm"), code.code_id, code.account_id, hardware_id, None, "192.0.2.1", status, None, NOW
+    )
 
 
 async def test_a_code_is_found_by_its_hash_and_counts_its_claims(world: StoredAccount) -> None:

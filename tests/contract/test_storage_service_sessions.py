@@ -11,14 +11,14 @@ from domain.accounts.sign_in_model import UserSession
 from domain.approvals.model import Approval, Requester
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId, UserId
-from domain.team.service_sessions import ServiceSession
+from domain.team.service_session_tokens import ServiceSessionToken
 from support.storage import NOW, StoredAccount, an_approval, new_id
 
 HOUR_MS = 3_600_000
 
 
-async def add_session(world: StoredAccount, tx: Any, session_id: str, **changes: Any) -> ServiceSession:
-    made = ServiceSession(
+async def add_session(world: StoredAccount, tx: Any, session_id: str, **changes: Any) -> ServiceSessionToken:
+    made = ServiceSessionToken(
         session_id=SessionId(session_id),
         account_id=world.account.account_id,
         membership_id=world.membership.membership_id,

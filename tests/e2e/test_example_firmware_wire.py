@@ -15,7 +15,7 @@ import pytest
 
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config
 from support.device import cancel_tasks
-from support.example_firmware import KINDS, SKETCH, Board, compile_sketch, run_example
+from support.example_firmware import KINDS, SKETCH, CatalogBoard, compile_sketch, run_example
 from support.mosquitto import open_mosquitto
 from support.waiting import TIMEOUT_S
 
@@ -65,7 +65,7 @@ class PlayedService:
 
 
 @contextlib.asynccontextmanager
-async def played(kind: str, folder: Path) -> AsyncIterator[tuple[PlayedService, Board]]:
+async def played(kind: str, folder: Path) -> AsyncIterator[tuple[PlayedService, CatalogBoard]]:
     """The device is connected and has subscribed to its commands."""
     values = FirmwareConfigValues(DEVICE, 'Pump "1"', BrokerEndpoint("127.0.0.1", 0, 0), "secret")
     async with open_mosquitto(folder) as port, aiomqtt.Client("127.0.0.1", port) as client:

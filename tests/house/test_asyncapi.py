@@ -18,7 +18,7 @@ from jsonschema import Draft7Validator
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.profiles import native
 from adapters.mqtt.profiles.native_topics import TOPICS
-from domain.devices.device_codec import DeviceCommand, UnreadableMessage
+from domain.devices.device_codec import OutboundCommand, UnreadableMessage
 from domain.devices.model import FirmwareProfile
 from domain.events.model import PUBLIC_TYPES
 from support.service import environment, program_command
@@ -129,7 +129,7 @@ def test_telemetry_that_is_dropped_does_not(document: dict[str, Any], wrong: Any
 
 
 def test_what_the_service_sends_to_devices_fits(document: dict[str, Any]) -> None:
-    command = DeviceCommand("exe_1", "SET", {"level": 3}, 1_795_233_602_120)
+    command = OutboundCommand("exe_1", "SET", {"level": 3}, 1_795_233_602_120)
     messages = [
         *native.encode_command("dev_1", command, 1_795_233_600_000),
         *native.encode_plan("dev_1", 17, [(0, 1_800_000_000, 1_800_003_600, True)], 0),

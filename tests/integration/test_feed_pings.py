@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from app.config.settings import Settings
 from app.wiring.http import create_connection_limiter
-from app.wiring.http_server import hypercorn_config
+from app.wiring.http_listeners import hypercorn_config
 from support.feed_world import feed_world
 from support.waiting import TIMEOUT_S
 

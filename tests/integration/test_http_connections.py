@@ -14,7 +14,7 @@ from hypercorn.asyncio import serve
 from adapters.http.core.caller_authentication import AllowedCallers
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimitSettings
-from app.wiring.http_server import hypercorn_config
+from app.wiring.http_listeners import hypercorn_config
 from support.feed_world import patched_hypercorn
 from support.http import HttpWorld
 from support.waiting import TIMEOUT_S, until

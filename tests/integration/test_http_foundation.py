@@ -15,7 +15,7 @@ from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import HandlerResult
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.schemas import DisplayName, QueryParametersModel, RequestBodyModel, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving

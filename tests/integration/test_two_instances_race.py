@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from domain.accounts.sign_in_model import ClientInfo, LoginFailures
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.idempotency import StoredResponse
 from domain.team.operator_accounts_and_users import CreatedAccount
@@ -35,9 +35,9 @@ def mailed_code(program: InProcessApp) -> str:
     return str(code)
 
 
-def as_session(account: CreatedAccount) -> Session:
+def as_session(account: CreatedAccount) -> SessionCaller:
     member = account.owner.membership
-    return Session(account.account.account_id, member.user_id, member.membership_id, member.role)
+    return SessionCaller(account.account.account_id, member.user_id, member.membership_id, member.role)
 
 
 async def limited(pair: TwoInstances, limit: int) -> tuple[str, str]:

@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 from domain.partitions.assignment import assign
 from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.device_hash import partition_of
-from domain.partitions.instance_liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, InstanceLiveness
+from domain.partitions.instance_liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, ClusterFailureDetector
 from domain.partitions.owned_partitions import MAX_MOVES, OwnedPartitions
-from domain.partitions.ownership_and_log_position import AlreadyCommittedError, Partition, PartitionLogAdvance, PartitionLostError
+from domain.partitions.ownership_and_log_position import (
+    LogPositionAlreadyStoredError,
+    Partition,
+    PartitionLogAdvance,
+    PartitionLostError,
+)
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "partitions.json").read_text(encoding="utf-8"))
 INSTANCES = st.sets(st.text("abcdef0123456789", min_size=1, max_size=6), min_size=1, max_size=20).map(frozenset)
@@ -85,7 +90,7 @@ def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> No
     after = row.advanced(PartitionLogAdvance(3, 7, 40, 45))
     assert after.position == 45
     assert row.advanced(PartitionLogAdvance(3, 7, 40, 40)) == row
-    with pytest.raises(AlreadyCommittedError):
+    with pytest.raises(LogPositionAlreadyStoredError):
         after.advanced(PartitionLogAdvance(3, 7, 40, 45))
     for progress in (
         PartitionLogAdvance(3, 6, 40, 45),
@@ -98,7 +103,7 @@ def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> No
 
 
 def test_a_member_is_alive_while_its_beats_grow() -> None:
-    liveness = InstanceLiveness()
+    liveness = ClusterFailureDetector()
     assert liveness.observe([ClusterMember("a", 1), ClusterMember("b", 1)], 0) == {"a", "b"}
     for now_ms in range(500, LEASE_MS, 500):
         assert liveness.observe([ClusterMember("a", now_ms), ClusterMember("b", 1)], now_ms) == {"a", "b"}
@@ -111,7 +116,7 @@ def test_a_member_is_alive_while_its_beats_grow() -> None:
 
 
 def test_the_silence_of_a_dead_member_counts_while_this_one_is_late_if_others_beat_meanwhile() -> None:
-    liveness, late_ms = InstanceLiveness(), MAX_GAP_MS + 1
+    liveness, late_ms = ClusterFailureDetector(), MAX_GAP_MS + 1
     members = [ClusterMember(name, 1) for name in "abc"]
     assert liveness.observe(members, 0, "a") == {"a", "b", "c"}
     for turn in (1, 2):
@@ -121,14 +126,14 @@ def test_the_silence_of_a_dead_member_counts_while_this_one_is_late_if_others_be
 
 
 def test_after_a_long_time_without_the_database_the_first_beats_of_another_do_not_make_the_third_dead() -> None:
-    liveness = InstanceLiveness()
+    liveness = ClusterFailureDetector()
     liveness.observe([ClusterMember(name, 1) for name in "abc"], 0, "a")
     back = [ClusterMember("a", 2), ClusterMember("b", 3), ClusterMember("c", 1)]
     assert liveness.observe(back, 60_000, "a") == {"a", "b", "c"}
 
 
 def test_after_a_time_in_which_no_other_member_could_beat_all_get_a_new_lease() -> None:
-    liveness, late_ms = InstanceLiveness(), MAX_GAP_MS + 1
+    liveness, late_ms = ClusterFailureDetector(), MAX_GAP_MS + 1
     for number in range(4):
         members = [ClusterMember("a", number), ClusterMember("b", 1)]
         assert liveness.observe(members, number * late_ms, "a") == {"a", "b"}

@@ -16,7 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from domain.approvals.model import ApprovalStatus
 from domain.grants.grant_input import GrantInput, NewGrantInput
 from domain.grants.model import AppliesVia
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import Conflict, DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, GrantId, KeyId
 from security.people import a_key
@@ -54,7 +54,7 @@ class Approvals(RuleBasedStateMachine):
         number = next(_numbers)
         created = await self.program.create_account(f"owner{number}@example.com")
         owner = created.owner.membership
-        self.owner = Session(owner.account_id, owner.user_id, owner.membership_id, Role.OWNER)
+        self.owner = SessionCaller(owner.account_id, owner.user_id, owner.membership_id, Role.OWNER)
         caller = await self.program.sign_in(f"owner{number}@example.com")
         self.device_id = DeviceId((await caller.send_ok("POST", "/devices/register", NEW))["deviceId"])
         await caller.send_ok("POST", f"/devices/{self.device_id}/credentials", {})
@@ -65,7 +65,7 @@ class Approvals(RuleBasedStateMachine):
                 owner.account_id, email=f"{name}{number}@example.com", password="correct horse", role=Role.ADMIN
             )
             ids = member.membership
-            self.deciders.append(Session(owner.account_id, ids.user_id, ids.membership_id, Role.ADMIN))
+            self.deciders.append(SessionCaller(owner.account_id, ids.user_id, ids.membership_id, Role.ADMIN))
         self.requester, self.key_id = await a_key(caller)
         await self._grant()
 

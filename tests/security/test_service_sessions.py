@@ -13,7 +13,7 @@ from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.keys import caller_authenticator
 from domain.team.operator_accounts_and_users import CreatedAccount
-from domain.team.service_sessions import MAX_TTL_MS
+from domain.team.service_session_tokens import MAX_TTL_MS
 from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
 
 HOUR_MS = 3_600_000

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
 from domain.partitions.cluster_member import ClusterMember
-from domain.partitions.instance_liveness import InstanceLiveness
+from domain.partitions.instance_liveness import ClusterFailureDetector
 from domain.partitions.owned_partitions import OwnedPartitions
-from domain.partitions.ownership_and_log_position import AlreadyCommittedError, Partition, PartitionLostError
+from domain.partitions.ownership_and_log_position import LogPositionAlreadyStoredError, Partition, PartitionLostError
 from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation
 
 ROUND_MS = 500
@@ -44,7 +44,7 @@ class Node:
     name: str
     ownership: OwnedPartitions
     clock_offset_ms: int
-    liveness: InstanceLiveness = field(default_factory=InstanceLiveness)
+    liveness: ClusterFailureDetector = field(default_factory=ClusterFailureDetector)
     engine: dict[int, int] = field(default_factory=dict)
     """Partition → how many entries its state is made of; stands for the values and rules of its devices."""
     alive: bool = True
@@ -195,7 +195,7 @@ class ClusterSimulation:
             self.rejected += 1
             self._drop(node, partition)
             return
-        except AlreadyCommittedError:
+        except LogPositionAlreadyStoredError:
             pass
         node.ownership.on_committed(progress)
 

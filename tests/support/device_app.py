@@ -13,7 +13,7 @@ from adapters.http.api.events.routes import events_blueprint
 from adapters.http.app import create_app
 from domain.audit.export import AuditExportGenerator
 from domain.events.service import EventService
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
 from support.device_world import ACCOUNT, DeviceWorld
@@ -23,7 +23,7 @@ class RoleNameAuthenticator:
     def __init__(self, world: DeviceWorld) -> None:
         self._world = world
 
-    async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
+    async def authenticate_token(self, token: str, address: str) -> tuple[SessionCaller, int]:
         return self._world.session(Role(token)), self._world.clock.now_ms() + 900_000
 
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:

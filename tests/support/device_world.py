@@ -19,8 +19,8 @@ from domain.commands.device_and_execution_queries import DeviceAndExecutionQuery
 from domain.commands.device_reports import CommandReportService
 from domain.commands.device_type_service import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
-from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.execution_changes import ExecutionChanges
+from domain.commands.local_dispatch_queue import DispatchQueue
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
@@ -38,9 +38,9 @@ from domain.devices.service import DeviceService
 from domain.grants.authorizer import Authorizer
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.rate_limit import RateLimitDecision
+from domain.grants.rate_limit import GrantRateLimitDecision
 from domain.grants.reference_window_and_rate_limit import rate_allowance
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.ids import AccountId, DeviceId, ExecutionId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
 from support.manual_clock import START_MS, ManualClock
@@ -112,7 +112,7 @@ class FakeWindowEvaluator:
     def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
         return at_ms if self.open else at_ms + 60_000
 
-    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
         return rate_allowance(uses, limit, now_ms)
 
 
@@ -295,8 +295,8 @@ class DeviceWorld:
             await tx.users.add(user)
             await tx.memberships.add(Membership(session.membership_id, ACCOUNT, session.user_id, role, START_MS))
 
-    def session(self, role: Role = Role.OWNER) -> Session:
-        return Session(ACCOUNT, UserId(f"usr_{role.rank:020d}"), MembershipId(f"mbr_{role.rank:020d}"), role, "192.0.2.1")
+    def session(self, role: Role = Role.OWNER) -> SessionCaller:
+        return SessionCaller(ACCOUNT, UserId(f"usr_{role.rank:020d}"), MembershipId(f"mbr_{role.rank:020d}"), role, "192.0.2.1")
 
     async def device(self, *, active: bool = True, online: bool = False, **fields: Any) -> Device:
         wanted = {"name": "Pump", "board_type": "ESP32", "app_type": "PUMP"} | fields

@@ -31,7 +31,7 @@ KINDS = ("arduino", "micropython")
 
 
 @dataclass
-class Board:
+class CatalogBoard:
     process: asyncio.subprocess.Process
     lines: list[str] = field(default_factory=list)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -93,7 +93,7 @@ class NetworkCable:
 
 
 @asynccontextmanager
-async def run_example(kind: str, config_block: str, folder: Path, ca: Path | None = None) -> AsyncIterator[Board]:
+async def run_example(kind: str, config_block: str, folder: Path, ca: Path | None = None) -> AsyncIterator[CatalogBoard]:
     """`config_block`: as `GET /devices/{deviceId}/config` returns it, with the password. `ca`: for TLS, PEM. The process is killed at
     the end, so that the broker publishes the will."""
     command, environment = {"arduino": _arduino, "micropython": _micropython}[kind](config_block, folder, ca)
@@ -102,7 +102,7 @@ async def run_example(kind: str, config_block: str, folder: Path, ca: Path | Non
 
 
 @asynccontextmanager
-async def run_project(kind: str, files: Mapping[str, bytes], folder: Path) -> AsyncIterator[Board]:
+async def run_project(kind: str, files: Mapping[str, bytes], folder: Path) -> AsyncIterator[CatalogBoard]:
     """`files`: by name, the complete firmware as the dashboard gives it. Only the board around it is replaced, and the minute between
     two messages of telemetry."""
     for name, content in files.items():
@@ -113,11 +113,11 @@ async def run_project(kind: str, files: Mapping[str, bytes], folder: Path) -> As
 
 
 @asynccontextmanager
-async def _run(command: list[str], environment: dict[str, str]) -> AsyncIterator[Board]:
+async def _run(command: list[str], environment: dict[str, str]) -> AsyncIterator[CatalogBoard]:
     process = await asyncio.create_subprocess_exec(
         *command, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    board = Board(process)
+    board = CatalogBoard(process)
     reading = asyncio.create_task(board.read())
     try:
         yield board

@@ -19,7 +19,7 @@ from adapters.http.feed.stream import FeedDependencies
 from adapters.http.server import hypercorn_http11_patch
 from app.runtime.lock_with_timeout import LockWithTimeout
 from domain.feed.feed_audience import FeedAudienceService
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
 from domain.telemetry.engine.reference_engine import ReferenceEngine
@@ -36,7 +36,7 @@ class FakeAuthenticator:
 
     def __init__(self, world: WebhookWorld) -> None:
         self._world = world
-        self.tokens: dict[str, tuple[Session, int]] = {}
+        self.tokens: dict[str, tuple[SessionCaller, int]] = {}
         self.keys: dict[str, KeyId] = {}
 
     def accept_token(self, token: str, role: Role = Role.OWNER, *, for_ms: int = HOUR_MS) -> str:
@@ -48,7 +48,7 @@ class FakeAuthenticator:
         self.keys[secret] = key_id
         return secret
 
-    async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
+    async def authenticate_token(self, token: str, address: str) -> tuple[SessionCaller, int]:
         if token not in self.tokens or self.tokens[token][1] <= self._world.clock.now_ms():
             raise Unauthenticated("This token is not valid. Sign in again.")
         return self.tokens[token]

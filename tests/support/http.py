@@ -41,12 +41,12 @@ from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.sentence_translator import SentenceTranslator
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
-from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
+from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login import LoginService
-from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionVerifier
+from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.password_change import PasswordChangeService
@@ -110,9 +110,9 @@ class HttpWorld:
             WebAuthnCeremonies(origin="https://latchboard.test"),
             PasskeyChallengeCodec(ids=self.ids, digest=self.digest),
         )
-        verifier = PasskeyAssertionVerifier(uow=self.uow, clock=self.clock, codec=codec, challenges=challenges)
+        verifier = PasskeyAssertionService(uow=self.uow, clock=self.clock, codec=codec, challenges=challenges)
         factors = SecondFactorChecker(totp=PyotpTotpCodec(), vault=self.vault, digest=self.digest, passkeys=verifier)
-        devices = KnownBrowserTokenCodec(ids=self.ids, digest=self.digest)
+        devices = HmacKnownBrowserTokenCodec(ids=self.ids, digest=self.digest)
         issuer = SessionTokenIssuer(ids=self.ids, tokens=self.tokens, digest=self.digest)
         opener = SessionOpener(issuer=issuer, devices=devices)
         self.logins = LoginService(
@@ -174,10 +174,10 @@ class HttpWorld:
         assert created is not None
         return created
 
-    async def join(self, owner: Session, role: Role, email: str) -> Session:
+    async def join(self, owner: SessionCaller, role: Role, email: str) -> SessionCaller:
         """Another member of the owner's account."""
         member = await self.operator.add_user(owner.account_id, email=email, password=PASSWORD, role=role)
-        return Session(owner.account_id, member.user.user_id, member.membership.membership_id, role, owner.address)
+        return SessionCaller(owner.account_id, member.user.user_id, member.membership.membership_id, role, owner.address)
 
     async def close(self) -> None:
         self.hasher.close()

@@ -23,8 +23,9 @@ from domain.events.domain_event_recorder import DomainEventDispatcher
 from domain.events.service import EventService
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.kernel.caller import Role, Session
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.caller import Role, SessionCaller
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
@@ -121,8 +122,8 @@ class WebhookWorld:
                 await tx.memberships.add(Membership(session.membership_id, ACCOUNT, session.user_id, role, 0))
         return self
 
-    def session(self, role: Role = Role.OWNER) -> Session:
-        return Session(ACCOUNT, UserId(f"usr_{role.rank:020d}"), MembershipId(f"mbr_{role.rank:020d}"), role, "192.0.2.1")
+    def session(self, role: Role = Role.OWNER) -> SessionCaller:
+        return SessionCaller(ACCOUNT, UserId(f"usr_{role.rank:020d}"), MembershipId(f"mbr_{role.rank:020d}"), role, "192.0.2.1")
 
     async def device(self, project_id: ProjectId = PROJECT) -> Device:
         device = Device(

@@ -4,9 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use bytes::Bytes;
-use latchboard_courier::{
-    AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, HttpOrigin, WebhookRequest,
-};
+use latchboard_courier::{AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, HttpOrigin, WebhookRequest};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};

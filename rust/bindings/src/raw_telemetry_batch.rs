@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use latchboard_broker::TelemetryMessage;
-use latchboard_engine::telemetry_block_codec;
+use latchboard_engine::telemetry_message_framing;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -69,7 +69,7 @@ impl RawTelemetryBatch {
         let blocks = py.detach(|| {
             let messages = self.messages.iter();
             let messages = messages.map(|message| (message.device, message.arrived_ms, &message.payload[..]));
-            telemetry_block_codec::split_into_blocks(messages, partitions, max_bytes)
+            telemetry_message_framing::split_into_blocks(messages, partitions, max_bytes)
         });
         let blocks = blocks.into_iter();
         Ok(blocks
@@ -90,7 +90,7 @@ fn messages_of(blocks: &[Bytes]) -> Result<Vec<TelemetryMessage>, String> {
     let mut messages = Vec::new();
     for (index, bytes) in blocks.iter().enumerate() {
         let found =
-            telemetry_block_codec::read_block(bytes).map_err(|error| format!("block {index} cannot be read at {error}"))?;
+            telemetry_message_framing::read_block(bytes).map_err(|error| format!("block {index} cannot be read at {error}"))?;
         messages.extend(found.into_iter().map(|message| TelemetryMessage {
             device: message.device,
             arrived_ms: message.arrived_ms,

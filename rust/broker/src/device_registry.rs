@@ -9,7 +9,7 @@ use blake3::Hash;
 use parking_lot::RwLock;
 
 use crate::limits::BrokerLimits;
-use crate::registered_device::{CredentialSnapshot, RegisteredDevice};
+use crate::registered_device::{DeviceCredentialRecord, RegisteredDevice};
 use crate::shared_connection_state::CloseReason;
 use crate::stats::RegistryTotals;
 use crate::topic_authorization::FirmwareProfile;
@@ -46,7 +46,7 @@ impl DeviceRegistry {
             let device = Arc::new(RegisteredDevice::new(Arc::clone(&id), limits));
             Arc::clone(self.devices.write().entry(id).or_insert(device))
         });
-        device.set_credentials(CredentialSnapshot {
+        device.set_credentials(DeviceCredentialRecord {
             number,
             profile,
             password_digest,
@@ -66,7 +66,7 @@ impl DeviceRegistry {
     }
 
     /// Digests compare in constant time, and an unknown device costs the same hash.
-    pub fn authenticate(&self, device_id: &str, password: &[u8]) -> Option<(Arc<RegisteredDevice>, CredentialSnapshot)> {
+    pub fn authenticate(&self, device_id: &str, password: &[u8]) -> Option<(Arc<RegisteredDevice>, DeviceCredentialRecord)> {
         let digest = self.digest(password);
         let device = self.find(device_id)?;
         let credentials = device.credentials(digest)?;
@@ -74,7 +74,7 @@ impl DeviceRegistry {
     }
 
     /// For a caller that has proved its identity in another way than by the password.
-    pub fn find_with_credentials(&self, device_id: &str) -> Option<(Arc<RegisteredDevice>, CredentialSnapshot)> {
+    pub fn find_with_credentials(&self, device_id: &str) -> Option<(Arc<RegisteredDevice>, DeviceCredentialRecord)> {
         let device = self.find(device_id)?;
         let credentials = device.current_credentials()?;
         Some((device, credentials))

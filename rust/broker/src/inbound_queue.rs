@@ -9,6 +9,7 @@
 //!
 //! One end of a socket pair is readable exactly while the queue holds a message; any event loop can watch it.
 
+mod device_event;
 mod inbound_batch;
 mod message;
 mod priorities;
@@ -22,11 +23,12 @@ use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use self::message::QueuedInboundMessage;
-use self::priorities::{Priority, InboundPriorityQueues};
+use self::priorities::{InboundPriorityQueues, Priority};
 use crate::stats::BrokerStats;
 
+pub use self::device_event::{DeviceEvent, EventDevice};
 pub use self::inbound_batch::InboundBatch;
-pub use self::message::{AckHandle, DeviceEvent, EventDevice, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage};
+pub use self::message::{AckHandle, MESSAGE_OVERHEAD, TelemetryMessage, TelemetryOrDeviceEvent};
 
 struct QueueState {
     messages: InboundPriorityQueues,
@@ -100,16 +102,16 @@ impl InboundQueue {
     }
 
     /// Queue what a device published.
-    pub fn push(&self, message: InboundMessage, ack: Option<AckHandle>, permit: QueuePermit) {
+    pub fn push(&self, message: TelemetryOrDeviceEvent, ack: Option<AckHandle>, permit: QueuePermit) {
         self.insert(Priority::High, message, ack, permit);
     }
 
     /// Queue a connect, disconnect, subscribe or fault event, or a will.
     pub fn push_low_priority(&self, event: DeviceEvent, permit: QueuePermit) {
-        self.insert(Priority::Low, InboundMessage::Event(event), None, permit);
+        self.insert(Priority::Low, TelemetryOrDeviceEvent::Event(event), None, permit);
     }
 
-    fn insert(&self, priority: Priority, message: InboundMessage, ack: Option<AckHandle>, permit: QueuePermit) {
+    fn insert(&self, priority: Priority, message: TelemetryOrDeviceEvent, ack: Option<AckHandle>, permit: QueuePermit) {
         let bytes = permit.consume();
         self.stats.inbound_queue.increment();
         self.stats.inbound_queue_bytes.add(u64::from(bytes));

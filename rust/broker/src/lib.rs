@@ -18,6 +18,7 @@ mod device_registry;
 mod drop_reason;
 mod inbound_queue;
 mod ip_address_block;
+mod ip_network;
 mod limits;
 mod listener;
 mod rate_limit;
@@ -34,7 +35,7 @@ mod wire;
 
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
 pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
-pub use ip_address_block::IpNetwork;
+pub use ip_network::IpNetwork;
 pub use limits::BrokerLimits;
 pub use listener::{ListenAddress, TransportKind};
 pub use shared_connection_state::EnqueueResult;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::ip_address_block::IpNetwork;
+use crate::ip_network::IpNetwork;
 
 /// Bytes of a PUBLISH beside its payload: fixed header, topic and MQTT 5 properties.
 const PUBLISH_HEADER_BYTES: usize = 4096;

@@ -17,12 +17,12 @@ use crate::drop_reason::DropReason;
 use crate::inbound_queue::{EventDevice, InboundQueue};
 use crate::limits::BrokerLimits;
 use crate::rate_limit::TokenBucket;
-use crate::shared_connection_state::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
+use crate::shared_connection_state::{CloseReason, ConnectionHandle, EnqueueResult, OutboundPublish, Subscription};
 use crate::stats::RegistryTotals;
 
-pub use self::attach::{AttachResult, SessionExpiryAndWill, ConnectSessionOptions};
+pub use self::attach::{AttachResult, ConnectSessionOptions, SessionExpiryAndWill};
 pub use self::delayed_will::DelayedWill;
-pub use self::device_state::CredentialSnapshot;
+pub use self::device_state::DeviceCredentialRecord;
 
 pub struct RegisteredDevice {
     pub id: Arc<str>,
@@ -51,7 +51,7 @@ impl RegisteredDevice {
     }
 
     /// The device in its events.
-    pub fn event_source(&self, credentials: CredentialSnapshot) -> EventDevice {
+    pub fn event_source(&self, credentials: DeviceCredentialRecord) -> EventDevice {
         EventDevice {
             device: credentials.number,
             device_id: Arc::clone(&self.id),
@@ -59,7 +59,7 @@ impl RegisteredDevice {
     }
 
     /// Connections that were opened with other credentials are closed.
-    pub fn set_credentials(&self, credentials: CredentialSnapshot) {
+    pub fn set_credentials(&self, credentials: DeviceCredentialRecord) {
         let mut state = self.state.lock();
         if state.credentials != Some(credentials) {
             state.close_all(CloseReason::Revoked);
@@ -84,14 +84,14 @@ impl RegisteredDevice {
     }
 
     /// None when the password is another.
-    pub fn credentials(&self, password_digest: Hash) -> Option<CredentialSnapshot> {
+    pub fn credentials(&self, password_digest: Hash) -> Option<DeviceCredentialRecord> {
         self.state
             .lock()
             .credentials
             .filter(|credentials| credentials.password_digest == password_digest)
     }
 
-    pub fn current_credentials(&self) -> Option<CredentialSnapshot> {
+    pub fn current_credentials(&self) -> Option<DeviceCredentialRecord> {
         self.state.lock().credentials
     }
 
@@ -137,7 +137,7 @@ impl RegisteredDevice {
     /// limit. `has_new`: some of the subscriptions are new and will be announced.
     pub fn subscribe(
         &self,
-        connection: &Connection,
+        connection: &ConnectionHandle,
         subscriptions: Vec<(Subscription, u8)>,
         has_new: bool,
         limits: &BrokerLimits,

@@ -79,7 +79,7 @@ pub struct SharedConnectionState {
     pub waker: Option<Waker>,
 }
 
-pub struct Connection {
+pub struct ConnectionHandle {
     pub client_id: ByteString,
     /// Bytes; the largest packet that the client accepts. None without a limit.
     pub max_packet_size: Option<u32>,
@@ -99,7 +99,7 @@ pub enum EnqueueResult {
     TooLarge,
 }
 
-impl Connection {
+impl ConnectionHandle {
     /// Change the shared state, then wake the connection's task.
     pub fn update(&self, change: impl FnOnce(&mut SharedConnectionState)) {
         let mut shared_state = self.shared_state.lock();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 macro_rules! counters {
     ($($name:ident),* $(,)?) => {
         #[derive(Default)]
-        pub struct BrokerStats { $(pub $name: Counter),* }
+        pub struct BrokerStats { $(pub $name: AtomicCounter),* }
         impl BrokerStats {
             pub fn snapshot(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get())),*]
@@ -15,9 +15,9 @@ macro_rules! counters {
 }
 
 #[derive(Default)]
-pub struct Counter(AtomicU64);
+pub struct AtomicCounter(AtomicU64);
 
-impl Counter {
+impl AtomicCounter {
     pub fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Relaxed);
     }

@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::address_bans::AddressBans;
-use crate::ip_address_block::{AddressBlock, IpNetwork};
+use crate::ip_address_block::AddressBlock;
+use crate::ip_network::IpNetwork;
 use crate::limits::BrokerLimits;
 
 /// How long a connection has for its CONNECT before it may be closed to make room.

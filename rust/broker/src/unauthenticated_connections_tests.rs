@@ -63,10 +63,7 @@ fn an_address_that_only_fails_is_banned_and_one_with_a_device_is_not() {
         socket.fail();
     };
     (0..2).for_each(|_| fail(ip(1)));
-    assert_eq!(
-        pending.open(ip(1), Instant::now()).err(),
-        Some(SocketRefusalReason::Banned)
-    );
+    assert_eq!(pending.open(ip(1), Instant::now()).err(), Some(SocketRefusalReason::Banned));
     let (device, _) = pending.open(ip(2), now).expect("room");
     assert!(device.connect());
     (0..5).for_each(|_| fail(ip(2)));

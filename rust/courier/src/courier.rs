@@ -10,9 +10,9 @@ use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::delegated_address_lookups::DelegatedAddressLookups;
 use crate::connector::GuardedConnector;
 use crate::courier_event_queue::CourierEventQueue;
+use crate::delegated_address_lookups::DelegatedAddressLookups;
 use crate::endpoint_queue::EndpointQueues;
 use crate::error::{AttemptFailure, CourierStartError};
 use crate::http_exchange::{HttpClient, exchange, http_client};

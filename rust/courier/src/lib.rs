@@ -12,10 +12,10 @@
 //! - every request has one result, unless it is cancelled: then nothing more is sent or reported;
 //! - a request that a receiver may have read is never sent again.
 
-mod delegated_address_lookups;
 mod connector;
 mod courier;
 mod courier_event_queue;
+mod delegated_address_lookups;
 mod endpoint_queue;
 mod error;
 mod http_exchange;

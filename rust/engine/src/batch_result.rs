@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::DeviceCheckpoint;
 use crate::metric_table::Metric;
 use crate::payload_parser::PayloadFault;
 
@@ -73,7 +73,7 @@ pub struct BatchResult {
     pub seen: Vec<(u32, i64)>,
     /// Devices with a value whose row a restart does not replay, and at the end of the batch their checkpoints.
     pub not_replayed: Vec<u32>,
-    pub checkpoints: Vec<Checkpoint>,
+    pub checkpoints: Vec<DeviceCheckpoint>,
     pub messages: u64,
     pub readings: u64,
 }

@@ -7,7 +7,7 @@ use crate::device_record::DeviceRecord;
 use crate::device_record_layout::DeviceHeader;
 use crate::engine::Engine;
 use crate::payload_parser::MAX_AHEAD_MS;
-use crate::rule_evaluation_steps::{RuleEvaluation, RuleEvaluationKind, report_transition};
+use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope, report_transition};
 
 /// How long before the clock was set a message may have arrived that is ingested after it.
 const MAX_QUEUED_MS: i64 = 600_000;
@@ -25,7 +25,7 @@ impl Engine {
             let place = self.devices.place(number);
             let mut record = self.devices.record(place);
             shift_arrivals(record.header, step_ms, now_ms);
-            let mut evaluation = RuleEvaluation::new(now_ms, RuleEvaluationKind::Due, &mut self.fired, &mut result);
+            let mut evaluation = RuleEvaluationPass::new(now_ms, RuleEvaluationScope::Due, &mut self.fired, &mut result);
             shift_rules(&mut record, step_ms, &mut evaluation);
             if record.header.newest_ms != NEVER && watches_silence(record.header) {
                 self.mark_changed(place);
@@ -60,7 +60,7 @@ fn shift_arrivals(header: &mut DeviceHeader, step_ms: i64, now_ms: i64) {
     }
 }
 
-fn shift_rules(record: &mut DeviceRecord<'_>, step_ms: i64, evaluation: &mut RuleEvaluation<'_>) {
+fn shift_rules(record: &mut DeviceRecord<'_>, step_ms: i64, evaluation: &mut RuleEvaluationPass<'_>) {
     for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
         let last_fired = record.header.last_fired(record.words, index);
         let Some(rule) = record

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::batch_result::BatchResult;
-use crate::compiled_rules::{NEVER, EngineRule};
+use crate::compiled_rules::{EngineRule, NEVER};
 use crate::device_table::DeviceTable;
 use crate::fast_json::ScannedPayload;
 use crate::number_row_packer::NumberRowPacker;
 use crate::rule_evaluation::evaluate;
-use crate::rule_evaluation_steps::{OFF, ON, RuleEvaluation, RuleEvaluationKind};
+use crate::rule_evaluation_steps::{OFF, ON, RuleEvaluationPass, RuleEvaluationScope};
 use crate::timed_rules::reset_deadlines;
 use crate::timer_queue::TimerQueue;
 
@@ -89,7 +89,7 @@ impl Engine {
         for number in self.timers.take_due(&mut self.devices, now_ms) {
             let place = self.devices.place(number);
             let mut record = self.devices.record(place);
-            let mut evaluation = RuleEvaluation::new(now_ms, RuleEvaluationKind::Due, &mut self.fired, &mut result);
+            let mut evaluation = RuleEvaluationPass::new(now_ms, RuleEvaluationScope::Due, &mut self.fired, &mut result);
             evaluate(&mut record, &mut evaluation);
             self.timers.schedule(record.header);
         }

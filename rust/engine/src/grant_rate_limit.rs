@@ -6,7 +6,7 @@
 const MINUTE_MS: i64 = 60_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateLimitDecision {
+pub struct GrantRateLimitDecision {
     pub is_allowed: bool,
     /// Further uses allowed after this one.
     pub remaining: usize,
@@ -15,12 +15,12 @@ pub struct RateLimitDecision {
 }
 
 /// Whether one more use is allowed at `now_ms`. `limit`: uses per minute, at least 1. `uses` may be in any order.
-pub fn check_rate_limit(uses: &[i64], limit: usize, now_ms: i64) -> RateLimitDecision {
+pub fn check_rate_limit(uses: &[i64], limit: usize, now_ms: i64) -> GrantRateLimitDecision {
     let since = now_ms.saturating_sub(MINUTE_MS);
     let mut recent: Vec<i64> = uses.iter().copied().filter(|at| *at > since).collect();
     if recent.len() < limit {
         let oldest = recent.iter().copied().min().unwrap_or(now_ms).min(now_ms);
-        return RateLimitDecision {
+        return GrantRateLimitDecision {
             is_allowed: true,
             remaining: limit - recent.len() - 1,
             next_free_ms: oldest.saturating_add(MINUTE_MS),
@@ -28,7 +28,7 @@ pub fn check_rate_limit(uses: &[i64], limit: usize, now_ms: i64) -> RateLimitDec
     }
     let index = recent.len() - limit;
     let (_, blocking, _) = recent.select_nth_unstable(index);
-    RateLimitDecision {
+    GrantRateLimitDecision {
         is_allowed: false,
         remaining: 0,
         next_free_ms: blocking.saturating_add(MINUTE_MS),

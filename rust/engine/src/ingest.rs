@@ -13,8 +13,8 @@ use crate::payload_parser::{
 };
 use crate::reading_packing;
 use crate::rule_evaluation::evaluate;
-use crate::rule_evaluation_steps::{RuleEvaluation, RuleEvaluationKind};
-use crate::unknown_metric_names::UnknownMetricNames;
+use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope};
+use crate::unknown_metric_names::UnnumberedMetricNames;
 
 /// A message as it arrived, with the place of its device.
 #[derive(Clone, Copy)]
@@ -86,7 +86,7 @@ impl Engine {
     fn ingest_parsed(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) -> bool {
         let parsed = payload_parser::parse(raw.payload, raw.received_ms);
         let device = self.devices.header(raw.place).number;
-        if !UnknownMetricNames::new(self).add(device, &parsed).is_empty() {
+        if !UnnumberedMetricNames::new(self).add(device, &parsed).is_empty() {
             return false;
         }
         let mut raw = raw;
@@ -175,7 +175,7 @@ impl Engine {
     pub(crate) fn evaluate_rules(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) {
         self.mark_changed(raw.place);
         let mut record = self.devices.record(raw.place);
-        let mut evaluation = RuleEvaluation::new(raw.received_ms, RuleEvaluationKind::All, &mut self.fired, result);
+        let mut evaluation = RuleEvaluationPass::new(raw.received_ms, RuleEvaluationScope::All, &mut self.fired, result);
         evaluate(&mut record, &mut evaluation);
         self.timers.schedule(record.header);
     }
@@ -253,7 +253,12 @@ pub(crate) fn finish_row(device: u32, ts_ms: i64, begin: usize, result: &mut Bat
     });
 }
 
-pub(crate) fn watched_reading(device: DeviceMetricSlots<'_>, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> ReadingWithSubscribers {
+pub(crate) fn watched_reading(
+    device: DeviceMetricSlots<'_>,
+    slot: usize,
+    ts_ms: i64,
+    value: &MetricValue<'_>,
+) -> ReadingWithSubscribers {
     let metric = device.metric(slot);
     let (value, text) = match value {
         MetricValue::Number(value) => (Some(*value), None),

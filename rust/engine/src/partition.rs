@@ -1,8 +1,4 @@
-//! Which partition a device belongs to, and what the engine does with a partition as a whole. Defined by
-//! `domain/partitions/assignment.py`.
-
-use crate::checkpoint::Checkpoint;
-use crate::engine::Engine;
+//! Which partition a device belongs to. Defined by `domain/partitions/device_hash.py`.
 
 /// Fibonacci hashing: 2^32 divided by the golden ratio.
 const MULTIPLIER: u64 = 2_654_435_769;
@@ -12,31 +8,4 @@ const MULTIPLIER: u64 = 2_654_435_769;
 pub fn partition_of(device: u32, partitions: u32) -> u32 {
     let hash = (u64::from(device) * MULTIPLIER) & u64::from(u32::MAX);
     ((hash * u64::from(partitions)) >> 32) as u32
-}
-
-impl Engine {
-    /// Removes the devices of a partition with their values, rules and timers; returns how many. Another engine has them now.
-    pub fn drop_partition(&mut self, partition: u32, partitions: u32) -> usize {
-        let is_dropped = |number: &u32| partition_of(*number, partitions) == partition;
-        self.changed.retain(|number| !is_dropped(number));
-        let numbers = self.devices.headers().map(|header| header.number);
-        let dropped: Vec<u32> = numbers.filter(is_dropped).collect();
-        for number in &dropped {
-            self.devices.remove(*number);
-        }
-        dropped.len()
-    }
-
-    /// Checkpoints of the devices of a partition that differ from their last one, at most `limit`.
-    pub fn checkpoint_partition(&mut self, partition: u32, partitions: u32, limit: usize) -> Vec<Checkpoint> {
-        let mut taken = Vec::new();
-        self.changed.retain(|number| {
-            let is_taken = taken.len() < limit && partition_of(*number, partitions) == partition;
-            if is_taken {
-                taken.push(*number);
-            }
-            !is_taken
-        });
-        self.checkpoints_of(taken)
-    }
 }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use crate::compiled_rules::{NEVER, PackedRuleHeader};
 use crate::device_record::DeviceRecord;
 use crate::device_record_layout::DeviceHeader;
-use crate::rule_evaluation_steps::{RuleEvaluation, RuleEvaluationKind, fire, report_transition, satisfies};
+use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope, fire, report_transition, satisfies};
 use crate::timed_rules::evaluate_timed;
 
 /// Evaluates the rules in firing order.
 #[inline]
-pub fn evaluate(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation<'_>) {
-    if record.header.is_all_plain && evaluation.kind == RuleEvaluationKind::All {
+pub fn evaluate(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluationPass<'_>) {
+    if record.header.is_all_plain && evaluation.kind == RuleEvaluationScope::All {
         evaluate_plain(record, evaluation);
     } else {
         evaluate_mixed(record, evaluation);
@@ -19,7 +19,7 @@ pub fn evaluate(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation<'
 }
 
 /// One by one, plain and timed rules.
-fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation<'_>) {
+fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluationPass<'_>) {
     let mut first = 0;
     let mut timed_index = 0;
     for index in 0..record.header.rules() {
@@ -30,7 +30,7 @@ fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation
             continue;
         }
         let end = first + rule.condition_count();
-        if evaluation.kind == RuleEvaluationKind::All {
+        if evaluation.kind == RuleEvaluationScope::All {
             let matched = conditions_match(record, first..end, rule.any());
             if matched != record.header.matched(record.words, index) {
                 apply_transition(record, index, matched, evaluation);
@@ -45,7 +45,7 @@ fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation
 
 /// All conditions first, one bit each and without a branch; then the rules, which rarely change.
 #[inline]
-fn evaluate_plain(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation<'_>) {
+fn evaluate_plain(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluationPass<'_>) {
     let matched = matching_rules(record.header, record.words);
     let mut changed = matched ^ record.header.matched;
     while changed != 0 {
@@ -96,7 +96,7 @@ fn conditions_match(record: &DeviceRecord<'_>, conditions: Range<usize>, any: bo
 }
 
 #[cold]
-fn apply_transition(record: &mut DeviceRecord<'_>, index: usize, matched: bool, evaluation: &mut RuleEvaluation<'_>) {
+fn apply_transition(record: &mut DeviceRecord<'_>, index: usize, matched: bool, evaluation: &mut RuleEvaluationPass<'_>) {
     record.set_matched(index, matched);
     if matched {
         fire(record, index, evaluation);

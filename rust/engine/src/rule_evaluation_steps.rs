@@ -10,25 +10,25 @@ pub const OFF: u32 = 1;
 
 /// Which rules an evaluation covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum RuleEvaluationKind {
+pub enum RuleEvaluationScope {
     All,
     /// Timed rules whose deadline has passed; plain rules have no deadline.
     Due,
 }
 
 /// One evaluation of a device's rules.
-pub struct RuleEvaluation<'a> {
+pub struct RuleEvaluationPass<'a> {
     pub at_ms: i64,
-    pub kind: RuleEvaluationKind,
+    pub kind: RuleEvaluationScope,
     /// (command, rule) of the rules that have fired in it.
     pub fired: &'a mut Vec<(u32, u32)>,
     pub result: &'a mut BatchResult,
 }
 
-impl<'a> RuleEvaluation<'a> {
+impl<'a> RuleEvaluationPass<'a> {
     /// `fired`: a buffer to reuse.
     #[inline]
-    pub fn new(at_ms: i64, kind: RuleEvaluationKind, fired: &'a mut Vec<(u32, u32)>, result: &'a mut BatchResult) -> Self {
+    pub fn new(at_ms: i64, kind: RuleEvaluationScope, fired: &'a mut Vec<(u32, u32)>, result: &'a mut BatchResult) -> Self {
         fired.clear();
         Self {
             at_ms,
@@ -47,8 +47,8 @@ pub(crate) fn satisfies(mask: u8, value: f64, threshold: f64) -> bool {
 }
 
 /// Fires the rule, unless an earlier rule has fired with the same or the opposite command.
-pub(crate) fn fire(record: &mut DeviceRecord<'_>, index: usize, evaluation: &mut RuleEvaluation<'_>) {
-    let RuleEvaluation { at_ms, result, .. } = evaluation;
+pub(crate) fn fire(record: &mut DeviceRecord<'_>, index: usize, evaluation: &mut RuleEvaluationPass<'_>) {
+    let RuleEvaluationPass { at_ms, result, .. } = evaluation;
     let at_ms = *at_ms;
     let command = record.header.rule(record.words, index).command();
     let device = record.header.number;
@@ -75,7 +75,7 @@ pub(crate) fn report_transition(
     index: usize,
     held_since: i64,
     changed: bool,
-    evaluation: &mut RuleEvaluation<'_>,
+    evaluation: &mut RuleEvaluationPass<'_>,
 ) {
     let (header, words) = (&*record.header, &*record.words);
     let last_fired = header.last_fired(words, index);

@@ -4,19 +4,19 @@ use crate::compiled_rules::{BoundCondition, ConditionTest, NEVER, NO_DEADLINE, T
 use crate::device_record::DeviceRecord;
 use crate::device_record_layout::{DeviceHeader, ValueKind};
 use crate::payload_parser::MetricValue;
-use crate::rule_evaluation_steps::{RuleEvaluation, RuleEvaluationKind, fire, report_transition, satisfies};
+use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope, fire, report_transition, satisfies};
 
 /// Evaluates the rule at `index` in firing order, which is the device's timed rule number `timed_index`.
 pub(crate) fn evaluate_timed(
     record: &mut DeviceRecord<'_>,
     (index, timed_index): (usize, usize),
-    evaluation: &mut RuleEvaluation<'_>,
+    evaluation: &mut RuleEvaluationPass<'_>,
 ) {
     let at_ms = evaluation.at_ms;
     let Some(rule) = timed_rule(record.header, timed_index) else {
         return;
     };
-    if evaluation.kind == RuleEvaluationKind::Due && rule.deadline_ms > at_ms {
+    if evaluation.kind == RuleEvaluationScope::Due && rule.deadline_ms > at_ms {
         return;
     }
     let was_matched = record.header.matched(record.words, index);

@@ -16,7 +16,7 @@ use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, ParsedPayload};
 /// searched to its end for each of them.
 const MAX_SEARCHED: usize = 2_048;
 
-pub(crate) struct UnknownMetricNames<'e, 'a> {
+pub(crate) struct UnnumberedMetricNames<'e, 'a> {
     engine: &'e Engine,
     /// By device: metrics that it has not reported before.
     new_metrics: HashMap<u32, Vec<Cow<'a, str>>, RandomState>,
@@ -24,7 +24,7 @@ pub(crate) struct UnknownMetricNames<'e, 'a> {
     names: Vec<Box<str>>,
 }
 
-impl<'e, 'a> UnknownMetricNames<'e, 'a> {
+impl<'e, 'a> UnnumberedMetricNames<'e, 'a> {
     pub fn new(engine: &'e Engine) -> Self {
         Self {
             engine,
@@ -66,7 +66,7 @@ impl Engine {
     /// Of the first of these messages: (device, arrival, payload), in order of arrival.
     #[cold]
     pub(crate) fn unknown_names<'a>(&self, messages: impl Iterator<Item = (u32, i64, &'a [u8])>, now_ms: i64) -> Vec<Box<str>> {
-        let mut unknown = UnknownMetricNames::new(self);
+        let mut unknown = UnnumberedMetricNames::new(self);
         let mut scan = ScannedPayload::default();
         for (device, stamped_ms, payload) in messages.take(MAX_SEARCHED) {
             let metrics = self.metrics_of(device);

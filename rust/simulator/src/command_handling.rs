@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use latchboard_broker::wall_clock::now_ms;
 
 use crate::counters::Counters;
-use crate::firmware::{self, DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction};
+use crate::firmware::{self, DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction};
 use crate::mqtt_packets::ReceivedPublish;
 use crate::session::DeviceSession;
 

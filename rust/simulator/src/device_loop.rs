@@ -9,9 +9,9 @@ use tokio::time::sleep;
 
 use crate::config::DeviceCredentials;
 use crate::counters::Counters;
-use crate::simulated_device_state::SimulatedDevice;
 use crate::fleet_context::{FleetContext, FleetSignal};
 use crate::session::{DeviceSession, RESPONSE_TIMEOUT, SessionOutcome};
+use crate::simulated_device_state::SimulatedDevice;
 
 /// The pause after a connection; doubled with each failed attempt to connect, up to `MAX_BACKOFF`.
 const MIN_BACKOFF: Duration = Duration::from_millis(500);

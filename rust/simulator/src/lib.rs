@@ -9,7 +9,6 @@
 mod command_handling;
 mod config;
 mod counters;
-mod simulated_device_state;
 mod device_loop;
 mod firmware;
 mod fleet_context;
@@ -19,6 +18,7 @@ mod mqtt_packets;
 mod puback_log;
 mod session;
 mod session_loop;
+mod simulated_device_state;
 mod simulation;
 mod transport;
 

@@ -8,10 +8,10 @@ use latchboard_broker::topic_authorization::TOPIC_ROOT;
 use latchboard_broker::wall_clock::now_ms;
 
 use crate::counters::Counters;
-use crate::simulated_device_state::SimulatedDevice;
 use crate::firmware::{self, DeviceMessage};
 use crate::fleet_context::FleetContext;
 use crate::mqtt_client::MqttClient;
+use crate::simulated_device_state::SimulatedDevice;
 
 pub(crate) const KEEP_ALIVE_S: u16 = 60;
 /// How long the broker may take to accept a connection, or to read the last packets of one.

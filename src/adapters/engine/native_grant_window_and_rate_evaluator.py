@@ -10,7 +10,7 @@ from pathlib import Path
 
 from adapters.engine.extension_check import EngineMissingError
 from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.rate_limit import RateLimitDecision
+from domain.grants.rate_limit import GrantRateLimitDecision
 from domain.grants.reference_window_and_rate_limit import load_timezone, next_open_ms
 from domain.kernel.errors import ValidationFailed
 
@@ -40,8 +40,8 @@ class NativeGrantWindowAndRateEvaluator:
         """Needed only for the text of a denial, so the reference definition computes it."""
         return next_open_ms(window, at_ms)
 
-    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
-        return RateLimitDecision(*_native.allowance(uses, limit, now_ms))
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
+        return GrantRateLimitDecision(*_native.allowance(uses, limit, now_ms))
 
 
 def _compile_window(window: WeeklyGrantWindow) -> _native.Window:

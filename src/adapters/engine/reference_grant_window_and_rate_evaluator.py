@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.rate_limit import RateLimitDecision
+from domain.grants.rate_limit import GrantRateLimitDecision
 from domain.grants.reference_window_and_rate_limit import is_open, load_timezone, next_open_ms, rate_allowance
 from domain.kernel.errors import ValidationFailed
 
@@ -24,5 +24,5 @@ class ReferenceGrantWindowAndRateEvaluator:
     def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
         return next_open_ms(window, at_ms)
 
-    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
         return rate_allowance(uses, limit, now_ms)

@@ -16,8 +16,8 @@ from adapters.http.core.error_responses import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.known_browser_cookie import TLS_AT_PROXY
 from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
+from adapters.http.core.operation_handling import API_DEPENDENCIES, RequestHandlingDependencies
 from adapters.http.core.request_body_drain import run_with_whole_body
-from adapters.http.core.request_handling import API_DEPENDENCIES, ApiDependencies
 from adapters.http.core.trimmed_quart import QuartApplication
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.endpoint import FeedEndpoint
@@ -46,7 +46,7 @@ def create_app(
         PROPAGATE_EXCEPTIONS=False,
     )
     app.url_map.merge_slashes = False  # a path with "//" is not found instead of redirected
-    app.extensions[API_DEPENDENCIES] = ApiDependencies(authenticator, idempotency_store, denial_log)
+    app.extensions[API_DEPENDENCIES] = RequestHandlingDependencies(authenticator, idempotency_store, denial_log)
     app.extensions[TRUSTED_PROXIES] = proxies
     app.extensions[TLS_AT_PROXY] = settings.hsts
     if idempotency_store is not None:

@@ -14,15 +14,15 @@ from pathlib import Path
 from adapters.engine import _native
 from adapters.mqtt.embedded_broker_settings import EmbeddedBrokerSettings
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import (
+from domain.devices.device_link import PublishResult
+from domain.devices.inbound_link import (
     DeviceConnected,
     DeviceDisconnected,
     DeviceSubscribed,
     InboundEvent,
     InboundMessage,
-    InboundTelemetry,
+    InboundTelemetryBatch,
     MessagesDropped,
-    PublishResult,
 )
 from domain.kernel.errors import Unavailable
 
@@ -59,7 +59,7 @@ class _EmbeddedInboundBatch:
     def __init__(self, raw: _native.InboundBatch, event_types: Mapping[str, Callable[..., InboundEvent]]) -> None:
         self.ack, self.nack = raw.ack, raw.nack
         self.ack_telemetry, self.ack_events = raw.ack_telemetry, raw.ack_events
-        self.telemetry: InboundTelemetry = raw.telemetry
+        self.telemetry: InboundTelemetryBatch = raw.telemetry
         self.events: Sequence[InboundEvent] = [event_types[event[0]](*event[1:]) for event in raw.events]
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import DeviceBrokerLink, InboundBatch, PublishResult
+from domain.devices.device_link import DeviceBrokerLink, PublishResult
+from domain.devices.inbound_link import InboundBatch
 
 
 class StandbyDeviceLink:

@@ -13,16 +13,16 @@ from typing import TypeAlias
 
 import aiomqtt
 
-from domain.devices.device_link import InboundEvent, InboundTelemetry
+from domain.devices.inbound_link import InboundEvent, InboundTelemetryBatch
 from domain.kernel.errors import Unavailable
 
 RawTelemetry: TypeAlias = tuple[int, int, bytes]  # device number, message in Unix ms, payload
 AckHandle: TypeAlias = tuple[aiomqtt.Client, int, int]
-TelemetryBatchFactory: TypeAlias = Callable[[Sequence[RawTelemetry]], InboundTelemetry]
+TelemetryBatchFactory: TypeAlias = Callable[[Sequence[RawTelemetry]], InboundTelemetryBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class _QueuedMessage:
+class _QueuedInboundMessage:
     content: RawTelemetry | InboundEvent
     ack_handle: AckHandle | None
 
@@ -34,7 +34,7 @@ class MosquittoInboundBatch:
 
     def __init__(
         self,
-        messages: Sequence[_QueuedMessage],
+        messages: Sequence[_QueuedInboundMessage],
         factory: TelemetryBatchFactory,
         acknowledge: Callable[[Sequence[AckHandle]], None],
         reconnect: Callable[[], None],
@@ -69,7 +69,7 @@ def acknowledge(handles: Iterable[AckHandle]) -> None:
             client._client.ack(mid, qos)
 
 
-def _ack_handles(messages: Iterable[_QueuedMessage]) -> list[AckHandle]:
+def _ack_handles(messages: Iterable[_QueuedInboundMessage]) -> list[AckHandle]:
     return [message.ack_handle for message in messages if message.ack_handle is not None]
 
 
@@ -80,7 +80,7 @@ class MosquittoInboundQueue:
         self, factory: TelemetryBatchFactory, acknowledge: Callable[[Sequence[AckHandle]], None], reconnect: Callable[[], None]
     ) -> None:
         self._make_batch, self._acknowledge, self._reconnect = factory, acknowledge, reconnect
-        self._messages: deque[_QueuedMessage] = deque()
+        self._messages: deque[_QueuedInboundMessage] = deque()
         self._wake_event = asyncio.Event()
         self._closed = False
 
@@ -88,7 +88,7 @@ class MosquittoInboundQueue:
         return len(self._messages)
 
     def put(self, what: RawTelemetry | InboundEvent, ack_handle: AckHandle | None = None) -> None:
-        self._messages.append(_QueuedMessage(what, ack_handle))
+        self._messages.append(_QueuedInboundMessage(what, ack_handle))
         self._wake_event.set()
 
     def close(self) -> None:

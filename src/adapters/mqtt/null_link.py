@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.device_link import InboundBatch, PublishResult
+from domain.devices.device_link import PublishResult
+from domain.devices.inbound_link import InboundBatch
 from domain.kernel.errors import Unavailable
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import msgspec
 
 from adapters.mqtt.profiles import esphome, native, shelly, tasmota
-from domain.devices.device_codec import DeviceCommand, DeviceReport, OutboundMessage, PlanRow, UnreadableMessage
+from domain.devices.device_codec import DeviceReport, OutboundCommand, OutboundMessage, PlanRow, UnreadableMessage
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 
@@ -23,7 +23,7 @@ _CODECS: dict[FirmwareProfile, ModuleType] = {
 
 class ProfileDispatchingDeviceCodec:
     def encode_command(
-        self, profile: FirmwareProfile, device_id: DeviceId, command: DeviceCommand, now_ms: int
+        self, profile: FirmwareProfile, device_id: DeviceId, command: OutboundCommand, now_ms: int
     ) -> Sequence[OutboundMessage]:
         messages: Sequence[OutboundMessage] = _CODECS[profile].encode_command(device_id, command, now_ms)
         return messages

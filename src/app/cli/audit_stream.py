@@ -24,8 +24,8 @@ from app.cli.command_support import stderr_console
 from app.cli.open_database import open_database
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
+from domain.audit.audit_stream_reader import AuditCursor, AuditStreamReader
 from domain.audit.sink import AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError
-from domain.audit.tail_reader import AuditCursor, AuditTailReader
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.signature_reference import standard_key
@@ -59,7 +59,7 @@ async def stream_log(settings: Settings, request: AuditStreamOptions) -> None:
             account_id = await choose_account(uow, request.account)
             stored = AuditCursorFile(request.cursor_file, account_id)
             following = asyncio.create_task(
-                _AuditStream(AuditTailReader(uow=uow), sink, stored, account_id).follow(once=request.once)
+                _AuditStream(AuditStreamReader(uow=uow), sink, stored, account_id).follow(once=request.once)
             )
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +106,7 @@ class AuditCursorFile:
 class _AuditStream:
     """Holds one batch at a time; the database is the queue."""
 
-    def __init__(self, tail: AuditTailReader, sink: AuditSink, stored: AuditCursorFile, account_id: AccountId) -> None:
+    def __init__(self, tail: AuditStreamReader, sink: AuditSink, stored: AuditCursorFile, account_id: AccountId) -> None:
         self._tail, self._sink, self._stored, self._account_id = tail, sink, stored, account_id
         self._failures = 0
 

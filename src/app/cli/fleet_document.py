@@ -59,7 +59,7 @@ def parse_fleet_file(name: str, text: str) -> FleetDocumentWithLines:
         raise FleetFileError(f"{name}: {_TOO_DEEP}") from None
     if not isinstance(node, MappingNode):
         raise FleetFileError(f"{name}: write sections, such as `devices:`, at the top.")
-    reader = _NodeReader(name)
+    reader = _FleetYamlReader(name)
     return FleetDocumentWithLines(name, reader.read(node, ""), reader.lines)
 
 
@@ -72,7 +72,7 @@ def format_fleet_file(document: dict[str, Any]) -> str:
     return text.getvalue()
 
 
-class _NodeReader:
+class _FleetYamlReader:
     def __init__(self, name: str) -> None:
         self._name = name
         self._count = 0

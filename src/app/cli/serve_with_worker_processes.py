@@ -18,7 +18,7 @@ from app.cli.command_support import run_async
 from app.config.settings import Settings
 from app.runtime.worker_process_supervisor import WorkerProcessContext, WorkerProcessSupervisor
 from app.wiring.adapters import with_free_ports
-from app.wiring.http_server import reserve_port
+from app.wiring.http_listeners import reserve_port
 from domain.team.first_run import FIRST_RUN_TOKEN_LENGTH
 
 _IMPORTED_ONCE = (

@@ -17,7 +17,7 @@ from app.simulator.run import start_fleet
 from app.wiring.composed_service import ComposedService
 from domain.devices.model import Device, FirmwareProfile
 from domain.devices.registration import DeviceRegistrationInput
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
 from domain.rules.model import Comparator, RuleAction, RuleCondition
@@ -84,16 +84,16 @@ class DemoFleet:
         except SimulationError as error:
             log.warning("the demo could not furnish its account", error=str(error))
 
-    async def _find_owner(self) -> Session:
+    async def _find_owner(self) -> SessionCaller:
         """The first account's Owner."""
         async with self._program.services.uow.read() as tx:
             for account_id in await tx.accounts.list_ids():
                 for member in await tx.memberships.list_members(account_id):
                     if member.membership.role is Role.OWNER:
-                        return Session(account_id, member.user.user_id, member.membership.membership_id, Role.OWNER)
+                        return SessionCaller(account_id, member.user.user_id, member.membership.membership_id, Role.OWNER)
         raise RuntimeError("the demo needs an account with an Owner")
 
-    async def _register_missing_devices(self, owner: Session) -> Sequence[Device]:
+    async def _register_missing_devices(self, owner: SessionCaller) -> Sequence[Device]:
         services = self._program.services
         async with services.uow.read() as tx:
             known = {device.name: device for device in await tx.devices.list(owner.account_id)}
@@ -102,12 +102,12 @@ class DemoFleet:
                 known[name] = await services.devices.register(owner, DeviceRegistrationInput(name, "ESP32", app_type))
         return [known[name] for name, _ in DEMO_DEVICES]
 
-    async def _create_login(self, owner: Session, device: Device) -> DeviceLogin:
+    async def _create_login(self, owner: SessionCaller, device: Device) -> DeviceLogin:
         """Each start sets a new password, because the old one is not stored in plain text."""
         created = await self._program.services.credentials.generate(owner, device.device_id, rotate=True)
         return DeviceLogin(device.device_id, created.password)
 
-    async def _create_automations(self, owner: Session, devices: Sequence[Device]) -> None:
+    async def _create_automations(self, owner: SessionCaller, devices: Sequence[Device]) -> None:
         """A rule needs a metric that the device has reported, so rules follow the first message."""
         pump, light = devices[0], devices[4]
         try:
@@ -117,7 +117,7 @@ class DemoFleet:
         except DomainError as error:
             log.warning("the demo could not create its rules or its schedule", error=error.message)
 
-    async def _wait_for_first_report(self, owner: Session, device: Device) -> bool:
+    async def _wait_for_first_report(self, owner: SessionCaller, device: Device) -> bool:
         rules = self._program.services.rules
         for _ in range(int(FIRST_REPORT_TIMEOUT_S * 4)):
             if "temperature" in (await rules.get_context(owner, device.device_id)).metrics:
@@ -125,7 +125,7 @@ class DemoFleet:
             await asyncio.sleep(0.25)
         return False
 
-    async def _create_rules(self, owner: Session, pump: Device) -> None:
+    async def _create_rules(self, owner: SessionCaller, pump: Device) -> None:
         rules = self._program.services.rules
         if await rules.list(owner, pump.device_id):
             return
@@ -133,7 +133,7 @@ class DemoFleet:
             wanted = {"name": name, "conditions": (condition,), "action": RuleAction(command)}
             await rules.create(owner, pump.device_id, wanted)
 
-    async def _create_schedule(self, owner: Session, light: Device) -> None:
+    async def _create_schedule(self, owner: SessionCaller, light: Device) -> None:
         now_s = self._program.adapters.clock.now_ms() // SECOND_MS
         wanted = ScheduleInput(on_ts=now_s + 20, off_ts=now_s + 40, label="Shortly on, shortly off")
         await self._program.services.schedules.put(owner, light.device_id, 0, wanted)

@@ -11,14 +11,14 @@ from adapters.http.broker_access.routes import broker_access_blueprint
 from adapters.http.core.trusted_proxies import parse_networks
 from app.config.settings import Settings
 from app.wiring.composed_service import ComposedService
-from domain.devices.broker_access import BrokerAccessService, ServiceBrokerLogin
+from domain.devices.broker_access import ExternalBrokerAuthService, ServiceBrokerLogin
 
 
 def create_broker_access(program: ComposedService) -> list[Blueprint]:
     settings = program.settings
     if not settings.answers_brokers:
         return []
-    access = BrokerAccessService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
+    access = ExternalBrokerAuthService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
     secret = settings.broker_auth_secret
     guard = BrokerAuthRequestGuard(
         None if secret is None else secret.get_secret_value(), parse_networks(settings.broker_auth_networks)

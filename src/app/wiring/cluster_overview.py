@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from app.wiring.composed_service import ComposedService
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.partitions.cluster_overview import ClusterOverview, ClusterOverviewService
 
 
-def create_cluster_overview(program: ComposedService) -> Callable[[Session], Awaitable[ClusterOverview | None]]:
+def create_cluster_overview(program: ComposedService) -> Callable[[SessionCaller], Awaitable[ClusterOverview | None]]:
     cluster, workers = program.adapters.cluster, program.workers.cluster
     if cluster is None or workers is None:
         return _without_cluster
@@ -26,6 +26,6 @@ def create_cluster_overview(program: ComposedService) -> Callable[[Session], Awa
     ).describe
 
 
-async def _without_cluster(caller: Session) -> None:
+async def _without_cluster(caller: SessionCaller) -> None:
     """Raises PermissionDenied `ROLE_REQUIRED`."""
     require_role(caller, Role.ADMIN)

@@ -13,13 +13,13 @@ from app.wiring.domain_services import DomainServices
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
+from app.workers.fenced_ingest import FencedIngestWorker
 from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease_polling import InstanceLeaseWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
-from app.workers.partition_ingest import OwnedPartitionIngestWorker
 from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
@@ -73,7 +73,7 @@ def create_cluster_workers(
     )
     membership, ownership = _create_membership(adapters, services, cluster, partitions, inbound)
     lease_worker = InstanceLeaseWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
-    ingest = OwnedPartitionIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
+    ingest = FencedIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
     probe = InboundLogProbeWorker(cluster.bus.reaches_itself, log_reach)
     return ingest, ClusterWorkers(
         partitions, inbound, membership, ownership, lease, lease_worker, probe, front, front_events, queue

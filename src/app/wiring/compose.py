@@ -24,15 +24,15 @@ from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letter_replay import DeadLetterReplayWorker
 from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
 from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
-from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker, LoggedAccessChangeProbe
-from app.workers.dropped_messages import DroppedMessageWorker
+from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker, EventLogAccessChangeDetector
+from app.workers.dropped_message_worker import DroppedMessageWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
+from app.workers.fenced_ingest import FencedIngestPipeline
 from app.workers.ingest import IngestWorker
 from app.workers.lease_loss_link_suspension import DeviceLinkSuspensionWorker
 from app.workers.low_disk_retention import LowDiskRetentionWorker
 from app.workers.notification_delivery import NotificationDeliveryWorker
-from app.workers.partition_ingest import OwnedPartitionIngestPipeline
 from app.workers.periodic_flush import PeriodicFlushWorker
 from app.workers.presence_expiry import PresenceExpiryWorker
 from app.workers.retention import RetentionWorker
@@ -126,7 +126,7 @@ def _create_ingest_workers(
         return IngestWorker(link=adapters.link, pipeline=pipeline, **parts), None
     from app.wiring.cluster_workers import create_cluster_workers  # needs NATS' client; a single instance does not
 
-    by_partition = _create_ingest_pipeline(adapters, services, dispatch, OwnedPartitionIngestPipeline)
+    by_partition = _create_ingest_pipeline(adapters, services, dispatch, FencedIngestPipeline)
     return create_cluster_workers(adapters, services, adapters.cluster, feed_interest, pipeline, by_partition, parts, shared_feed)
 
 
@@ -288,6 +288,6 @@ def _create_feed_interest_worker(
         hub=adapters.feed,
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,
-        peer_changes=None if adapters.is_single_instance else LoggedAccessChangeProbe(services.uow),
+        peer_changes=None if adapters.is_single_instance else EventLogAccessChangeDetector(services.uow),
         remote_filters=tuple if shared_feed is None else shared_feed.filters,
     )

@@ -9,7 +9,7 @@ from app.wiring.shared_ports import creating_ports, secret_ports
 from domain.devices.bulk_registration import BulkRegistrationService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
-from domain.provisioning.claiming import ProvisioningClaimService
+from domain.provisioning.claiming import ProvisioningCodeRedemptionService
 from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
 
 
@@ -20,4 +20,4 @@ class DeviceRegistrationServices:
         creating, secret = creating_ports(uow, adapters), secret_ports(uow, adapters)
         self.bulk_registration = BulkRegistrationService(**creating, issuer=issuer, credential_sync=credential_sync)
         self.provisioning_codes = ProvisioningCodeAndClaimAdminService(**secret)
-        self.device_claims = ProvisioningClaimService(**secret, issuer=issuer, credential_sync=credential_sync)
+        self.device_claims = ProvisioningCodeRedemptionService(**secret, issuer=issuer, credential_sync=credential_sync)

@@ -29,7 +29,7 @@ from domain.commands.device_and_execution_queries import DeviceAndExecutionQuery
 from domain.commands.device_reports import CommandReportService
 from domain.commands.device_type_service import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
-from domain.commands.dispatch_queue import DispatchQueue
+from domain.commands.local_dispatch_queue import DispatchQueue
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.clock_skew import ClockSkewService
 from domain.devices.credential_issuer import CredentialIssuer

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from domain.events.hash_chain import ChainHasher
-from domain.grants.rate_limit import WindowAndRateEvaluator
+from domain.grants.rate_limit import GrantWindowAndRateEvaluator
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine
 from domain.webhooks.signing_ports import CreateSigner
 
@@ -28,7 +28,7 @@ class NativeOrReferenceComponents:
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[Sequence[tuple[int, int, bytes]]], RawTelemetryBatch]
-    grant_evaluator: WindowAndRateEvaluator
+    grant_evaluator: GrantWindowAndRateEvaluator
     create_signer: CreateSigner
     chain_hasher: ChainHasher
     read_blocks: Callable[[Sequence[bytes]], RawTelemetryBatch] = _no_blocks

@@ -65,13 +65,13 @@ from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.composed_service import ComposedService
 from app.wiring.domain_services import DomainServices
 from app.wiring.fleet_file import create_fleet_file_service
-from app.wiring.network_reachability import describe_network
+from app.wiring.reachable_addresses import describe_network
 from domain.devices.firmware_project_service import FirmwareProjectService
 from domain.feed.feed_audience import FeedAudienceService
 from domain.feed.remote_feed_interest import no_other_instances
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.rules.early_device_metric_service import EarlyDeviceMetricService
-from domain.team.service_sessions import ServiceSessionService
+from domain.team.service_session_tokens import ServiceSessionTokenService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
@@ -237,7 +237,7 @@ def _create_firmware_service(services: DomainServices) -> FirmwareProjectService
 def _sign_in_blueprints(program: ComposedService) -> list[Blueprint]:
     s = program.services
     oidc = None if s.sign_in.oidc is None else s.sign_in.oidc.sign_in
-    service_sessions = ServiceSessionService(**s.creating, digest=program.adapters.digest)
+    service_sessions = ServiceSessionTokenService(**s.creating, digest=program.adapters.digest)
     return [
         service_sessions_blueprint(service_sessions),
         auth_blueprint(logins=s.logins, unlock=s.sign_in.unlock, sessions=s.sessions, passwords=s.passwords),

@@ -21,7 +21,7 @@ from adapters.http.server import hypercorn_http11_patch
 from app.runtime import garbage_collector
 from app.runtime.first_start_or_lost_database import require_database
 from app.wiring.composed_service import ComposedService
-from app.wiring.http_server import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
+from app.wiring.http_listeners import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
 from app.workers.standby_takeover import StandbyTakeoverWorker
 from domain.ingest.engine_restore import restore_engine
 from domain.kernel.errors import Unavailable

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.wiring.adapters import ServiceAdapters
-from domain.accounts.ports import SecretHasher
+from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.clock import Clock
 from domain.kernel.ids import IdAndSecretGenerator
 

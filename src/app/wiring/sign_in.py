@@ -8,10 +8,10 @@ from app.runtime.first_start_or_lost_database import finish_first_start
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.oidc import OidcServices
 from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
-from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
+from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login import LoginService
 from domain.sign_in.passkey_management import PasskeyManagementService
-from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionVerifier
+from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.password_change import PasswordChangeService
@@ -36,9 +36,9 @@ class SignInServices:
         self._shared, self._secret = shared_ports(uow, adapters), secret_ports(uow, adapters)
         ids, digest = adapters.ids, adapters.digest
         self.challenges = challenges = PasskeyChallengeCodec(ids=ids, digest=digest)
-        verifier = PasskeyAssertionVerifier(**self._shared, codec=adapters.passkeys, challenges=challenges)
+        verifier = PasskeyAssertionService(**self._shared, codec=adapters.passkeys, challenges=challenges)
         self.factors = factors = SecondFactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
-        devices = KnownBrowserTokenCodec(ids=ids, digest=digest)
+        devices = HmacKnownBrowserTokenCodec(ids=ids, digest=digest)
         issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=digest)
         opener = SessionOpener(issuer=issuer, devices=devices)
         self.logins = LoginService(**self._secret, hasher=adapters.login_hasher, opener=opener, devices=devices, factors=factors)
@@ -80,7 +80,7 @@ class SignInServices:
             requirement=settings.require_second_factor,
         )
 
-    def _wire_passwords(self, settings: Settings, adapters: ServiceAdapters, devices: KnownBrowserTokenCodec) -> None:
+    def _wire_passwords(self, settings: Settings, adapters: ServiceAdapters, devices: HmacKnownBrowserTokenCodec) -> None:
         self.passwords = PasswordChangeService(
             **self._secret, hasher=adapters.hasher, mailer=adapters.mailer, translator=adapters.translator
         )

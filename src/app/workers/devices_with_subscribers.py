@@ -33,7 +33,7 @@ LOG_PAGE = 10_000
 """More new events than this count as a change of access, without reading them all."""
 
 
-class LoggedAccessChangeProbe:
+class EventLogAccessChangeDetector:
     """Asks the event log, for several instances on one database."""
 
     def __init__(self, uow: UnitOfWork[HasEvents]) -> None:
@@ -61,7 +61,7 @@ class DevicesWithSubscribersWorker(DueTaskWorker):
     engine: TelemetryEngine
     wake_event: WakeEvent
     """Set by every new client and change of access of this process."""
-    peer_changes: LoggedAccessChangeProbe | None = None
+    peer_changes: EventLogAccessChangeDetector | None = None
     """None where no other instance writes to the database."""
     remote_filters: Callable[[], Sequence[FeedFilter]] = lambda: ()
     """What the feed clients of other instances want."""
@@ -93,7 +93,7 @@ class DevicesWithSubscribersWorker(DueTaskWorker):
             self.engine.set_watched(device_no, True)
 
     async def refresh(self) -> None:
-        """Also called once before the device link opens, so that the engine returns every reading of a watched device."""
+        """Also called once before the device link opens, so that the engine returns every reading that somebody follows."""
         async with self._refreshing:
             changes = self.wake_event.set_count
             wanted = await self.watched_devices.list_watched_devices([*self.hub.filters(), *self.remote_filters()])

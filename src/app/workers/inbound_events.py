@@ -17,7 +17,7 @@ import structlog
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import IngestWorker
 from app.workers.splitting_batch_writer import SplittingBatchWriter
-from domain.devices.device_link import InboundBatch, InboundEvent, InboundMessage
+from domain.devices.inbound_link import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from domain.partitions.ports import ConnectedDevices

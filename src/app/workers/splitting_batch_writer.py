@@ -16,7 +16,7 @@ from domain.ingest.follow_ups import IngestFollowUps
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
-from domain.partitions.ownership_and_log_position import AlreadyCommittedError, LeaseLostError, PartitionLostError
+from domain.partitions.ownership_and_log_position import LeaseLostError, LogPositionAlreadyStoredError, PartitionLostError
 
 Result = TypeVar("Result")
 
@@ -58,7 +58,7 @@ class SplittingBatchWriter:
     async def _store_once(self, evaluated: EvaluatedBatch) -> IngestFollowUps:
         try:
             return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated))
-        except AlreadyCommittedError:
+        except LogPositionAlreadyStoredError:
             return IngestFollowUps()  # the answer to the commit was lost, and this was its repetition
 
     async def _store_parts(

@@ -13,7 +13,8 @@ import structlog
 from app.workers.inbound_events import InboundEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import InboundBatchWorker
-from domain.devices.device_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink, OutboundLink
+from domain.devices.device_link import OutboundLink
+from domain.devices.inbound_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink
 from domain.partitions.instance_lease import InstanceLeaseService
 from domain.partitions.ports import ConnectedDevices
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.ids import AccountId, InvitationId, MembershipId, ProjectId, UserId
 
 
@@ -51,8 +51,8 @@ class Membership:
     role: Role
     created_ms: int
 
-    def to_session(self, address: str) -> Session:
-        return Session(self.account_id, self.user_id, self.membership_id, self.role, address)
+    def to_session(self, address: str) -> SessionCaller:
+        return SessionCaller(self.account_id, self.user_id, self.membership_id, self.role, address)
 
 
 @dataclass(frozen=True, slots=True)

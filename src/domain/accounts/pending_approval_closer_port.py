@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from domain.kernel.caller import Session
+from domain.kernel.caller import SessionCaller
 from domain.kernel.ids import KeyId, MembershipId
 
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
@@ -17,7 +17,7 @@ class PendingRequestCloser(Protocol[TxT_contra]):
     async def close_requests(
         self,
         tx: TxT_contra,
-        caller: Session,
+        caller: SessionCaller,
         now_ms: int,
         *,
         key_id: KeyId | None = None,

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from domain.accounts.model import Membership
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.single_line_check import FORBIDDEN_IN_LINE, single_line_fault
@@ -74,14 +74,14 @@ def may_assign_role(own: Role, role: Role) -> bool:
     return own is Role.OWNER or (own is Role.ADMIN and role is not Role.OWNER)
 
 
-def check_can_assign_role(caller: Session, role: Role) -> None:
+def check_can_assign_role(caller: SessionCaller, role: Role) -> None:
     """Raises PermissionDenied."""
     require_role(caller, Role.ADMIN)
     if not may_assign_role(caller.role, role):
         raise PermissionDenied("Only an Owner can assign the role Owner. Ask an Owner of the account.")
 
 
-def check_can_change_member(caller: Session, target: Membership) -> None:
+def check_can_change_member(caller: SessionCaller, target: Membership) -> None:
     """Only an Owner changes or removes Owners. Raises PermissionDenied."""
     require_role(caller, Role.ADMIN)
     if target.role is Role.OWNER and caller.role is not Role.OWNER:

@@ -9,10 +9,11 @@ from typing import Protocol
 from domain.accounts.model import Project
 from domain.accounts.policy import check_name
 from domain.accounts.ports import HasProjects
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, ProjectId, has_id_format
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -27,12 +28,12 @@ class ProjectService:
         self._clock = clock
         self._ids = ids
 
-    async def list(self, caller: Session) -> Sequence[tuple[Project, int]]:
+    async def list(self, caller: SessionCaller) -> Sequence[tuple[Project, int]]:
         """The projects with their device counts, oldest first."""
         async with self._uow.read() as tx:
             return await tx.projects.list_with_device_counts(caller.account_id)
 
-    async def create(self, caller: Session, name: str) -> Project:
+    async def create(self, caller: SessionCaller, name: str) -> Project:
         require_role(caller, Role.ADMIN)
         project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
         project = Project(project_id, caller.account_id, check_name(name), False, self._clock.now_ms())
@@ -43,7 +44,7 @@ class ProjectService:
             await self._emit(tx, caller, "project_created", f"Project {project.name} was created")
         return project
 
-    async def rename(self, caller: Session, project_id: str, name: str) -> tuple[Project, int]:
+    async def rename(self, caller: SessionCaller, project_id: str, name: str) -> tuple[Project, int]:
         async with self._uow.write(caller, Role.ADMIN) as tx:
             project, devices = await _get_project(tx, caller, project_id)
             renamed = replace(project, name=check_name(name))
@@ -51,7 +52,7 @@ class ProjectService:
             await self._emit(tx, caller, "project_changed", f"Project {project.name} is now called {renamed.name}")
         return renamed, devices
 
-    async def delete(self, caller: Session, project_id: str) -> None:
+    async def delete(self, caller: SessionCaller, project_id: str) -> None:
         """Raises Conflict `DEFAULT_PROJECT` or `PROJECT_NOT_EMPTY`."""
         async with self._uow.write(caller, Role.ADMIN) as tx:
             project, devices = await _get_project(tx, caller, project_id)
@@ -65,11 +66,11 @@ class ProjectService:
             await tx.projects.delete(project.project_id)
             await self._emit(tx, caller, "project_deleted", f"Project {project.name} was deleted")
 
-    async def _emit(self, tx: ProjectTx, caller: Session, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: ProjectTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
 
 
-async def _get_project(tx: ProjectTx, caller: Session, project_id: str) -> tuple[Project, int]:
+async def _get_project(tx: ProjectTx, caller: SessionCaller, project_id: str) -> tuple[Project, int]:
     if has_id_format(IdPrefix.PROJECT, project_id):
         for project, devices in await tx.projects.list_with_device_counts(caller.account_id):
             if project.project_id == project_id:

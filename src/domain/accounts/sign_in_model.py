@@ -71,7 +71,7 @@ class RefreshToken:
 
 
 @dataclass(frozen=True, slots=True)
-class OneTimeCode:
+class PasswordChangeCode:
     """The latest code of a user, one row per user; `code_hash` is a keyed hash."""
 
     user_id: UserId

@@ -21,7 +21,7 @@ from domain.approvals.ports import ApprovalTx
 from domain.approvals.service import ApprovalService
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
@@ -54,7 +54,7 @@ class ApprovalLinkDetails:
     user: User
     expires_ms: int
     methods: tuple[str, ...]
-    caller: Session
+    caller: SessionCaller
 
 
 @service

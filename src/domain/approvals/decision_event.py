@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from domain.approvals.model import Approval
-from domain.kernel.caller import Caller, Session
+from domain.kernel.caller import Caller, SessionCaller
 from domain.kernel.domain_events import DomainEvent, Json
 
 
@@ -11,7 +11,9 @@ def decided_event(approval: Approval, caller: Caller, reason: str = "") -> Domai
     """`reason`: why it ended, where nobody decided it."""
     requester = approval.requested_by.name or approval.requested_by.label
     ending = f", because {reason}" if reason else f" ({approval.note})" if approval.note else ""
-    by_link: dict[str, Json] = {"via": "link"} if isinstance(caller, Session) and caller.has_shown_factor is not None else {}
+    by_link: dict[str, Json] = (
+        {"via": "link"} if isinstance(caller, SessionCaller) and caller.has_shown_factor is not None else {}
+    )
     return DomainEvent.from_caller(
         caller,
         "approval_decided",

@@ -11,7 +11,7 @@ from domain.approvals import policy
 from domain.approvals.decision_event import decided_event
 from domain.approvals.model import ApprovalStatus
 from domain.approvals.ports import ApprovalWaiter, PendingApprovalCloserTx
-from domain.kernel.caller import Session
+from domain.kernel.caller import SessionCaller
 from domain.kernel.ids import KeyId, MembershipId
 
 
@@ -24,7 +24,7 @@ class PendingApprovalCloser:
     async def close_requests(
         self,
         tx: PendingApprovalCloserTx,
-        caller: Session,
+        caller: SessionCaller,
         now_ms: int,
         *,
         key_id: KeyId | None = None,

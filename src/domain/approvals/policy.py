@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import ExecutionId, MembershipId, UserId
@@ -20,7 +20,7 @@ ALLOWED_TRANSITIONS: dict[ApprovalStatus, frozenset[ApprovalStatus]] = {
 ALREADY_DECIDED = "ALREADY_DECIDED"
 
 
-def can_see(caller: Session | ApiKeyCaller, approval: Approval) -> bool:
+def can_see(caller: SessionCaller | ApiKeyCaller, approval: Approval) -> bool:
     """Owners and Admins see every approval; a key, and a session below Admin, only its own."""
     requester = approval.requested_by
     if isinstance(caller, ApiKeyCaller):
@@ -37,7 +37,7 @@ def is_own_request(approval: Approval, user_id: UserId, membership_id: Membershi
     return requester.user_id == user_id or requester.membership_id == membership_id  # both None for an API key
 
 
-def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus, sponsors: Collection[str] = ()) -> None:
+def check_can_decide(caller: SessionCaller, approval: Approval, wanted: ApprovalStatus, sponsors: Collection[str] = ()) -> None:
     """`sponsors`: the labels of those who made the requesting key or its grants on the device; an Admin among them counts as the
     requester. An Owner does not: an account of one person and a program's key must work.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
-from domain.accounts.ports import HasUserSessions
+from domain.accounts.sign_in_ports import HasUserSessions
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.model import Device

@@ -18,7 +18,7 @@ from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSu
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
-from domain.kernel.caller import ApiKeyCaller, Role, Session, SystemCaller, require_role
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, SystemCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
@@ -45,7 +45,7 @@ class ApprovalService(Generic[TxT]):
 
     async def list(
         self,
-        caller: Session,
+        caller: SessionCaller,
         *,
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
@@ -62,7 +62,7 @@ class ApprovalService(Generic[TxT]):
                 caller.account_id, device_id=device_id, status=status, limit=limit, before=before
             )
 
-    async def get(self, caller: Session | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
+    async def get(self, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
         """Owners and Admins see every approval, all others the ones they requested. Raises NotFound."""
         async with self.uow.read() as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
@@ -71,7 +71,7 @@ class ApprovalService(Generic[TxT]):
         return approval
 
     async def approve(
-        self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, *, note: str | None = None
+        self, caller: SessionCaller, device_id: DeviceId, approval_id: ApprovalId, *, note: str | None = None
     ) -> ExecutionId:
         """`note`: a line for the requester.
 
@@ -88,7 +88,7 @@ class ApprovalService(Generic[TxT]):
             error.already_logged = True
             raise
 
-    async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, *, note: str | None = None) -> None:
+    async def deny(self, caller: SessionCaller, device_id: DeviceId, approval_id: ApprovalId, *, note: str | None = None) -> None:
         """Raises PermissionDenied `ROLE_REQUIRED`, NotFound, Conflict `ALREADY_DECIDED`."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
@@ -119,7 +119,7 @@ class ApprovalService(Generic[TxT]):
             return await tx.approvals.next_expiry_ms()
 
     async def _approve(
-        self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, note: str | None, now_ms: int
+        self, caller: SessionCaller, device_id: DeviceId, approval_id: ApprovalId, note: str | None, now_ms: int
     ) -> ExecutionId:
         async with self.uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
@@ -135,7 +135,7 @@ class ApprovalService(Generic[TxT]):
         return execution_id
 
     async def _log_failed_approval(
-        self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, error: DomainError, now_ms: int
+        self, caller: SessionCaller, device_id: DeviceId, approval_id: ApprovalId, error: DomainError, now_ms: int
     ) -> None:
         """Log an approval that was attempted and failed; the request stays PENDING."""
         async with self.uow.write(caller=None) as tx:
@@ -143,7 +143,7 @@ class ApprovalService(Generic[TxT]):
             data: dict[str, Json] = {"approvalId": approval_id, "code": error.code}
             await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
 
-    async def _save_decision(self, tx: TxT, approval: Approval, caller: Session) -> None:
+    async def _save_decision(self, tx: TxT, approval: Approval, caller: SessionCaller) -> None:
         """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
         if not await tx.approvals.decide_if_pending(approval):
             raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=policy.ALREADY_DECIDED)
@@ -151,7 +151,9 @@ class ApprovalService(Generic[TxT]):
         tx.after_commit(lambda: self.waiter.notify(approval))
 
 
-async def _get_approval(tx: ApprovalTx, caller: Session | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
+async def _get_approval(
+    tx: ApprovalTx, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId
+) -> Approval:
     await get_device(tx, caller.account_id, device_id)
     approval = await tx.approvals.get(caller.account_id, approval_id)
     if approval is None or approval.device_id != device_id:

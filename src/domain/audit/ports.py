@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
+from domain.audit.seal_model import AuditSeal, AuditSealBatch, ChainHeads
 from domain.events.hash_chain import ChainedEvent
 from domain.events.ports import HasEvents
 from domain.kernel.ids import AccountId
@@ -35,7 +35,7 @@ class AuditSealRepository(Protocol):
     async def last_sealed_ms(self) -> int | None:
         """When the last round of seals was stored; None: never."""
 
-    async def add_round(self, sealed: AuditSealRound) -> None:
+    async def add_round(self, sealed: AuditSealBatch) -> None:
         """Raises Conflict if another process sealed one of the accounts meanwhile."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from domain.approvals.ports import HasApprovals
 from domain.commands.definition_model import CommandDefinition
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId
 
@@ -26,7 +26,7 @@ async def find_waiting_devices(tx: HasApprovals, account_id: AccountId, commands
     return {device_id for device_id, cmd in await tx.approvals.list_pending_commands(account_id) if cmd in commands}
 
 
-def check_nothing_waits(caller: Session, lifted: Collection[str], waits: bool) -> None:
+def check_nothing_waits(caller: SessionCaller, lifted: Collection[str], waits: bool) -> None:
     """`lifted`: the commands that would need no approval any more. Raises Conflict `REQUEST_PENDING`."""
     if waits and caller.role is not Role.OWNER:
         raise Conflict(

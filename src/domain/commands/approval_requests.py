@@ -9,20 +9,20 @@ from domain.accounts.ports import HasMemberships, HasUsers
 from domain.approvals.model import APPROVAL_TTL_MS, MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus, Requester
 from domain.approvals.ports import HasApprovals
 from domain.commands.model import CommandRequest
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated
 from domain.kernel.ids import ApprovalId, GrantId
 from domain.keys.ports import HasApiKeys
-from domain.team.service_sessions import HasServiceSessions
+from domain.team.service_session_tokens import HasServiceSessionTokens
 
 
-class ApprovalRequestTx(HasApiKeys, HasApprovals, HasMemberships, HasServiceSessions, HasUsers, Protocol): ...
+class ApprovalRequestTx(HasApiKeys, HasApprovals, HasMemberships, HasServiceSessionTokens, HasUsers, Protocol): ...
 
 
 async def create_approval(
     tx: ApprovalRequestTx,
     approval_id: ApprovalId,
-    caller: Session | ApiKeyCaller,
+    caller: SessionCaller | ApiKeyCaller,
     request: CommandRequest,
     grant_id: GrantId | None,
     now_ms: int,
@@ -53,7 +53,9 @@ async def create_approval(
     return approval
 
 
-async def _requester_from_caller(tx: ApprovalRequestTx, caller: Session | ApiKeyCaller, now_ms: int) -> tuple[Requester, int]:
+async def _requester_from_caller(
+    tx: ApprovalRequestTx, caller: SessionCaller | ApiKeyCaller, now_ms: int
+) -> tuple[Requester, int]:
     """With the time when the request ends: that of a service session, with it at the latest."""
     expires_ms = now_ms + APPROVAL_TTL_MS
     if isinstance(caller, ApiKeyCaller):
@@ -69,7 +71,7 @@ async def _requester_from_caller(tx: ApprovalRequestTx, caller: Session | ApiKey
     return replace(person, name=name, session_id=service.session_id), min(expires_ms, service.expires_ms)
 
 
-async def resolve_requester(tx: ApprovalRequestTx, approval: Approval, now_ms: int) -> Session | ApiKeyCaller:
+async def resolve_requester(tx: ApprovalRequestTx, approval: Approval, now_ms: int) -> SessionCaller | ApiKeyCaller:
     """The requester with their current role, which stays so until the transaction ends.
 
     Raises PermissionDenied `GRANT_MISSING` if they have lost access."""

@@ -23,10 +23,11 @@ from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
 from domain.grants.readable_device import get_readable_device
-from domain.kernel.caller import Caller, Role, Session, require_role
+from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json, JsonObject
+from domain.kernel.domain_events import DomainEvent, Json, JsonObject
 from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -92,7 +93,9 @@ class CommandDefinitionService:
             device = await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
             return await self.commands.effective_definitions(tx, device)
 
-    async def create(self, caller: Session, device_id: DeviceId, definition_input: CommandDefinitionInput) -> CommandDefinition:
+    async def create(
+        self, caller: SessionCaller, device_id: DeviceId, definition_input: CommandDefinitionInput
+    ) -> CommandDefinition:
         """Raises ValidationFailed, NotFound, PermissionDenied, Conflict `COMMAND_EXISTS` or `TOO_MANY_COMMANDS`."""
         require_role(caller, Role.MEMBER)
         now_ms = self.clock.now_ms()
@@ -110,7 +113,7 @@ class CommandDefinitionService:
         return definition
 
     async def update(
-        self, caller: Session, device_id: DeviceId, command_id: CommandId, changes: Mapping[str, Any]
+        self, caller: SessionCaller, device_id: DeviceId, command_id: CommandId, changes: Mapping[str, Any]
     ) -> CommandDefinition:
         """`changes`: fields of `CommandDefinitionInput` by name."""
         now_ms = self.clock.now_ms()
@@ -129,7 +132,7 @@ class CommandDefinitionService:
             await self._emit(tx, caller, after, "command_updated", now_ms)
         return after
 
-    async def delete(self, caller: Session, device_id: DeviceId, command_id: CommandId) -> None:
+    async def delete(self, caller: SessionCaller, device_id: DeviceId, command_id: CommandId) -> None:
         """Removing an override restores the definition that it replaced."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
@@ -141,14 +144,14 @@ class CommandDefinitionService:
             await self._check_edit(tx, caller, device, before_edit)
             await self._emit(tx, caller, definition, "command_removed", now_ms)
 
-    async def _check_keeps_approval(self, tx: CommandDefinitionTx, caller: Session, device: Device, name: str) -> None:
+    async def _check_keeps_approval(self, tx: CommandDefinitionTx, caller: SessionCaller, device: Device, name: str) -> None:
         """Raises PermissionDenied `ROLE_REQUIRED` when a Member edits a command that needs approval."""
         for definition in await self.commands.effective_definitions(tx, device):
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
 
     async def _check_edit(
-        self, tx: CommandDefinitionTx, caller: Session, device: Device, before: Sequence[CommandDefinition]
+        self, tx: CommandDefinitionTx, caller: SessionCaller, device: Device, before: Sequence[CommandDefinition]
     ) -> None:
         """After the change, which an error rolls back. A READ grant allows every QUERY, so only callers who may grant can define
         one. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
@@ -159,7 +162,7 @@ class CommandDefinitionService:
         check_nothing_waits(caller, lifted, device.device_id in await find_waiting_devices(tx, device.account_id, lifted))
 
     async def _emit(
-        self, tx: CommandDefinitionTx, caller: Session, definition: CommandDefinition, kind: EventKind, now_ms: int
+        self, tx: CommandDefinitionTx, caller: SessionCaller, definition: CommandDefinition, kind: EventKind, now_ms: int
     ) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {definition.name}"
         data: dict[str, Json] = {
@@ -174,7 +177,7 @@ def _query_names(definitions: Sequence[CommandDefinition]) -> frozenset[str]:
     return frozenset(one.name for one in definitions if one.kind is CommandKind.QUERY)
 
 
-async def _lock_device(tx: CommandDefinitionTx, caller: Session, device_id: DeviceId) -> Device:
+async def _lock_device(tx: CommandDefinitionTx, caller: SessionCaller, device_id: DeviceId) -> Device:
     """Lock everything that decides the device's effective definitions until the transaction ends. Raises NotFound."""
     device = await get_device(tx, caller.account_id, device_id, for_update=True)
     if device.device_type_id is not None:

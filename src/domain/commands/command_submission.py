@@ -16,11 +16,11 @@ from domain.approvals.model import Approval
 from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
 from domain.commands.approval_requests import create_approval, resolve_requester
-from domain.commands.command_events import approval_requested_event, command_sent_event
+from domain.commands.command_submission_events import approval_requested_event, command_sent_event
 from domain.commands.definition_model import CommandDefinition, CommandKind
-from domain.commands.dispatch_queue import DispatchQueue, DispatchQueueEntry
 from domain.commands.effective_definitions import effective_definitions, require_definition
 from domain.commands.load_command_context import get_context, get_context_for_caller, load_contexts
+from domain.commands.local_dispatch_queue import DispatchQueue, DispatchQueueEntry
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,
@@ -38,7 +38,7 @@ from domain.grants.model import Grant
 from domain.grants.policy import GrantCheckRequest
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RemainingRateLimit
-from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import Json
 from domain.kernel.errors import DomainError
@@ -46,10 +46,10 @@ from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdAndS
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
-from domain.team.service_sessions import HasServiceSessions
+from domain.team.service_session_tokens import HasServiceSessionTokens
 
 
-class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasServiceSessions, HasUsers, Protocol): ...
+class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasServiceSessionTokens, HasUsers, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class CommandSubmissionService:
 
     async def submit(
         self,
-        caller: Session | ApiKeyCaller,
+        caller: SessionCaller | ApiKeyCaller,
         device_id: DeviceId,
         cmd: str,
         params: Json = None,
@@ -97,7 +97,7 @@ class CommandSubmissionService:
             )
 
     async def submit_in_transaction(
-        self, tx: CommandTx, caller: Session | ApiKeyCaller, context: CommandContext, request: CommandRequest, now_ms: int
+        self, tx: CommandTx, caller: SessionCaller | ApiKeyCaller, context: CommandContext, request: CommandRequest, now_ms: int
     ) -> CommandSubmissionResult:
         """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
         if caller.is_replay:
@@ -120,7 +120,7 @@ class CommandSubmissionService:
         return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id))
 
     async def check_unattended(
-        self, tx: AutomationTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
+        self, tx: AutomationTx, caller: SessionCaller, device: Device, cmd: str, params: Json, now_ms: int
     ) -> CommandDefinition:
         """For a schedule or rule that is being saved. Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and
         PermissionDenied."""
@@ -131,10 +131,12 @@ class CommandSubmissionService:
         await self.authorizer.authorize_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
         return definition
 
-    async def authorize_replay(self, tx: AutomationTx, caller: Session, device: Device, cmds: Sequence[str], now_ms: int) -> None:
+    async def authorize_replay(
+        self, tx: AutomationTx, caller: SessionCaller, device: Device, cmds: Sequence[str], now_ms: int
+    ) -> None:
         """For a schedule or rule with these commands. Ends the transaction of a replay; nothing for a first request.
 
-        Raises ReplayRollbackError, PermissionDenied."""
+        Raises IdempotentReplayRollbackError, PermissionDenied."""
         if caller.is_replay:
             context = (await load_contexts(tx, [device]))[device.device_id]
             await end_replay(self.authorizer, tx, caller, context, cmds, now_ms, run_later=True)
@@ -266,7 +268,7 @@ class CommandSubmissionService:
         tx.after_commit(lambda: self.dispatch_queue.put(commands))
 
     async def _request_approval(
-        self, tx: CommandTx, caller: Session | ApiKeyCaller, request: CommandRequest, grant_id: GrantId | None, now_ms: int
+        self, tx: CommandTx, caller: SessionCaller | ApiKeyCaller, request: CommandRequest, grant_id: GrantId | None, now_ms: int
     ) -> Approval:
         approval_id = ApprovalId(self.ids.new_id(IdPrefix.APPROVAL))
         approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)

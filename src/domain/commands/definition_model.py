@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.kernel.domain_events import JsonObject
-from domain.kernel.ids import (
-    AccountId,
-    CommandId,
-    DeviceId,
-    DeviceTypeId,
-)
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId
 
 
 class CommandKind(StrEnum):

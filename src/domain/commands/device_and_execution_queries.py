@@ -20,7 +20,7 @@ from domain.devices.service import DeviceDetails
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
 from domain.grants.readable_device import get_readable_device
-from domain.kernel.caller import ApiKeyCaller, Caller, Session
+from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId, ExecutionId
@@ -44,7 +44,7 @@ class DevicePage:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionPage:
+class CommandExecutionPage:
     """`next_seq`: pass it as `before_seq` for the next page; None on the last page."""
 
     executions: tuple[Execution, ...]
@@ -87,19 +87,19 @@ class DeviceAndExecutionQueryService:
         end = None if search.limit is None else search.offset + search.limit
         return readable[search.offset : end], len(readable)
 
-    async def count_devices(self, caller: Session) -> DeviceCounts:
+    async def count_devices(self, caller: SessionCaller) -> DeviceCounts:
         async with self._uow.read() as tx:
             return await tx.device_search.count_by_state(caller.account_id)
 
     async def list_executions(
         self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None
-    ) -> ExecutionPage:
+    ) -> CommandExecutionPage:
         """Newest first."""
         async with self._uow.read() as tx:
             await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
             found = await tx.executions.page(device_id, limit=min(limit, MAX_PAGE_SIZE) + 1, before_seq=before_seq)
         page = tuple(found[: min(limit, MAX_PAGE_SIZE)])
-        return ExecutionPage(page, page[-1].seq if len(found) > len(page) else None)
+        return CommandExecutionPage(page, page[-1].seq if len(found) > len(page) else None)
 
     async def get_execution(self, caller: Caller, device_id: DeviceId, execution_id: ExecutionId) -> Execution:
         async with self._uow.read() as tx:

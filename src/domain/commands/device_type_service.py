@@ -14,10 +14,11 @@ from domain.commands.definition_model import CommandDefinition
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.devices.model import DeviceType
 from domain.devices.ports import HasDevices, HasDeviceTypes
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -42,16 +43,16 @@ class DeviceTypeService:
         self._ids = ids
         self._validator = validator
 
-    async def list(self, caller: Session) -> Sequence[DeviceTypeWithCommands]:
+    async def list(self, caller: SessionCaller) -> Sequence[DeviceTypeWithCommands]:
         async with self._uow.read() as tx:
             return [await _load_with_commands(tx, one) for one in await tx.device_types.list(caller.account_id)]
 
-    async def get(self, caller: Session, device_type_id: DeviceTypeId) -> DeviceTypeWithCommands:
+    async def get(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> DeviceTypeWithCommands:
         async with self._uow.read() as tx:
             return await _load_with_commands(tx, await _get_device_type(tx, caller, device_type_id))
 
     async def create(
-        self, caller: Session, name: str, definition_inputs: Sequence[CommandDefinitionInput]
+        self, caller: SessionCaller, name: str, definition_inputs: Sequence[CommandDefinitionInput]
     ) -> DeviceTypeWithCommands:
         """Raises ValidationFailed, PermissionDenied, Conflict `DEVICE_TYPE_EXISTS` or `TOO_MANY_DEVICE_TYPES`."""
         require_role(caller, Role.ADMIN)
@@ -68,7 +69,7 @@ class DeviceTypeService:
 
     async def update(
         self,
-        caller: Session,
+        caller: SessionCaller,
         device_type_id: DeviceTypeId,
         name: str | None,
         definition_inputs: Sequence[CommandDefinitionInput] | None,
@@ -86,7 +87,7 @@ class DeviceTypeService:
             await self._emit(tx, caller, device_type, "device_type_updated", now_ms)
             return await _load_with_commands(tx, device_type)
 
-    async def delete(self, caller: Session, device_type_id: DeviceTypeId) -> None:
+    async def delete(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> None:
         """Raises Conflict `DEVICE_TYPE_IN_USE`: its devices would silently lose commands and approvals."""
         async with self._uow.write(caller, Role.ADMIN) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
@@ -101,7 +102,7 @@ class DeviceTypeService:
     async def _replace_definitions(
         self,
         tx: DeviceTypeTx,
-        caller: Session,
+        caller: SessionCaller,
         device_type: DeviceType,
         definition_inputs: Sequence[CommandDefinitionInput],
         now_ms: int,
@@ -148,14 +149,14 @@ class DeviceTypeService:
             definitions.append(definition)
         return definitions
 
-    async def _emit(self, tx: DeviceTypeTx, caller: Session, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
+    async def _emit(self, tx: DeviceTypeTx, caller: SessionCaller, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {device_type.name}"
         data: dict[str, Json] = {"deviceTypeId": device_type.device_type_id}
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
 
 
 async def _get_device_type(
-    tx: DeviceTypeTx, caller: Session, device_type_id: DeviceTypeId, *, for_update: bool = False
+    tx: DeviceTypeTx, caller: SessionCaller, device_type_id: DeviceTypeId, *, for_update: bool = False
 ) -> DeviceType:
     find = tx.device_types.get_for_update if for_update else tx.device_types.get
     device_type = await find(caller.account_id, device_type_id)

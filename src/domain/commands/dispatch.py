@@ -20,10 +20,16 @@ from domain.commands import firmware_behaviour
 from domain.commands.clock_step_deadline_shifter import ClockStepDeadlineShifter
 from domain.commands.command_topic_subscriptions import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
-from domain.commands.dispatch_queue import DispatchQueue, DispatchQueueEntry, QueuedForDevice, append_queued, group_by_device
+from domain.commands.local_dispatch_queue import (
+    DispatchQueue,
+    DispatchQueueEntry,
+    QueuedForDevice,
+    append_queued,
+    group_by_device,
+)
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandExecutions
-from domain.devices.device_codec import DeviceCodec, DeviceCommand
+from domain.devices.device_codec import DeviceCodec, OutboundCommand
 from domain.devices.device_link import OutboundLink, PublishResult
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
@@ -270,7 +276,7 @@ class CommandDispatchService:
 
     async def _send(self, device: Device, execution: Execution, now_ms: int) -> PublishResult | None:
         """None when the device's firmware cannot express the command."""
-        command = DeviceCommand(execution.execution_id, execution.cmd, execution.params, execution.expires_ms)
+        command = OutboundCommand(execution.execution_id, execution.cmd, execution.params, execution.expires_ms)
         messages = self._codec.encode_command(device.profile, device.device_id, command, now_ms)
         if not messages:
             return None

@@ -13,7 +13,7 @@ from domain.commands.ports import AutomationTx, HasCommandContexts
 from domain.devices.model import Device, DeviceStatus
 from domain.grants.authorizer import grant_subject_of
 from domain.grants.model import GrantSubject
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId
 
@@ -37,7 +37,9 @@ async def load_contexts(tx: AutomationTx, devices: Sequence[Device]) -> Mapping[
     }
 
 
-async def get_context_for_caller(tx: HasCommandContexts, caller: Session | ApiKeyCaller, device_id: DeviceId) -> CommandContext:
+async def get_context_for_caller(
+    tx: HasCommandContexts, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId
+) -> CommandContext:
     """The device's context with the caller's grants. Raises NotFound."""
     return await get_context(tx, caller.account_id, device_id, grant_subject_of(caller))
 

@@ -14,16 +14,10 @@ from enum import StrEnum
 from domain.commands.definition_model import CommandDefinition
 from domain.devices.model import Device
 from domain.grants.model import Grant
-from domain.kernel.caller import ApiKeyCaller, Session, SystemCaller
+from domain.kernel.caller import ApiKeyCaller, SessionCaller, SystemCaller
 from domain.kernel.domain_events import Json
 from domain.kernel.fast_frozen_dataclass import fast_frozen
-from domain.kernel.ids import (
-    AccountId,
-    ApprovalId,
-    DeviceId,
-    ExecutionId,
-    GrantId,
-)
+from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId
 
 DEFAULT_TTL_MS = 60_000
 MAX_TTL_MS = 24 * 3_600_000
@@ -71,7 +65,7 @@ class TriggeredBy(StrEnum):
     RULE = "rule"
 
     @classmethod
-    def of(cls, caller: Session | ApiKeyCaller) -> TriggeredBy:
+    def of(cls, caller: SessionCaller | ApiKeyCaller) -> TriggeredBy:
         return cls.APIKEY if isinstance(caller, ApiKeyCaller) else cls.USER
 
 

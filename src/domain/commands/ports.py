@@ -51,7 +51,7 @@ class CommandDefinitionRepository(Protocol):
     async def delete(self, command_id: CommandId) -> None: ...
 
 
-class ExecutionRepository(Protocol):
+class CommandExecutionRepository(Protocol):
     async def add_many(self, executions: Sequence[Execution]) -> None:
         """In this order: the database gives each a higher `seq` than the one before."""
 
@@ -109,7 +109,7 @@ class HasCommandDefinitions(Protocol):
 
 class HasCommandExecutions(Protocol):
     @property
-    def executions(self) -> ExecutionRepository: ...
+    def executions(self) -> CommandExecutionRepository: ...
 
 
 class HasCommandContexts(Protocol):

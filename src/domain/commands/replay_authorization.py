@@ -13,14 +13,14 @@ from domain.commands.effective_definitions import find_definition
 from domain.commands.model import CommandContext
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
-from domain.kernel.caller import ApiKeyCaller, Session
-from domain.kernel.idempotency import ReplayRollbackError
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 
 
 async def end_replay(
     authorizer: Authorizer,
     tx: AuthorizationTx,
-    caller: Session | ApiKeyCaller,
+    caller: SessionCaller | ApiKeyCaller,
     context: CommandContext,
     cmds: Sequence[str],
     now_ms: int,
@@ -30,7 +30,7 @@ async def end_replay(
     """Authorise these commands as of now and end the transaction. A use of a limited grant is not counted again. `run_later`: for
     the commands of a schedule or rule.
 
-    Raises ReplayRollbackError, or PermissionDenied as `Authorizer.authorize` does."""
+    Raises IdempotentReplayRollbackError, or PermissionDenied as `Authorizer.authorize` does."""
     for cmd in cmds:
         definition = find_definition(context, cmd)
         is_query = definition is not None and definition.kind is CommandKind.QUERY
@@ -40,4 +40,4 @@ async def end_replay(
             await authorizer.authorize(
                 tx, caller, context.device, command=cmd, is_query=is_query, now_ms=now_ms, spend=False, known=context.grants
             )
-    raise ReplayRollbackError
+    raise IdempotentReplayRollbackError

@@ -11,7 +11,7 @@ from domain.devices.model import FirmwareProfile
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class CatalogBoard:
     """`profile`: its usual firmware. `config_format`: the most likely config block for it."""
 
     board_type: str
@@ -22,57 +22,65 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceApplication:
+class CatalogApplication:
     app_type: str
     name: str
     description: str
 
 
-BOARDS: tuple[Board, ...] = (
-    Board("ESP32", "Espressif ESP32", "Dual-core microcontroller with WiFi and Bluetooth", FirmwareProfile.NATIVE, "arduino"),
-    Board("ESP32-S3", "Espressif ESP32-S3", "ESP32 with native USB and more memory", FirmwareProfile.NATIVE, "arduino"),
-    Board("ESP32-C3", "Espressif ESP32-C3", "Single-core RISC-V microcontroller with WiFi", FirmwareProfile.NATIVE, "arduino"),
-    Board(
+BOARDS: tuple[CatalogBoard, ...] = (
+    CatalogBoard(
+        "ESP32", "Espressif ESP32", "Dual-core microcontroller with WiFi and Bluetooth", FirmwareProfile.NATIVE, "arduino"
+    ),
+    CatalogBoard("ESP32-S3", "Espressif ESP32-S3", "ESP32 with native USB and more memory", FirmwareProfile.NATIVE, "arduino"),
+    CatalogBoard(
+        "ESP32-C3", "Espressif ESP32-C3", "Single-core RISC-V microcontroller with WiFi", FirmwareProfile.NATIVE, "arduino"
+    ),
+    CatalogBoard(
         "ESP8266",
         "Espressif ESP8266",
         "Small WiFi microcontroller, such as NodeMCU or Wemos D1 mini",
         FirmwareProfile.NATIVE,
         "arduino",
     ),
-    Board("ARDUINO", "Arduino with network", "Arduino board with WiFi or Ethernet", FirmwareProfile.NATIVE, "arduino"),
-    Board("PICO_W", "Raspberry Pi Pico W", "RP2040 microcontroller with WiFi", FirmwareProfile.NATIVE, "micropython"),
-    Board(
+    CatalogBoard("ARDUINO", "Arduino with network", "Arduino board with WiFi or Ethernet", FirmwareProfile.NATIVE, "arduino"),
+    CatalogBoard("PICO_W", "Raspberry Pi Pico W", "RP2040 microcontroller with WiFi", FirmwareProfile.NATIVE, "micropython"),
+    CatalogBoard(
         "MICROPYTHON", "Any board with MicroPython", "Runs the MicroPython example client", FirmwareProfile.NATIVE, "micropython"
     ),
-    Board("RASPBERRY_PI", "Raspberry Pi", "Linux computer that runs a Python client", FirmwareProfile.NATIVE, "micropython"),
-    Board("SONOFF", "Sonoff with Tasmota", "Relay or socket flashed with Tasmota", FirmwareProfile.TASMOTA, "tasmota"),
-    Board(
+    CatalogBoard(
+        "RASPBERRY_PI", "Raspberry Pi", "Linux computer that runs a Python client", FirmwareProfile.NATIVE, "micropython"
+    ),
+    CatalogBoard("SONOFF", "Sonoff with Tasmota", "Relay or socket flashed with Tasmota", FirmwareProfile.TASMOTA, "tasmota"),
+    CatalogBoard(
         "TASMOTA",
         "Any board with Tasmota",
         "Stock Tasmota firmware, configured in its console",
         FirmwareProfile.TASMOTA,
         "tasmota",
     ),
-    Board("ESPHOME", "Any board with ESPHome", "Stock ESPHome firmware, configured in YAML", FirmwareProfile.ESPHOME, "esphome"),
-    Board(
+    CatalogBoard(
+        "ESPHOME", "Any board with ESPHome", "Stock ESPHome firmware, configured in YAML", FirmwareProfile.ESPHOME, "esphome"
+    ),
+    CatalogBoard(
         "SHELLY", "Shelly, generation 2 and later", "Stock Shelly firmware, configured over RPC", FirmwareProfile.SHELLY, "shelly"
     ),
-    Board("OTHER", "Something else", "Any other board or firmware", FirmwareProfile.NATIVE, "arduino"),
+    CatalogBoard("OTHER", "Something else", "Any other board or firmware", FirmwareProfile.NATIVE, "arduino"),
 )
 
-APPS: tuple[DeviceApplication, ...] = (
-    DeviceApplication("RELAY", "Relay", "Switches any load"),
-    DeviceApplication("LIGHT", "Light", "Lamps and light strips"),
-    DeviceApplication("SOCKET", "Socket", "Mains socket or plug"),
-    DeviceApplication("PUMP", "Pump", "Water or pool pump"),
-    DeviceApplication("IRRIGATION", "Irrigation", "Valves that water plants"),
-    DeviceApplication("HVAC", "Heating, ventilation, cooling", "Heaters, air conditioners and thermostats"),
-    DeviceApplication("FAN", "Fan", "Fans and ventilators"),
-    DeviceApplication("MOTOR", "Motor", "Motors, blinds and shutters"),
-    DeviceApplication("GATE", "Gate or lock", "Gates, doors and locks"),
-    DeviceApplication("ALARM", "Alarm", "Sirens and warning lights"),
-    DeviceApplication("SENSOR", "Sensor", "Reports values and switches nothing"),
-    DeviceApplication("OTHER", "Something else", "Anything else; say what in `appTypeOther`"),
+APPS: tuple[CatalogApplication, ...] = (
+    CatalogApplication("RELAY", "Relay", "Switches any load"),
+    CatalogApplication("LIGHT", "Light", "Lamps and light strips"),
+    CatalogApplication("SOCKET", "Socket", "Mains socket or plug"),
+    CatalogApplication("PUMP", "Pump", "Water or pool pump"),
+    CatalogApplication("IRRIGATION", "Irrigation", "Valves that water plants"),
+    CatalogApplication("HVAC", "Heating, ventilation, cooling", "Heaters, air conditioners and thermostats"),
+    CatalogApplication("FAN", "Fan", "Fans and ventilators"),
+    CatalogApplication("MOTOR", "Motor", "Motors, blinds and shutters"),
+    CatalogApplication("GATE", "Gate or lock", "Gates, doors and locks"),
+    CatalogApplication("ALARM", "Alarm", "Sirens and warning lights"),
+    CatalogApplication("SENSOR", "Sensor", "Reports values and switches nothing"),
+    CatalogApplication("OTHER", "Something else", "Anything else; say what in `appTypeOther`"),
 )
 
 

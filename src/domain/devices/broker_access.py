@@ -60,7 +60,7 @@ class ServiceBrokerLogin:
 class BrokerAccessTx(HasDeviceCredentials, HasDevices, Protocol): ...
 
 
-class BrokerAccessService:
+class ExternalBrokerAuthService:
     def __init__(self, *, uow: UnitOfWork[BrokerAccessTx], vault: Vault, service: ServiceBrokerLogin | None) -> None:
         self._uow = uow
         self._vault = vault

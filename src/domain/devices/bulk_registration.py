@@ -17,7 +17,7 @@ from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
@@ -70,7 +70,7 @@ class BulkRegistrationService:
     credential_sync: CredentialSyncService
 
     async def register_many(
-        self, caller: Session, rows: Sequence[DeviceRegistrationInput], credentials: BulkCredentials
+        self, caller: SessionCaller, rows: Sequence[DeviceRegistrationInput], credentials: BulkCredentials
     ) -> Sequence[BulkRegistrationRowResult]:
         """One result per row, in their order. Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
         _check_distinct(rows)
@@ -93,7 +93,7 @@ class BulkRegistrationService:
     async def _register(
         self,
         tx: BulkRegistrationTx,
-        caller: Session,
+        caller: SessionCaller,
         row: DeviceRegistrationInput,
         existing: Mapping[str | None, Device],
         count: int,
@@ -112,7 +112,7 @@ class BulkRegistrationService:
     async def _with_credentials(
         self,
         tx: BulkRegistrationTx,
-        caller: Session,
+        caller: SessionCaller,
         result: BulkRegistrationRowResult,
         wanted: BulkCredentials,
         now_ms: int,

@@ -19,7 +19,7 @@ PlanRow: TypeAlias = tuple[int, int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCommand:
+class OutboundCommand:
     """One command for one device. The device repeats `execution_id` in its answer; `expires_ms` is the deadline, Unix ms."""
 
     execution_id: str
@@ -125,7 +125,7 @@ DeviceReport: TypeAlias = (
 
 class DeviceCodec(Protocol):
     def encode_command(
-        self, profile: FirmwareProfile, device_id: DeviceId, command: DeviceCommand, now_ms: int
+        self, profile: FirmwareProfile, device_id: DeviceId, command: OutboundCommand, now_ms: int
     ) -> Sequence[OutboundMessage]:
         """The messages that carry the command; empty when this firmware cannot express it."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
+from domain.accounts.ports import HasUsers
 from domain.accounts.sign_in_model import LoginFailures
+from domain.accounts.sign_in_ports import HasLoginFailures, HasUserSessions, PasswordHasher
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
@@ -18,7 +19,7 @@ from domain.devices.load_and_save_device import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleAction, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
@@ -53,7 +54,7 @@ class DeviceCredentialService:
     credential_sync: CredentialSyncService
     presence: PresenceService
 
-    async def generate(self, caller: Session, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:
+    async def generate(self, caller: SessionCaller, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:
         """Raises Conflict `CREDENTIALS_EXIST` unless `rotate`; a rotation closes connections that used the old password."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
@@ -68,7 +69,7 @@ class DeviceCredentialService:
         await self.credential_sync.sync(device_id)
         return issued
 
-    async def reveal(self, caller: Session, device_id: DeviceId, account_password: str) -> RevealedCredentials:
+    async def reveal(self, caller: SessionCaller, device_id: DeviceId, account_password: str) -> RevealedCredentials:
         """A user with a second factor also needs a recent step-up.
 
         Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED` or `PASSWORD_MISMATCH`, RateLimited after too many wrong
@@ -91,7 +92,7 @@ class DeviceCredentialService:
             raise refusal from None
         return self.issuer.reveal(device, self.vault.open(sealed, device_id))
 
-    async def revoke(self, caller: Session, device_id: DeviceId) -> Device:
+    async def revoke(self, caller: SessionCaller, device_id: DeviceId) -> Device:
         """Delete the secret and disconnect the device, whether or not it had credentials."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
@@ -106,7 +107,7 @@ class DeviceCredentialService:
         return device
 
     async def get_config(
-        self, caller: Session, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
+        self, caller: SessionCaller, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
     ) -> RenderedFirmwareConfig:
         """The config block with a placeholder instead of the password."""
         async with self.uow.read() as tx:
@@ -117,7 +118,7 @@ class DeviceCredentialService:
             setup_note(chosen, self.issuer.endpoint),
         )
 
-    async def _authorize_reveal(self, caller: Session, device_id: DeviceId) -> bytes:
+    async def _authorize_reveal(self, caller: SessionCaller, device_id: DeviceId) -> bytes:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             self._check_throttle(await tx.login_failures.get_for_update(_throttle_subject(caller)))
@@ -134,7 +135,7 @@ class DeviceCredentialService:
             await tx.login_failures.delete(_throttle_subject(caller))
         return credentials.sealed
 
-    async def _log_denied_reveal(self, caller: Session, device: Device, refusal: DomainError) -> DomainError:
+    async def _log_denied_reveal(self, caller: SessionCaller, device: Device, refusal: DomainError) -> DomainError:
         """Count and log the denial in one transaction and return the error to raise, so that concurrent guesses learn no more
         than consecutive ones."""
         now_ms = self.clock.now_ms()
@@ -158,5 +159,5 @@ class DeviceCredentialService:
         PASSWORD_CONFIRMATIONS.check(failures, self.clock.now_ms(), "wrong passwords")
 
 
-def _throttle_subject(caller: Session) -> str:
+def _throttle_subject(caller: SessionCaller) -> str:
     return f"reveal:{caller.user_id}"

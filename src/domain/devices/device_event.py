@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from domain.devices.model import Device
-from domain.kernel.domain_events import DomainEvent, EventKind, JsonObject
+from domain.kernel.domain_events import DomainEvent, JsonObject
+from domain.kernel.event_kinds import EventKind
 
 
 def device_event(device: Device, kind: EventKind, description: str, at_ms: int, data: JsonObject | None = None) -> DomainEvent:

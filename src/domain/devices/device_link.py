@@ -10,95 +10,12 @@ Telemetry keeps the form that the engine reads; nothing here looks into it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from domain.devices.device_codec import OutboundMessage
-
-# Values of `DeviceDisconnected.reason`.
-DISCONNECTED = "disconnected"  # the device sent DISCONNECT
-LOST = "lost"  # socket closed, keep alive exceeded, or protocol error
-REVOKED = "revoked"  # the service removed the device
-STOPPED = "stopped"  # the service or broker stopped; the device may still be running
-TAKEN_OVER = "taken_over"  # the device has connected to another instance
-
-
-FORBIDDEN_TOPIC = "FORBIDDEN_TOPIC"
-"""A value of `MessagesDropped.reason`."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceConnected:
-    """A device has connected. May repeat without a `DeviceDisconnected` in between (takeover, second client)."""
-
-    device_no: int
-    device_id: str
-    protocol: str  # "mqtt/3.1.1", "mqtt/5", "ws/mqtt/5", …; "unknown" if the broker does not report it
-    address: str
-    at_ms: int
-    max_packet_size: int | None = None
-    """Bytes; the largest packet the client accepts. None: no limit, or not known."""
-    session_present: bool = False
-    """The connection resumes a stored session."""
-    session: int = 0
-    """Greater than that of every earlier connection of the device at this front; 0 if the broker does not report connections."""
-    front: str = ""
-    """The instance that has the connection; empty without a cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceDisconnected:
-    """The device has no connection left. Its will, if any, arrives as an `InboundMessage` right before, or after the
-    will's delay."""
-
-    device_no: int
-    device_id: str
-    reason: str
-    at_ms: int
-    session: int = 0
-    """That of the last `DeviceConnected`."""
-    front: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSubscribed:
-    """A device has subscribed: from now on it receives messages on topics that match `topic_filter`."""
-
-    device_no: int
-    device_id: str
-    topic_filter: str  # below the device's prefix: "cmd", "#"
-    at_ms: int
-    held_until_ms: int = 0
-    """Unix ms; 0 for a new subscription. In a resumed session the broker itself redelivers what was sent until then and not
-    acknowledged, so the service does not send it again."""
-
-
-@dataclass(frozen=True, slots=True)
-class InboundMessage:
-    """A message that a device published, other than native telemetry."""
-
-    device_no: int
-    device_id: str
-    topic: str  # below the device's prefix: "state", "sched/rev", "tele/SENSOR"
-    payload: bytes
-    qos: int
-    retain: bool
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class MessagesDropped:
-    """The broker has dropped what a device published. Reported at most once a minute for a device and reason."""
-
-    device_no: int
-    device_id: str
-    reason: str  # FORBIDDEN_TOPIC, "TOO_LARGE", "QUEUE_FULL"
-    at_ms: int
-
-
-InboundEvent: TypeAlias = DeviceConnected | DeviceDisconnected | DeviceSubscribed | InboundMessage | MessagesDropped
+from domain.devices.inbound_link import InboundLink
 
 
 class PublishResult(StrEnum):
@@ -114,41 +31,6 @@ class PublishResult(StrEnum):
 
     def __bool__(self) -> bool:
         return self is PublishResult.SENT
-
-
-class InboundTelemetry(Protocol):
-    """Telemetry messages in the engine's form: (device number, arrival in Unix ms, payload); opaque to all other parts."""
-
-    def __len__(self) -> int: ...
-
-
-class InboundBatch(Protocol):
-    """Messages since the last batch. Acknowledge the whole batch, or its events and its telemetry apart; a second call does
-    nothing. `nack` rejects what has not been acknowledged."""
-
-    @property
-    def telemetry(self) -> InboundTelemetry: ...
-
-    @property
-    def events(self) -> Sequence[InboundEvent]: ...
-
-    def ack(self) -> None:
-        """The batch is durable: acknowledge its QoS 1 messages to the devices."""
-
-    def ack_telemetry(self) -> None: ...
-
-    def ack_events(self) -> None: ...
-
-    def nack(self) -> None:
-        """The batch could not be stored: close the connections that wait for it, so that their devices send again."""
-
-
-class InboundLink(Protocol):
-    async def receive(self, limit: int) -> InboundBatch:
-        """Wait for messages or events and return at most `limit` of them. One caller at a time.
-
-        Raises Unavailable once the link is stopped and everything has been received.
-        """
 
 
 class OutboundLink(Protocol):

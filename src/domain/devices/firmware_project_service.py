@@ -9,7 +9,7 @@ from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat,
 from domain.devices.firmware_project import FirmwareProject, FirmwareSourceReader, build_project
 from domain.devices.load_and_save_device import get_device
 from domain.devices.ports import HasDevices
-from domain.kernel.caller import Session
+from domain.kernel.caller import SessionCaller
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -21,7 +21,7 @@ class FirmwareProjectService:
     sources: FirmwareSourceReader
 
     async def get_project(
-        self, caller: Session, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
+        self, caller: SessionCaller, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
     ) -> FirmwareProject:
         """Raises NotFound."""
         async with self.uow.read() as tx:

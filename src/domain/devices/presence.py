@@ -12,11 +12,13 @@ from typing import Protocol
 
 from domain.devices.device_connection_instance_ports import NO_FRONT, HasDeviceConnectionInstances
 from domain.devices.device_event import device_event
-from domain.devices.device_link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundLink
+from domain.devices.device_link import OutboundLink
+from domain.devices.inbound_link import LOST, REVOKED, STOPPED, TAKEN_OVER
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork

@@ -1,4 +1,4 @@
-"""Use cases of devices: register, read, edit, enable and disable, delete. Credentials are in `credentials.py`.
+"""Use cases of devices: register, read, edit, enable and disable, delete. Credentials are in `device_credential_service.py`.
 
 A change that disconnects a device is committed, then applied to the link, then answered: after the response the device is
 disconnected.
@@ -20,10 +20,11 @@ from domain.devices.model import Device, DeviceLifecycleAction, DeviceMetadata, 
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
 from domain.devices.presence import PresenceService
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -77,7 +78,7 @@ class DeviceService:
     presence: PresenceService
     erasure: DeviceEraser
 
-    async def register(self, caller: Session, registration: DeviceRegistrationInput) -> Device:
+    async def register(self, caller: SessionCaller, registration: DeviceRegistrationInput) -> Device:
         """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or
         `EXTERNAL_ID_TAKEN`."""
         now_ms = self.clock.now_ms()
@@ -86,7 +87,7 @@ class DeviceService:
             await check_references(tx, caller.account_id, registration.project_id, registration.device_type_id)
             return await add_device(tx, caller, DeviceId(self.ids.new_id(IdPrefix.DEVICE)), registration, now_ms)
 
-    async def get(self, caller: Session, device_id: DeviceId) -> DeviceDetails:
+    async def get(self, caller: SessionCaller, device_id: DeviceId) -> DeviceDetails:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             project = await tx.projects.get(caller.account_id, device.project_id)
@@ -96,7 +97,7 @@ class DeviceService:
         return DeviceDetails(device, project, health.get(device.device_no, UNKNOWN_HEALTH))
 
     async def update(
-        self, caller: Session, device_id: DeviceId, changes: Mapping[str, Any], *, version: int | None = None
+        self, caller: SessionCaller, device_id: DeviceId, changes: Mapping[str, Any], *, version: int | None = None
     ) -> Device:
         """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `version`: the version that the caller has read.
 
@@ -125,7 +126,7 @@ class DeviceService:
             await self.credential_sync.sync(device_id)
         return after
 
-    async def toggle_enabled(self, caller: Session, device_id: DeviceId) -> Device:
+    async def toggle_enabled(self, caller: SessionCaller, device_id: DeviceId) -> Device:
         """ACTIVE ↔ DISABLED. Raises Conflict `DEVICE_STATE` for a device that is neither."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
@@ -140,7 +141,7 @@ class DeviceService:
         await self.credential_sync.sync(device_id)
         return device
 
-    async def delete(self, caller: Session, device_id: DeviceId) -> None:
+    async def delete(self, caller: SessionCaller, device_id: DeviceId) -> None:
         """When this returns, nobody can see the device any more; its readings are deleted in the background (`erasure.py`)."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
@@ -159,7 +160,7 @@ def _api_name(field: str) -> str:
     return re.sub("_(.)", lambda match: match[1].upper(), field)
 
 
-async def _check_can_leave(tx: DeviceTx, caller: Session, device: Device, place: Literal["type", "project"]) -> None:
+async def _check_can_leave(tx: DeviceTx, caller: SessionCaller, device: Device, place: Literal["type", "project"]) -> None:
     """Commands of the type may need approval, and grants on the project apply to the device: another type or project changes
     permissions. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
     require_role(caller, Role.ADMIN)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from domain.devices.load_and_save_device import get_device
 from domain.devices.ports import HasDevices
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import DomainError, NotFound
@@ -33,7 +33,7 @@ class DeniedRequestLogTx(Transaction, HasDevices, Protocol): ...
 
 @dataclass(slots=True)
 class _DeniedRequestMinute:
-    caller: Session | ApiKeyCaller
+    caller: SessionCaller | ApiKeyCaller
     since_ms: int
     """Monotonic."""
     logged_count: int = 0
@@ -49,7 +49,7 @@ class RateLimitedDeniedRequestLog:
         self._minutes: dict[str, _DeniedRequestMinute] = {}
 
     async def log_denied(
-        self, caller: Session | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str], *, always: bool = False
+        self, caller: SessionCaller | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str], *, always: bool = False
     ) -> None:
         """Log the denial, or count it unless `always`. When the database is unavailable, it goes to the application log."""
         if error.already_logged:
@@ -78,7 +78,7 @@ class RateLimitedDeniedRequestLog:
                 text = f"Refused: {minute.suppressed_count} more calls of the same caller within a minute"
                 await self._emit(minute.caller, text, self._clock.now_ms(), {"count": minute.suppressed_count}, None)
 
-    def _current_minute(self, caller: Session | ApiKeyCaller) -> _DeniedRequestMinute | None:
+    def _current_minute(self, caller: SessionCaller | ApiKeyCaller) -> _DeniedRequestMinute | None:
         """None when too many callers are tracked, until the next flush."""
         minute = self._minutes.get(caller.label)
         if minute is None and len(self._minutes) < MAX_CALLERS:
@@ -86,7 +86,7 @@ class RateLimitedDeniedRequestLog:
         return minute
 
     async def _emit(
-        self, caller: Session | ApiKeyCaller, text: str, now_ms: int, data: dict[str, Json], device: str | None
+        self, caller: SessionCaller | ApiKeyCaller, text: str, now_ms: int, data: dict[str, Json], device: str | None
     ) -> None:
         try:
             async with self._uow.write(caller=None) as tx:  # a denied request changes nothing; its claim stays unmarked
@@ -96,7 +96,7 @@ class RateLimitedDeniedRequestLog:
             log.warning("denied request not stored in the event log: %s (%s): %s", caller.label, text, error.message)
 
 
-async def _own_device_id(tx: HasDevices, caller: Session | ApiKeyCaller, device: str | None) -> DeviceId | None:
+async def _own_device_id(tx: HasDevices, caller: SessionCaller | ApiKeyCaller, device: str | None) -> DeviceId | None:
     """The id if the device belongs to the caller's account, so that no event refers to another account's device."""
     if device is None:
         return None

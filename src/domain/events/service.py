@@ -11,7 +11,7 @@ from domain.devices.ports import HasDevices
 from domain.events.feed_model import ReadingAsEvent, reading_event_id
 from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch
 from domain.events.ports import HasEvents, ReadingsAsEventsSource
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_cursor
 from domain.kernel.errors import ValidationFailed
@@ -63,7 +63,7 @@ class EventService:
 
     async def page(
         self,
-        caller: Session,
+        caller: SessionCaller,
         *,
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
@@ -92,7 +92,7 @@ class EventService:
 
     async def list_by_device(
         self,
-        caller: Session,
+        caller: SessionCaller,
         device_id: str,
         *,
         limit: int = DEFAULT_LIMIT,
@@ -110,7 +110,9 @@ class EventService:
         more = encode_cursor(DEVICE_EVENTS, shown[-1].at_ms, shown[-1].position) if len(found) > limit else None
         return [_event_view(event, caller) for event in shown], more
 
-    async def _telemetry_page(self, caller: Session, limit: int, cursor: str | None, device_id: DeviceId | None) -> EventViewPage:
+    async def _telemetry_page(
+        self, caller: SessionCaller, limit: int, cursor: str | None, device_id: DeviceId | None
+    ) -> EventViewPage:
         """Readings have no position: their cursor is a time and the number of readings of that millisecond already returned."""
         if self._telemetry is None:
             return EventViewPage([], 0, None)
@@ -137,7 +139,7 @@ def _log_mark(before_ms: int | None, cursor: str | None) -> tuple[int, int] | No
     return at_ms, position
 
 
-def _event_view(event: Event, caller: Session) -> EventView:
+def _event_view(event: Event, caller: SessionCaller) -> EventView:
     address = event.address if caller.role.is_at_least(Role.ADMIN) else ""
     return EventView(
         event.event_id, event.device_id, event.device_name, event.kind, event.description, event.at_ms, event.source, address

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.ports import HasMemberships, HasUserSessions
+from domain.accounts.ports import HasMemberships
+from domain.accounts.sign_in_ports import HasUserSessions
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.events.event_log_cursor import EventLogCursor
@@ -18,7 +19,7 @@ from domain.events.model import Event
 from domain.events.ports import HasEvents
 from domain.grants.model import GrantSubject
 from domain.grants.ports import HasGrants
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -27,7 +28,7 @@ from domain.webhooks.recipients import NEVER_EXPIRES_MS, ApiKeyReadScope
 
 PAGE_EVENTS = 500
 
-Viewer = Session | ApiKeyCaller
+Viewer = SessionCaller | ApiKeyCaller
 
 
 class FeedAudienceTx(HasApiKeys, HasDevices, HasEvents, HasGrants, HasMemberships, HasUserSessions, Protocol): ...

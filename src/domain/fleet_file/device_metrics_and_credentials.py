@@ -14,7 +14,7 @@ from domain.kernel.caller import require_role
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import DeviceId
 from domain.rules.early_device_metric_service import declare_metrics
-from domain.team.service_sessions import check_operation
+from domain.team.service_session_tokens import check_operation
 
 
 async def known_metrics(run: FleetFileReadContext, device: Device) -> tuple[str, ...]:

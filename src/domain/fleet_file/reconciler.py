@@ -26,9 +26,9 @@ from domain.fleet_file.model import (
 from domain.fleet_file.name_references import FleetNameIndex
 from domain.fleet_file.ports import FleetFileTx
 from domain.fleet_file.write_services import FleetFileWriteServices
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
-from domain.team.service_sessions import check_operation
+from domain.team.service_session_tokens import check_operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FleetFileReadContext:
     """One look at an account, in one transaction. `project`: the only one that it is about."""
 
     tx: FleetFileTx
-    caller: Session
+    caller: SessionCaller
     names: FleetNameIndex
     now_ms: int
     project: str | None = None
@@ -70,12 +70,12 @@ class FleetFileKindReconciler(ABC):
     def __init__(self, owner: str | None = None) -> None:
         self.owner = owner
 
-    def check_readable(self, caller: Session) -> None:
+    def check_readable(self, caller: SessionCaller) -> None:
         """Raises PermissionDenied."""
         require_role(caller, self.reader)
         check_operation(caller, self.tag, is_read=True)
 
-    def check_writable(self, caller: Session) -> None:
+    def check_writable(self, caller: SessionCaller) -> None:
         """Raises PermissionDenied."""
         require_role(caller, self.writer)
         check_operation(caller, self.tag, is_read=False)

@@ -25,7 +25,8 @@ from domain.fleet_file.account_reconcilers import (
 )
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
-from domain.fleet_file.device_reconcilers import PARTS, FleetFileDeviceReconciler
+from domain.fleet_file.device_part_reconcilers import PARTS
+from domain.fleet_file.device_reconcilers import FleetFileDeviceReconciler
 from domain.fleet_file.group_and_grant_reconcilers import FleetFileGrantReconciler, FleetFileGroupReconciler
 from domain.fleet_file.model import (
     MAX_OBJECTS,
@@ -40,10 +41,10 @@ from domain.fleet_file.name_references import FleetNameIndex
 from domain.fleet_file.ports import FleetFileTx
 from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, prune, reconcile
 from domain.fleet_file.write_services import MakeWriters
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
-from domain.kernel.idempotency import ReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
 from domain.kernel.service_class import service
@@ -99,7 +100,7 @@ class FleetFileService:
         account = {kind: reconciler.defaults for kind, reconciler in self.reconcilers.items()}
         return account | {kind: part.defaults for kind, part in PARTS.items()}
 
-    async def export(self, caller: Session, project: str | None = None) -> ExportedFleet:
+    async def export(self, caller: SessionCaller, project: str | None = None) -> ExportedFleet:
         """What a file about the account says; with `project`, its devices and groups, and the grants on them.
 
         Raises ValidationFailed for an unknown project, Conflict `FLEET_TOO_LARGE`."""
@@ -118,15 +119,15 @@ class FleetFileService:
         hidden = [kind for kind in FleetKind if kind in {**chosen, **parts} and kind not in readable]
         return ExportedFleet(found, tuple(hidden))
 
-    async def plan(self, caller: Session, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
+    async def plan(self, caller: SessionCaller, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
         """What an apply would do. Raises what it would raise. Nothing is changed."""
         outcomes: Sequence[FleetObjectOutcome] = ()
-        with suppress(ReplayRollbackError):
+        with suppress(IdempotentReplayRollbackError):
             async with self._open_write_context(replace(caller, is_replay=True), request) as run:
                 outcomes = await self._reconcile(run, request)
         return outcomes
 
-    async def apply(self, caller: Session, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
+    async def apply(self, caller: SessionCaller, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
         """Raises ValidationFailed, PermissionDenied, Conflict, each with the place in the document. Then nothing is changed.
 
         Who asks for the answer of an apply again, and so for its secrets, must be allowed to change all that the document names:
@@ -140,7 +141,7 @@ class FleetFileService:
         return outcomes
 
     @asynccontextmanager
-    async def _open_write_context(self, caller: Session, request: FleetFileRequest) -> AsyncIterator[FleetFileWriteContext]:
+    async def _open_write_context(self, caller: SessionCaller, request: FleetFileRequest) -> AsyncIterator[FleetFileWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
         document = request.document
@@ -211,7 +212,7 @@ class FleetFileService:
                     outcomes += found
         return outcomes
 
-    async def _finish_after_commit(self, caller: Session, postponed: FleetAfterApplyWork) -> None:
+    async def _finish_after_commit(self, caller: SessionCaller, postponed: FleetAfterApplyWork) -> None:
         """After the commit. What a crash leaves undone here, the start of the service does, or the next apply."""
         for device_id in dict.fromkeys(postponed.synced):
             await self.credential_sync.sync(device_id)
@@ -230,7 +231,7 @@ def _choose_project(run: FleetFileWriteContext) -> None:
         run.names.default_project = run.project
 
 
-def _may_read(reconciler: FleetFileKindReconciler, caller: Session) -> bool:
+def _may_read(reconciler: FleetFileKindReconciler, caller: SessionCaller) -> bool:
     try:
         reconciler.check_readable(caller)
     except PermissionDenied:

@@ -14,8 +14,8 @@ from domain.grants.grant_service import GrantCheckedCommandFinder
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import FailedGrantCheck, GrantCheckRequest, GrantCheckStep
 from domain.grants.ports import AccessExplanationTx
-from domain.grants.rate_limit import WindowAndRateEvaluator, rate_window
-from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
+from domain.grants.rate_limit import GrantWindowAndRateEvaluator, rate_window
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
@@ -26,7 +26,7 @@ TxT = TypeVar("TxT", bound=AccessExplanationTx)
 
 
 @dataclass(frozen=True, slots=True)
-class GrantCheckResult:
+class SingleGrantResult:
     """The result of one grant for the call; `code` None means that the grant allows it."""
 
     grant: Grant
@@ -46,7 +46,7 @@ class AccessExplanation:
     passes_from_ms: int | None
     grant: Grant | None
     needs_approval: bool
-    grant_results: tuple[GrantCheckResult, ...]
+    grant_results: tuple[SingleGrantResult, ...]
     device_is_active: bool = True
     """Whether the device takes commands at all; `allowed` is about the permission."""
 
@@ -55,12 +55,12 @@ class AccessExplanation:
 class AccessExplainer(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
-    evaluator: WindowAndRateEvaluator
+    evaluator: GrantWindowAndRateEvaluator
     commands: GrantCheckedCommandFinder[TxT]
 
     async def explain(
         self,
-        caller: Session | ApiKeyCaller,
+        caller: SessionCaller | ApiKeyCaller,
         device_id: DeviceId,
         *,
         command: str | None = None,
@@ -135,17 +135,17 @@ def _summarize(grants: Sequence[Grant], denials: Sequence[FailedGrantCheck], req
     return AccessExplanation(False, denial.code, policy.explain_denial(denial, request), soonest, denial.grant, False, results)
 
 
-def _grant_result(grant: Grant, denial: FailedGrantCheck | None, request: GrantCheckRequest) -> GrantCheckResult:
+def _grant_result(grant: Grant, denial: FailedGrantCheck | None, request: GrantCheckRequest) -> SingleGrantResult:
     if denial is None:
-        return GrantCheckResult(grant, None, "Allows this.", None)
-    return GrantCheckResult(grant, denial.code, policy.explain_denial(denial, request), denial.passes_from_ms)
+        return SingleGrantResult(grant, None, "Allows this.", None)
+    return SingleGrantResult(grant, denial.code, policy.explain_denial(denial, request), denial.passes_from_ms)
 
 
 def _explain_without_grants(allowed: bool, code: str | None, message: str) -> AccessExplanation:
     return AccessExplanation(allowed, code, message, None, None, False, ())
 
 
-def _check_can_explain(caller: Session | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None) -> None:
+def _check_can_explain(caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None) -> None:
     if isinstance(caller, ApiKeyCaller):
         if membership_id is not None or key_id not in (None, caller.key_id):
             raise PermissionDenied(
@@ -157,7 +157,7 @@ def _check_can_explain(caller: Session | ApiKeyCaller, key_id: KeyId | None, mem
 
 
 async def _resolve_principal(
-    tx: AccessExplanationTx, caller: Session | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None
+    tx: AccessExplanationTx, caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None
 ) -> Principal:
     if isinstance(caller, ApiKeyCaller):
         return Principal("This API key", None, GrantSubject(key_id=caller.key_id))

@@ -19,8 +19,8 @@ from domain.grants import policy
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import FailedGrantCheck, GrantCheckRequest, GrantCheckStep
 from domain.grants.ports import AuthorizationTx
-from domain.grants.rate_limit import RemainingRateLimit, WindowAndRateEvaluator, rate_window
-from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
+from domain.grants.rate_limit import GrantWindowAndRateEvaluator, RemainingRateLimit, rate_window
+from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
 from domain.kernel.ids import GrantId, MembershipId
 
@@ -68,7 +68,7 @@ class AutomationPermissionRequest:
 
 
 class Authorizer:
-    def __init__(self, *, evaluator: WindowAndRateEvaluator) -> None:
+    def __init__(self, *, evaluator: GrantWindowAndRateEvaluator) -> None:
         self._evaluator = evaluator
 
     async def authorize(
@@ -230,7 +230,7 @@ async def _lock_grant(tx: AuthorizationTx, grant: Grant) -> tuple[Grant, None] |
     return (grant, None) if await tx.grants.lock_for_share(grant) else None
 
 
-def grant_subject_of(caller: Session | ApiKeyCaller) -> GrantSubject | None:
+def grant_subject_of(caller: SessionCaller | ApiKeyCaller) -> GrantSubject | None:
     """The subject whose grants apply to the caller; None when its role needs none."""
     if isinstance(caller, ApiKeyCaller):
         return GrantSubject(key_id=caller.key_id)
@@ -241,7 +241,7 @@ async def resolve_principal(tx: AuthorizationTx, caller: Caller, device: Device)
     """Raises PermissionDenied when the membership that a schedule or rule acts for no longer exists."""
     if isinstance(caller, ApiKeyCaller):
         return Principal("This API key", None, GrantSubject(key_id=caller.key_id))
-    if isinstance(caller, Session):
+    if isinstance(caller, SessionCaller):
         return session_principal(caller.membership_id, caller.role, "Your membership")
     if caller.on_behalf_of is None:
         return _system_principal(caller, None, device)

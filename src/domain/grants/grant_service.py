@@ -18,10 +18,11 @@ from domain.grants.grant_window import GrantWindowEvaluator
 from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.policy import is_wider
 from domain.grants.ports import GrantTx
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
@@ -99,14 +100,14 @@ class GrantService(Generic[TxT]):
     commands: GrantCheckedCommandFinder[TxT]
     on_grants_changed: OnGrantsChanged
 
-    async def list(self, caller: Session, on: DeviceId | GroupId) -> Sequence[GrantListItem]:
+    async def list(self, caller: SessionCaller, on: DeviceId | GroupId) -> Sequence[GrantListItem]:
         require_role(caller, Role.ADMIN)
         async with self.uow.read() as tx:
             grants = await (await self._find_target(tx, caller.account_id, on)).list_grants(tx)
             names = await _subject_names(tx, caller.account_id)
         return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
 
-    async def create(self, caller: Session, on: DeviceId | GroupId, draft: NewGrantInput) -> GrantWithWarnings:
+    async def create(self, caller: SessionCaller, on: DeviceId | GroupId, draft: NewGrantInput) -> GrantWithWarnings:
         """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         require_role(caller, Role.ADMIN)
         check_single_subject(draft)
@@ -124,7 +125,7 @@ class GrantService(Generic[TxT]):
             return GrantWithWarnings(grant, await self._list_warnings(tx, place, grant_input))
 
     async def update(
-        self, caller: Session, on: DeviceId | GroupId, grant_id: GrantId, changes: Mapping[str, Any]
+        self, caller: SessionCaller, on: DeviceId | GroupId, grant_id: GrantId, changes: Mapping[str, Any]
     ) -> GrantWithWarnings:
         """`changes` are fields of `GrantInput`; subject and place cannot change.
 
@@ -143,7 +144,7 @@ class GrantService(Generic[TxT]):
             await self._emit_change(tx, caller, place, grant, "grant_updated", now_ms)
             return GrantWithWarnings(grant, await self._list_warnings(tx, place, grant_input))
 
-    async def delete(self, caller: Session, on: DeviceId | GroupId, grant_id: GrantId) -> None:
+    async def delete(self, caller: SessionCaller, on: DeviceId | GroupId, grant_id: GrantId) -> None:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
             place = await self._find_target(tx, caller.account_id, on)
@@ -158,7 +159,7 @@ class GrantService(Generic[TxT]):
 
     def _build_grant(
         self,
-        caller: Session,
+        caller: SessionCaller,
         place: GrantTarget,
         draft: NewGrantInput,
         grant_input: GrantInput,
@@ -190,7 +191,7 @@ class GrantService(Generic[TxT]):
         return input_warnings(grant_input, {definition.name: str(definition.kind) for definition in definitions})
 
     async def _emit_change(
-        self, tx: TxT, caller: Session, place: GrantTarget, grant: Grant, kind: EventKind, now_ms: int
+        self, tx: TxT, caller: SessionCaller, place: GrantTarget, grant: Grant, kind: EventKind, now_ms: int
     ) -> None:
         subject_id = grant.subject.key_id or grant.subject.membership_id or ""
         reach = _REACHES[grant.applies_via] if place.group is None else f"group {place.group.name}"
@@ -225,7 +226,7 @@ def _event_data(grant: Grant) -> dict[str, Json]:
     }
 
 
-def _apply_input(grant: Grant, grant_input: GrantInput, caller: Session) -> Grant:
+def _apply_input(grant: Grant, grant_input: GrantInput, caller: SessionCaller) -> Grant:
     known = caller.label in (grant.created_by, *grant.changed_by)
     return replace(
         grant,
@@ -238,7 +239,7 @@ def _apply_input(grant: Grant, grant_input: GrantInput, caller: Session) -> Gran
     )
 
 
-async def _check_no_pending_request(tx: GrantTx, caller: Session, grant: Grant) -> None:
+async def _check_no_pending_request(tx: GrantTx, caller: SessionCaller, grant: Grant) -> None:
     """While a request of a key waits for approval, an Admin does not give the key more on that device; an Owner may.
 
     Raises Conflict `REQUEST_PENDING`."""

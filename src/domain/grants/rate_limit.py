@@ -24,7 +24,7 @@ def rate_window(now_ms: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimitDecision:
+class GrantRateLimitDecision:
     """Whether one more use fits, how many more fit after it, and the Unix ms at which the next use leaves the window."""
 
     is_allowed: bool
@@ -41,16 +41,16 @@ class RemainingRateLimit:
     reset_s: int
 
     @classmethod
-    def from_allowance(cls, limit: int, allowance: RateLimitDecision, now_ms: int) -> RemainingRateLimit:
+    def from_allowance(cls, limit: int, allowance: GrantRateLimitDecision, now_ms: int) -> RemainingRateLimit:
         return cls(limit, allowance.remaining, max(1, -(-(allowance.next_free_ms - now_ms) // SECOND_MS)))
 
 
 class RateLimitEvaluator(Protocol):
     """Port with two implementations (Rust and Python) that agree on every history of uses."""
 
-    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
         """`uses`: Unix ms of earlier uses in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
 
 
-class WindowAndRateEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
+class GrantWindowAndRateEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
     """Port: all time-dependent checks of a grant."""

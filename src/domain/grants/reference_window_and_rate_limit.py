@@ -16,7 +16,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.rate_limit import RATE_WINDOW_MS, RateLimitDecision
+from domain.grants.rate_limit import RATE_WINDOW_MS, GrantRateLimitDecision
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
 
@@ -66,12 +66,12 @@ def next_open_ms(window: WeeklyGrantWindow, at_ms: int) -> int | None:
     return None
 
 
-def rate_allowance(uses: Sequence[int], limit: int, now_ms: int) -> RateLimitDecision:
+def rate_allowance(uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
     """Whether the limit allows one more use. `uses` in any order; `limit` ≥ 1."""
     recent = sorted(at_ms for at_ms in uses if at_ms > now_ms - RATE_WINDOW_MS)
     if len(recent) < limit:
-        return RateLimitDecision(True, limit - len(recent) - 1, min([*recent, now_ms]) + RATE_WINDOW_MS)
-    return RateLimitDecision(False, 0, recent[-limit] + RATE_WINDOW_MS)
+        return GrantRateLimitDecision(True, limit - len(recent) - 1, min([*recent, now_ms]) + RATE_WINDOW_MS)
+    return GrantRateLimitDecision(False, 0, recent[-limit] + RATE_WINDOW_MS)
 
 
 def _possible_openings(window: WeeklyGrantWindow, day: date) -> Iterator[int]:

@@ -24,11 +24,11 @@ from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.groups.service import DeviceGroupService, GroupWithMembers
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
-from domain.kernel.idempotency import ReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
@@ -39,7 +39,7 @@ from domain.rules.rule_repository import HasRules
 from domain.rules.service import RuleService
 from domain.schedules.ports import DevicePlanTx
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot
-from domain.team.service_sessions import HasServiceSessions
+from domain.team.service_session_tokens import HasServiceSessionTokens
 
 _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
 """What a single request may be refused with; any other error ends the whole request."""
@@ -56,7 +56,7 @@ class GroupActionTx(
     HasDeviceGroups,
     HasReportedDeviceMetrics,
     HasRules,
-    HasServiceSessions,
+    HasServiceSessionTokens,
     HasUsers,
     Protocol,
 ): ...
@@ -98,7 +98,7 @@ class GroupBulkActionService:
     engine_commit_lock: EngineCommitLock
 
     async def send(
-        self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
+        self, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
         command_checks.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
@@ -106,7 +106,7 @@ class GroupBulkActionService:
             return await self._send(tx, caller, group_id, command)
 
     async def preview(
-        self, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
+        self, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         command_checks.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
@@ -117,7 +117,7 @@ class GroupBulkActionService:
             return preview.report
 
     async def put_schedule(
-        self, caller: Session, group_id: GroupId, slot: int, schedule: ScheduleInput
+        self, caller: SessionCaller, group_id: GroupId, slot: int, schedule: ScheduleInput
     ) -> GroupActionReport[ScheduleWithSyncState]:
         """Create or replace the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
@@ -128,7 +128,7 @@ class GroupBulkActionService:
                 caller, view, lambda each: self.schedules.put_in_transaction(tx, caller, each, slot, schedule, now_ms)
             )
 
-    async def cancel_schedule(self, caller: Session, group_id: GroupId, slot: int) -> GroupActionReport[None]:
+    async def cancel_schedule(self, caller: SessionCaller, group_id: GroupId, slot: int) -> GroupActionReport[None]:
         """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self.clock.now_ms()
@@ -138,7 +138,7 @@ class GroupBulkActionService:
                 caller, view, lambda each: self.schedules.cancel_in_transaction(tx, caller, each, slot, now_ms)
             )
 
-    async def create_rule(self, caller: Session, group_id: GroupId, fields: Mapping[str, Any]) -> GroupActionReport[Rule]:
+    async def create_rule(self, caller: SessionCaller, group_id: GroupId, fields: Mapping[str, Any]) -> GroupActionReport[Rule]:
         """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
         now_ms = self.clock.now_ms()
         async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
@@ -148,7 +148,7 @@ class GroupBulkActionService:
             )
 
     async def _send(
-        self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
+        self, tx: GroupActionTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         now_ms = self.clock.now_ms()
         ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
@@ -163,7 +163,7 @@ class GroupBulkActionService:
         await tx.emit(_command_event(caller, report, command, now_ms))
         return report
 
-    async def _view(self, tx: GroupActionTx, caller: Session | ApiKeyCaller, group_id: GroupId) -> GroupWithMembers:
+    async def _view(self, tx: GroupActionTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId) -> GroupWithMembers:
         """The group with its members. For a replay, with the devices that the stored response has results of: a device that has
         left the group is authorised too."""
         view = await self.groups.view(tx, caller, group_id)
@@ -182,14 +182,14 @@ class _GroupPreviewRollbackError(Exception):
 
 
 async def _for_each(
-    caller: Session | ApiKeyCaller, view: GroupWithMembers, act: Callable[[Device], Awaitable[T]]
+    caller: SessionCaller | ApiKeyCaller, view: GroupWithMembers, act: Callable[[Device], Awaitable[T]]
 ) -> GroupActionReport[T]:
     """Of a replay, nothing is left to report: it raises what denies the caller one of the devices."""
     outcomes: list[GroupDeviceOutcome[T]] = []
     for device in view.devices:
         try:
             outcomes.append(GroupDeviceOutcome(device, result=await act(device)))
-        except ReplayRollbackError:
+        except IdempotentReplayRollbackError:
             continue
         except _REFUSALS as error:
             if caller.is_replay:
@@ -199,7 +199,10 @@ async def _for_each(
 
 
 def _command_event(
-    caller: Session | ApiKeyCaller, report: GroupActionReport[CommandSubmissionResult], command: GroupCommandInput, now_ms: int
+    caller: SessionCaller | ApiKeyCaller,
+    report: GroupActionReport[CommandSubmissionResult],
+    command: GroupCommandInput,
+    now_ms: int,
 ) -> DomainEvent:
     refused = Counter(outcome.error.code for outcome in report.outcomes if outcome.error is not None)
     waiting = sum(outcome.result is not None and outcome.result.approval is not None for outcome in report.outcomes)

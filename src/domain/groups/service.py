@@ -19,16 +19,17 @@ from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx, HasPendingApprovalFinder
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
-Viewer = Session | ApiKeyCaller
+Viewer = SessionCaller | ApiKeyCaller
 
 
 class GroupReadTx(AuthorizationTx, HasDeviceGroups, HasDevices, Protocol): ...
@@ -93,7 +94,7 @@ class DeviceGroupService:
 
     async def create(
         self,
-        caller: Session,
+        caller: SessionCaller,
         name: str,
         *,
         project_id: ProjectId | None = None,
@@ -112,7 +113,7 @@ class DeviceGroupService:
             await self._add(tx, caller, group, set(device_ids), now_ms)
             return await self.view(tx, caller, group_id)
 
-    async def update(self, caller: Session, group_id: GroupId, changes: Mapping[str, Any]) -> DeviceGroup:
+    async def update(self, caller: SessionCaller, group_id: GroupId, changes: Mapping[str, Any]) -> DeviceGroup:
         """`changes`: `name`, `description`. Raises PermissionDenied, NotFound, Conflict `GROUP_EXISTS`."""
         async with self.uow.write(caller, Role.ADMIN) as tx:
             before = await get_group(tx, caller.account_id, group_id, for_update=True)
@@ -121,7 +122,7 @@ class DeviceGroupService:
             await self._emit(tx, caller, "group_updated", f"Group {group.name} was changed", {"groupId": group_id})
         return group
 
-    async def delete(self, caller: Session, group_id: GroupId) -> None:
+    async def delete(self, caller: SessionCaller, group_id: GroupId) -> None:
         """Also deletes the grants on it. Raises PermissionDenied, NotFound."""
         async with self.uow.write(caller, Role.ADMIN) as tx:
             group = await get_group(tx, caller.account_id, group_id, for_update=True)
@@ -130,7 +131,7 @@ class DeviceGroupService:
             await self._emit(tx, caller, "group_deleted", f"Group {group.name} was deleted", {"groupId": group_id})
 
     async def change_members(
-        self, caller: Session, group_id: GroupId, add: Collection[DeviceId], remove: Collection[DeviceId]
+        self, caller: SessionCaller, group_id: GroupId, add: Collection[DeviceId], remove: Collection[DeviceId]
     ) -> GroupMembershipChangeCounts:
         """Devices that are members already, or no members, are left out of the counts.
 
@@ -151,7 +152,7 @@ class DeviceGroupService:
         return GroupMembershipChangeCounts(len(added), len(gone), len(members) - len(gone) + len(added))
 
     async def _add(
-        self, tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId], now_ms: int, *, others: int = 0
+        self, tx: GroupTx, caller: SessionCaller, group: DeviceGroup, device_ids: set[DeviceId], now_ms: int, *, others: int = 0
     ) -> set[DeviceId]:
         if others + len(device_ids) > MAX_GROUP_DEVICES:
             raise Conflict(
@@ -172,13 +173,13 @@ class DeviceGroupService:
         return await self.authorizer.filter_readable(tx, caller, sorted(found, key=_registration_order), self.clock.now_ms())
 
     async def _emit_members(
-        self, tx: GroupTx, caller: Session, group: DeviceGroup, added: set[DeviceId], gone: set[DeviceId]
+        self, tx: GroupTx, caller: SessionCaller, group: DeviceGroup, added: set[DeviceId], gone: set[DeviceId]
     ) -> None:
         text = f"Group {group.name}: {len(added)} devices added, {len(gone)} removed"
         data: dict[str, Json] = {"groupId": group.group_id, "added": [*sorted(added)], "removed": [*sorted(gone)]}
         await self._emit(tx, caller, "group_members_changed", text, data)
 
-    async def _emit(self, tx: GroupTx, caller: Session, kind: EventKind, text: str, data: Mapping[str, Json]) -> None:
+    async def _emit(self, tx: GroupTx, caller: SessionCaller, kind: EventKind, text: str, data: Mapping[str, Json]) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms(), data=data))
         tx.after_commit(lambda: self.on_access_changed(caller.account_id))
 
@@ -193,7 +194,7 @@ async def _get_project(tx: GroupTx, account_id: AccountId, project_id: ProjectId
     return project
 
 
-async def _check_no_pending_request(tx: GroupTx, caller: Session, group: DeviceGroup, device_ids: set[DeviceId]) -> None:
+async def _check_no_pending_request(tx: GroupTx, caller: SessionCaller, group: DeviceGroup, device_ids: set[DeviceId]) -> None:
     """While a request of a key waits for approval, an Admin does not give the key more on that device; an Owner may.
 
     Raises Conflict `REQUEST_PENDING`."""

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from domain.devices.device_codec import (
-    DeviceReport,
-)
-from domain.devices.device_link import (
-    InboundEvent,
-)
+from domain.devices.device_codec import DeviceReport
+from domain.devices.inbound_link import InboundEvent
 from domain.kernel.clock import SECOND_MS
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS

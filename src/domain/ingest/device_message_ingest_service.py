@@ -23,7 +23,8 @@ from domain.devices.device_codec import (
 )
 from domain.devices.device_connection_instance_ports import HasDeviceConnectionInstances
 from domain.devices.device_health_batch import DeviceHealthBatch
-from domain.devices.device_link import (
+from domain.devices.health import HasDeviceHealth
+from domain.devices.inbound_link import (
     FORBIDDEN_TOPIC,
     DeviceConnected,
     DeviceDisconnected,
@@ -32,7 +33,6 @@ from domain.devices.device_link import (
     InboundMessage,
     MessagesDropped,
 )
-from domain.devices.health import HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from domain.devices.device_codec import (
-    OutboundMessage,
-)
+from domain.devices.device_codec import OutboundMessage
 from domain.kernel.ids import DeviceId
 
 

@@ -2,7 +2,7 @@
 
 The engine has already moved on when this begins, so the caller retries a failed transaction with the same results until it
 commits; the messages stay unacknowledged meanwhile. Nothing here runs once per message: rows go to the database as the engine
-built them, and only fired rules, new metrics and watched devices are handled one by one.
+built them, and only fired rules, new metrics and devices with subscribers are handled one by one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from domain.commands.ports import AutomationTx
 from domain.devices.model import DeviceStatus
 from domain.events.domain_event_recorder import DomainEventDispatcher
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
-from domain.ingest.store_time_assigner import StoreTimeAssigner
+from domain.ingest.reading_arrival_recorder import ReadingArrivalRecorder
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.columnar_records import read_column
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import DomainError
+from domain.kernel.event_kinds import EventKind
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.rule_repository import HasRules
@@ -133,7 +134,7 @@ class IngestResultWriter:
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
         self._publisher = publisher
-        self._arrivals = StoreTimeAssigner(clock)
+        self._arrivals = ReadingArrivalRecorder(clock)
         self._clock = clock
         self._rollup_marks = DueRollupMarkCache()
         self._engine = engine

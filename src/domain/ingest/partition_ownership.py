@@ -20,7 +20,7 @@ from domain.partitions.cluster_overview import PartitionMoveHistory
 from domain.partitions.device_hash import partition_of
 from domain.partitions.inbound_log import MISSING, InboundLog
 from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor, without_log
-from domain.partitions.instance_liveness import OWN_LEASE_MS, InstanceLiveness
+from domain.partitions.instance_liveness import OWN_LEASE_MS, ClusterFailureDetector
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, Partition
 from domain.partitions.ports import DisconnectedInstanceProbe, HasPartitions
@@ -66,7 +66,7 @@ class PartitionOwnershipService:
     released: int = field(default=0, init=False)
     lost: int = field(default=0, init=False)
     ended_sessions: int = field(default=0, init=False)
-    _liveness: InstanceLiveness = field(default_factory=InstanceLiveness, init=False)
+    _liveness: ClusterFailureDetector = field(default_factory=ClusterFailureDetector, init=False)
     _restoring: int | None = field(default=None, init=False)
     _rows: Sequence[Partition] = field(default=(), init=False)
     _beating: frozenset[str] = field(default=frozenset(), init=False)

@@ -15,7 +15,8 @@ from itertools import chain
 from typing import Protocol
 
 from domain.devices.device_codec import StockFirmwareTelemetryReport
-from domain.devices.device_link import InboundBatch, InboundMessage, OutboundLink
+from domain.devices.device_link import OutboundLink
+from domain.devices.inbound_link import InboundBatch, InboundMessage
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.device_message_ingest_service import DeviceMessageIngestService, DeviceMessagesTx
@@ -180,7 +181,7 @@ class IngestPipeline:
 
     async def store(self, batch: EvaluatedBatch) -> IngestFollowUps:
         """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
-        AlreadyCommittedError, and then nothing was written."""
+        LogPositionAlreadyStoredError, and then nothing was written."""
         follow_ups = IngestFollowUps()
         if batch.is_empty:
             return follow_ups

@@ -1,4 +1,4 @@
-"""Announces the readings of watched devices to feed and webhooks, each message once.
+"""Announces the readings of devices with subscribers to feed and webhooks, each message once.
 
 A device repeats a message whose acknowledgement was lost. The repeated message has the same row, so it is recognised before the
 row is written.
@@ -24,7 +24,7 @@ MAX_TRACKED_RESULTS = 64
 class ReadingAnnouncerTx(WebhookFanoutTx, HasReadings, Protocol): ...
 
 
-class ResultWithWatchedReadings(Protocol):
+class ReadingAnnouncerInput(Protocol):
     @property
     def rows(self) -> Sequence[TelemetryRow]: ...
 
@@ -33,24 +33,24 @@ class ResultWithWatchedReadings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingEvents:
+class ReadingAnnouncements:
     """Telemetry events for feed and webhooks, and those for the feed alone."""
 
     new: Sequence[Event] = ()
     feed_only: Sequence[Event] = ()
 
 
-NO_ANNOUNCEMENTS = ReadingEvents()
+NO_ANNOUNCEMENTS = ReadingAnnouncements()
 
 
 class ReadingAnnouncer:
     def __init__(self, publisher: DomainEventDispatcher[Any]) -> None:
         self._publisher = publisher
-        self._stored_before: dict[int, tuple[ResultWithWatchedReadings, Set[RowKey]]] = {}
+        self._stored_before: dict[int, tuple[ReadingAnnouncerInput, Set[RowKey]]] = {}
         """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
 
-    async def prepare(self, tx: ReadingAnnouncerTx, result: ResultWithWatchedReadings) -> ReadingEvents:
-        """What to announce of the watched readings: nothing of a message that was stored before, because a device has sent it
+    async def prepare(self, tx: ReadingAnnouncerTx, result: ReadingAnnouncerInput) -> ReadingAnnouncements:
+        """What to announce of these readings: nothing of a message that was stored before, because a device has sent it
         twice. When a retry finds a message that was not stored before the first attempt, that attempt has committed although the
         database did not say so: its deliveries are stored, but the feed has not got it."""
         watched = {reading[0] for reading in result.watched_readings}
@@ -69,15 +69,15 @@ class ReadingAnnouncer:
             if device_no in devices:
                 event = reading_event(devices[device_no], at_ms, metric, value, text, unit)
                 events.setdefault(event.event_id, (event, (device_no, at_ms)))
-        return ReadingEvents(
+        return ReadingAnnouncements(
             [event for event, place in events.values() if place in new],
             [event for event, place in events.values() if place in committed],
         )
 
-    def _forget(self, result: ResultWithWatchedReadings) -> None:
+    def _forget(self, result: ReadingAnnouncerInput) -> None:
         self._stored_before.pop(id(result), None)
 
-    async def publish(self, tx: ReadingAnnouncerTx, announcements: ReadingEvents) -> None:
+    async def publish(self, tx: ReadingAnnouncerTx, announcements: ReadingAnnouncements) -> None:
         if announcements.new:
             await self._publisher.publish_transient(tx, announcements.new)
         if announcements.feed_only:

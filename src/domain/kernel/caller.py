@@ -29,7 +29,7 @@ _RANK = {Role.OWNER: 0, Role.ADMIN: 1, Role.MEMBER: 2, Role.VIEWER: 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionCaller:
     account_id: AccountId
     user_id: UserId
     membership_id: MembershipId
@@ -64,7 +64,7 @@ class ApiKeyCaller:
     claim: StoredResponse | None = field(default=None, compare=False, repr=False)
     is_replay: bool = field(default=False, compare=False, repr=False)
     replayed_devices: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """All three as in `Session`."""
+    """All three as in `SessionCaller`."""
 
     @property
     def label(self) -> str:
@@ -89,10 +89,10 @@ class SystemCaller:
         return f"{self.reason}:{self.name}" if self.name else self.reason
 
 
-Caller = Session | ApiKeyCaller | SystemCaller
+Caller = SessionCaller | ApiKeyCaller | SystemCaller
 
 
-def require_role(caller: Session, role: Role) -> None:
+def require_role(caller: SessionCaller, role: Role) -> None:
     """Raises PermissionDenied `ROLE_REQUIRED` when the session's role is below `role`."""
     if not caller.role.is_at_least(role):
         raise PermissionDenied(

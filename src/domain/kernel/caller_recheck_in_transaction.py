@@ -11,17 +11,17 @@ enough: every decision that the service has based on `caller.role` is then still
 
 from __future__ import annotations
 
-from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 
 
-def check_stated_role(caller: Session | ApiKeyCaller, needs: Role) -> None:
+def check_stated_role(caller: SessionCaller | ApiKeyCaller, needs: Role) -> None:
     """Before the transaction begins. Raises PermissionDenied `ROLE_REQUIRED`. An API key has grants instead of a role."""
-    if isinstance(caller, Session):
+    if isinstance(caller, SessionCaller):
         require_role(caller, needs)
 
 
-def check_current_role(caller: Session, current: Role | None) -> None:
+def check_current_role(caller: SessionCaller, current: Role | None) -> None:
     """`current`: the role as of this transaction, None without a membership. Raises Unauthenticated; PermissionDenied."""
     if current is None:
         raise Unauthenticated("This user is no longer a member of the account. Sign in again.")

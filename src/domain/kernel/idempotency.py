@@ -40,7 +40,7 @@ class StoredResponse:
         return f"answer:{self.caller}:{self.key}"
 
 
-class ReplayRollbackError(Exception):
+class IdempotentReplayRollbackError(Exception):
     """Not a failure: ends and rolls back the transaction of a replayed request, which has passed all its checks."""
 
 

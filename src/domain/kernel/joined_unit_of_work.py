@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.caller_recheck_in_transaction import check_stated_role
 
 TxT = TypeVar("TxT")
@@ -24,7 +24,7 @@ class JoinedUnitOfWork(Generic[TxT]):
     @asynccontextmanager
     async def write(
         self,
-        caller: Session | ApiKeyCaller | None,
+        caller: SessionCaller | ApiKeyCaller | None,
         needs: Role = Role.OWNER,
         *,
         locks_account: bool = False,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias, TypeVar, overload
 
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.domain_events import DomainEvent
 
 Tx_co = TypeVar("Tx_co", covariant=True)
@@ -44,17 +44,17 @@ class UnitOfWork(Protocol[Tx_co]):
 
     @overload
     def write(
-        self, caller: Session | ApiKeyCaller, needs: Role, *, locks_account: bool = False
+        self, caller: SessionCaller | ApiKeyCaller, needs: Role, *, locks_account: bool = False
     ) -> AbstractAsyncContextManager[Tx_co]:
         """A change that `caller` requests. `needs`: the lowest role that may make it; for an API key, the service asks the
         `Authorizer` for a grant in this transaction. There is no default, so that no service forgets it.
 
         The caller's membership or key is read again in this transaction and stays as it is until the end
-        (`caller_recheck_policy.py`). Its idempotency claim is marked. `locks_account`: locks the account first, so that such
-        changes of one account follow one another: of members, who could change each other and deadlock; and of what is counted up
-        to a bound.
+        (`caller_recheck_in_transaction.py`). Its idempotency claim is marked. `locks_account`: locks the account first, so that
+        such changes of one account follow one another: of members, who could change each other and deadlock; and of what is
+        counted up to a bound.
 
-        For a replay (`caller.is_replay`), ReplayRollbackError is raised at the end instead of a commit.
+        For a replay (`caller.is_replay`), IdempotentReplayRollbackError is raised at the end instead of a commit.
 
         Commits on exit, rolls back on an exception. Raises PermissionDenied `ROLE_REQUIRED`, Unauthenticated for a caller that
         has lost its access, Unavailable when the database does not respond."""

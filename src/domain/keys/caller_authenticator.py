@@ -11,9 +11,10 @@ import hmac
 from dataclasses import field, replace
 from typing import Protocol
 
-from domain.accounts.ports import AccessTokenCodec, HasMemberships, HasUserSessions, SecretHasher
+from domain.accounts.ports import HasMemberships
 from domain.accounts.sign_in_model import AccessTokenClaims
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.accounts.sign_in_ports import AccessTokenCodec, HasUserSessions, SecretHasher
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.denied_request_log_port import DeniedRequestLog
 from domain.kernel.errors import RateLimited, Unauthenticated
@@ -24,10 +25,10 @@ from domain.keys.key_format import check_key_format
 from domain.keys.ports import HasApiKeys
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
 from domain.sign_in.second_factor_ports import HasSecondFactors
-from domain.team.service_sessions import SERVICE_TOKEN_PREFIX, HasServiceSessions, check_usable
+from domain.team.service_session_tokens import SERVICE_TOKEN_PREFIX, HasServiceSessionTokens, check_usable
 
 
-class CallerAuthenticatorTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessions, HasUserSessions, Protocol): ...
+class CallerAuthenticatorTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessionTokens, HasUserSessions, Protocol): ...
 
 
 SERVICE_REQUESTS_PER_MINUTE = 1_200
@@ -48,7 +49,7 @@ class CallerAuthenticator:
     _service_requests: dict[SessionId, tuple[int, int]] = field(default_factory=dict, init=False)
     """The minute, and the requests in it, of each service session."""
 
-    async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
+    async def authenticate_token(self, token: str, address: str) -> tuple[SessionCaller, int]:
         """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` for a valid token that has expired."""
         if token.startswith(SERVICE_TOKEN_PREFIX):
             return await self._authenticate_service(token, address)
@@ -65,7 +66,7 @@ class CallerAuthenticator:
                 ), claims.expires_ms
         raise await self._refuse(claims, address)
 
-    async def _authenticate_service(self, token: str, address: str) -> tuple[Session, int]:
+    async def _authenticate_service(self, token: str, address: str) -> tuple[SessionCaller, int]:
         """A service session. Raises Unauthenticated; RateLimited."""
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
@@ -95,7 +96,7 @@ class CallerAuthenticator:
                 window_s=60,
             )
 
-    async def _with_requirement(self, caller: Session) -> Session:
+    async def _with_requirement(self, caller: SessionCaller) -> SessionCaller:
         if not self.requirement.applies_to(caller.role):
             return caller
         async with self.uow.read() as tx:
@@ -105,7 +106,7 @@ class CallerAuthenticator:
         """The error for a valid token whose session or membership is over; it is logged."""
         async with self.uow.read() as tx:
             membership = await tx.memberships.get(claims.membership_id)
-        caller = Session(claims.account_id, claims.user_id, claims.membership_id, Role.VIEWER, address)
+        caller = SessionCaller(claims.account_id, claims.user_id, claims.membership_id, Role.VIEWER, address)
         if membership is None:
             error = Unauthenticated("This user is no longer a member of the account. Sign in again.")
             await self._log_denied(caller, "a call by a former member", error)
@@ -130,7 +131,7 @@ class CallerAuthenticator:
         self._keys_last_used_ms[key.key_id] = self.clock.now_ms()
         return caller
 
-    async def _log_denied(self, caller: Session | ApiKeyCaller, act: str, error: Unauthenticated) -> None:
+    async def _log_denied(self, caller: SessionCaller | ApiKeyCaller, act: str, error: Unauthenticated) -> None:
         if self.denied_requests is not None:
             await self.denied_requests.log_denied(caller, act, error, {})
 

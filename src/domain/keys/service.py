@@ -8,11 +8,12 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.pending_approval_closer_port import PendingRequestCloser
 from domain.accounts.policy import check_name
-from domain.accounts.ports import SecretHasher
-from domain.kernel.caller import Role, Session, require_role
+from domain.accounts.sign_in_ports import SecretHasher
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import NotFound
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
@@ -44,11 +45,11 @@ class ApiKeyService(Generic[TxT]):
     digest: SecretHasher
     requests: PendingRequestCloser[TxT]
 
-    async def list(self, caller: Session) -> Sequence[ApiKey]:
+    async def list(self, caller: SessionCaller) -> Sequence[ApiKey]:
         async with self.uow.read() as tx:
             return await tx.api_keys.list_by_account(caller.account_id)
 
-    async def create(self, caller: Session, name: str) -> CreatedApiKey:
+    async def create(self, caller: SessionCaller, name: str) -> CreatedApiKey:
         require_role(caller, Role.ADMIN)
         secret = compose_key(self.ids.random_alphanumeric(RANDOM_LENGTH))
         now_ms = self.clock.now_ms()
@@ -70,7 +71,7 @@ class ApiKeyService(Generic[TxT]):
             await self._emit(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
         return CreatedApiKey(key, secret)
 
-    async def update(self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
+    async def update(self, caller: SessionCaller, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
         """A disabled key is rejected from the next call on. Raises NotFound."""
         async with self.uow.write(caller, Role.ADMIN) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
@@ -85,7 +86,7 @@ class ApiKeyService(Generic[TxT]):
             state = "enabled" if changed.enabled else "disabled"
             await self._emit(tx, caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}")
 
-    async def delete(self, caller: Session, key_id: str) -> None:
+    async def delete(self, caller: SessionCaller, key_id: str) -> None:
         """Also deletes its grants and webhooks, and ends its requests that wait for approval. Raises NotFound."""
         async with self.uow.write(caller, Role.ADMIN) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
@@ -93,11 +94,11 @@ class ApiKeyService(Generic[TxT]):
             await tx.api_keys.delete(key.key_id)
             await self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
-    async def _emit(self, tx: ApiKeyTx, caller: Session, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: ApiKeyTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms()))
 
 
-async def get_api_key(tx: HasApiKeys, caller: Session, key_id: str, *, held: bool = False) -> ApiKey:
+async def get_api_key(tx: HasApiKeys, caller: SessionCaller, key_id: str, *, held: bool = False) -> ApiKey:
     """Raises NotFound, also for a key of another account."""
     find = tx.api_keys.get_for_update if held else tx.api_keys.get
     key = await find(caller.account_id, KeyId(key_id)) if has_id_format(IdPrefix.KEY, key_id) else None

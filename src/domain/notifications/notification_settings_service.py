@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from domain.accounts.ports import Translator
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
@@ -62,7 +62,7 @@ class NotificationSettingsService:
     public_url: str
     translator: Translator
 
-    async def get_settings(self, caller: Session) -> NotificationSettingsWithMailChoice:
+    async def get_settings(self, caller: SessionCaller) -> NotificationSettingsWithMailChoice:
         async with self.uow.read() as tx:
             found = await tx.notifications.get_settings(caller.membership_id)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
@@ -70,7 +70,9 @@ class NotificationSettingsService:
             found or NotificationSettings(caller.membership_id, caller.account_id), _find_mail(channels) is not None
         )
 
-    async def put_settings(self, caller: Session, own: NotificationSettingsWithMailChoice) -> NotificationSettingsWithMailChoice:
+    async def put_settings(
+        self, caller: SessionCaller, own: NotificationSettingsWithMailChoice
+    ) -> NotificationSettingsWithMailChoice:
         """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
         settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -83,12 +85,12 @@ class NotificationSettingsService:
                 await tx.notification_channels.delete(mail.channel_id)
         return replace(own, settings=settings)
 
-    async def list_channels(self, caller: Session) -> Sequence[NotificationChannel]:
+    async def list_channels(self, caller: SessionCaller) -> Sequence[NotificationChannel]:
         """Oldest first."""
         async with self.uow.read() as tx:
             return await tx.notification_channels.list_by_member(caller.membership_id)
 
-    async def add_channel(self, caller: Session, name: str, destination: SealedDestination) -> NotificationChannel:
+    async def add_channel(self, caller: SessionCaller, name: str, destination: SealedDestination) -> NotificationChannel:
         """Raises ValidationFailed for a URL that nothing can be sent to, Conflict `CHANNEL_LIMIT`."""
         # What is in the operator's own networks is for Admins, as with webhooks.
         push_check = self.rejection_reason if caller.role.is_at_least(Role.ADMIN) else self.public_rejection_reason
@@ -97,13 +99,13 @@ class NotificationSettingsService:
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
             return await self._add(tx, caller, channels, kind_of(destination), name, destination)
 
-    async def delete_channel(self, caller: Session, channel_id: ChannelId) -> None:
+    async def delete_channel(self, caller: SessionCaller, channel_id: ChannelId) -> None:
         """Raises NotFound, for a channel of another member too."""
         async with self.uow.write(caller, Role.VIEWER) as tx:
             await _get_own(tx, caller, channel_id)
             await tx.notification_channels.delete(channel_id)
 
-    async def send_test(self, caller: Session, channel_id: ChannelId) -> ChannelSendResult:
+    async def send_test(self, caller: SessionCaller, channel_id: ChannelId) -> ChannelSendResult:
         """Now, also in the quiet hours. A destination that is gone is removed. Raises NotFound, RateLimited."""
         subject, now_ms = f"notification-tests:{caller.membership_id}", self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -130,7 +132,7 @@ class NotificationSettingsService:
     async def _add(
         self,
         tx: NotificationSettingsTx,
-        caller: Session,
+        caller: SessionCaller,
         existing: Sequence[NotificationChannel],
         kind: ChannelKind,
         name: str,
@@ -170,7 +172,7 @@ def _find_mail(channels: Sequence[NotificationChannel]) -> NotificationChannel |
     return next((each for each in channels if each.kind is ChannelKind.MAIL), None)
 
 
-async def _get_own(tx: NotificationSettingsTx, caller: Session, channel_id: ChannelId) -> NotificationChannel:
+async def _get_own(tx: NotificationSettingsTx, caller: SessionCaller, channel_id: ChannelId) -> NotificationChannel:
     channel = await tx.notification_channels.get(channel_id)
     if channel is None or channel.membership_id != caller.membership_id:
         raise NotFound("You have no such channel. List yours with GET /api/v1/auth/notifications/channels.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from domain.accounts.ports import HasLoginFailures, HasMemberships, HasUsers
+from domain.accounts.ports import HasMemberships, HasUsers
+from domain.accounts.sign_in_ports import HasLoginFailures
 from domain.approvals.ports import HasApprovals
 from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
 from domain.kernel.unit_of_work import Transaction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
-from domain.sign_in.attempt_limit import AttemptLimit
+from domain.sign_in.attempt_window_limit import AttemptLimit
 
 RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
 """After these pauses a notification that could not be sent is sent again; then it is given up."""

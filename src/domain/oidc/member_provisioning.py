@@ -14,8 +14,8 @@ from typing import Protocol
 
 from domain.accounts.model import Account, Member, User
 from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
-from domain.accounts.ports import PasswordHasher
 from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
@@ -23,13 +23,7 @@ from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.oidc.policy import (
-    OidcPolicy,
-    email_not_verified_error,
-    no_role_error,
-    no_user_error,
-    user_not_verified_error,
-)
+from domain.oidc.policy import OidcPolicy, email_not_verified_error, no_role_error, no_user_error, user_not_verified_error
 from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, OidcProviderIdentity
 from domain.team.invitation_acceptance import InvitationAcceptanceService, InvitationAcceptanceTx
 from domain.team.invitation_policy import InvitationStatus, invitation_status

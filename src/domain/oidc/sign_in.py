@@ -12,8 +12,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.ports import SecretHasher
 from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
@@ -21,18 +21,11 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.oidc.member_provisioning import OidcMemberProvisioner, OidcMemberTx
-from domain.oidc.policy import (
-    SIGN_IN_ATTEMPTS,
-    SIGN_IN_TTL_MS,
-    STATE_LENGTH,
-    VERIFIER_LENGTH,
-    OidcPolicy,
-    check_return_path,
-)
+from domain.oidc.policy import SIGN_IN_ATTEMPTS, SIGN_IN_TTL_MS, STATE_LENGTH, VERIFIER_LENGTH, OidcPolicy, check_return_path
 from domain.oidc.ports import IdentityProvider, OidcFlowSecrets
 from domain.sign_in.login import LoginService, LoginTx, SecondFactorNeeded
 from domain.sign_in.login_throttle import client_network
-from domain.sign_in.session_opener import LoginResult
+from domain.sign_in.session_opener import OpenedSession
 
 BOUND_TO = "oidc-sign-in"
 MAX_COOKIE_LENGTH = 2_048
@@ -52,7 +45,7 @@ class StartedOidcSignIn:
 
 @dataclass(frozen=True, slots=True)
 class CompletedOidcSignIn:
-    result: LoginResult | SecondFactorNeeded
+    result: OpenedSession | SecondFactorNeeded
     return_path: str
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.errors import Unavailable
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -87,7 +87,7 @@ class ClusterOverviewService:
     log: InboundLog
     problems: Callable[[], Mapping[int, str]]
 
-    async def describe(self, caller: Session) -> ClusterOverview:
+    async def describe(self, caller: SessionCaller) -> ClusterOverview:
         """Raises PermissionDenied `ROLE_REQUIRED` below Admin."""
         require_role(caller, Role.ADMIN)
         async with self.uow.read() as tx:

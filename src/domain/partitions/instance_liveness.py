@@ -31,7 +31,7 @@ MAX_GAP_MS = 1_500
 """Between two observations. After a longer time without the database those that were alive get a new lease."""
 
 
-class InstanceLiveness:
+class ClusterFailureDetector:
     def __init__(self) -> None:
         self._observed_ms = 0
         self._seen: dict[str, tuple[int, int]] = {}

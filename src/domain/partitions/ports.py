@@ -28,7 +28,7 @@ class PartitionRepository(Protocol):
     async def advance(self, progress: PartitionLogAdvance) -> None:
         """Compare and set the position; the row stays locked until the transaction ends. Call it first in the transaction.
 
-        Raises PartitionLostError, AlreadyCommittedError; the transaction must then roll back."""
+        Raises PartitionLostError, LogPositionAlreadyStoredError; the transaction must then roll back."""
 
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
         """Prove that no (partition, epoch) has changed, and keep it so until the transaction ends. Raises PartitionLostError."""

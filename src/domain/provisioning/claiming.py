@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.ports import HasLoginFailures, HasMemberships, HasProjects, SecretHasher
+from domain.accounts.ports import HasMemberships, HasProjects
+from domain.accounts.sign_in_ports import HasLoginFailures, SecretHasher
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.model import Device, DeviceStatus
@@ -21,13 +22,14 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceType
 from domain.devices.registration import add_device, check_device_capacity
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unauthenticated
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
-from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
 from domain.sign_in.login_throttle import client_network
 
@@ -55,7 +57,7 @@ class ProvisioningClaimInput:
 
 
 @service
-class ProvisioningClaimService:
+class ProvisioningCodeRedemptionService:
     uow: UnitOfWork[ProvisioningClaimTx]
     clock: Clock
     ids: IdAndSecretGenerator
@@ -112,7 +114,12 @@ class ProvisioningClaimService:
         return await self._give_credentials(tx, code, replace(claim, address=request.address), existing, now_ms)
 
     async def _give_credentials(
-        self, tx: ProvisioningClaimTx, code: ProvisioningCode, claim: ProvisioningClaim, existing: Device | None, now_ms: int
+        self,
+        tx: ProvisioningClaimTx,
+        code: ProvisioningCode,
+        claim: DeviceProvisioningClaim,
+        existing: Device | None,
+        now_ms: int,
     ) -> RevealedCredentials:
         caller = _caller(code, claim)
         if existing is None:
@@ -147,20 +154,26 @@ class ProvisioningClaimService:
         request: ProvisioningClaimInput,
         status: ClaimStatus,
         now_ms: int,
-        before: ProvisioningClaim | None,
-    ) -> ProvisioningClaim:
+        before: DeviceProvisioningClaim | None,
+    ) -> DeviceProvisioningClaim:
         claim_id = ClaimId(self.ids.new_id(IdPrefix.CLAIM)) if before is None else before.claim_id
-        return ProvisioningClaim(
+        return DeviceProvisioningClaim(
             claim_id, code.code_id, code.account_id, request.hardware_id, request.name, request.address, status, None, now_ms
         )
 
     async def _emit(
-        self, tx: ProvisioningClaimTx, code: ProvisioningCode, claim: ProvisioningClaim, kind: EventKind, what: str, now_ms: int
+        self,
+        tx: ProvisioningClaimTx,
+        code: ProvisioningCode,
+        claim: DeviceProvisioningClaim,
+        kind: EventKind,
+        what: str,
+        now_ms: int,
     ) -> None:
         text = f"Device {claim.hardware_id} {what} (provisioning code {code.name})"
         data = {"codeId": code.code_id, "claimId": claim.claim_id, "hardwareId": claim.hardware_id}
         await tx.emit(DomainEvent.from_caller(_caller(code, claim), kind, text, now_ms, device_id=claim.device_id, data={**data}))
 
 
-def _caller(code: ProvisioningCode, claim: ProvisioningClaim) -> SystemCaller:
+def _caller(code: ProvisioningCode, claim: DeviceProvisioningClaim) -> SystemCaller:
     return SystemCaller(code.account_id, "provisioning", code.code_id, address=claim.address)

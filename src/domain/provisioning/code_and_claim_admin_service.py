@@ -7,19 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.accounts.policy import check_name
-from domain.accounts.ports import HasProjects, SecretHasher
+from domain.accounts.ports import HasProjects
+from domain.accounts.sign_in_ports import SecretHasher
 from domain.devices.model import FirmwareProfile
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.devices.registration import check_references
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import ClaimId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId, ProvisioningCodeId
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
-from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
 
 
@@ -59,7 +61,7 @@ class ProvisioningCodeAndClaimAdminService:
         self._ids = ids
         self._digest = digest
 
-    async def create(self, caller: Session, wanted: ProvisioningCodeInput) -> CreatedProvisioningCode:
+    async def create(self, caller: SessionCaller, wanted: ProvisioningCodeInput) -> CreatedProvisioningCode:
         """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `PROVISIONING_CODE_LIMIT`."""
         now_ms = self._clock.now_ms()
         policy.check_expiry(wanted.expires_ms, now_ms)
@@ -93,11 +95,11 @@ class ProvisioningCodeAndClaimAdminService:
             await self._emit(tx, caller, "provisioning_code_created", text, {"codeId": code.code_id})
         return CreatedProvisioningCode(code, secret)
 
-    async def list(self, caller: Session) -> Sequence[ProvisioningCode]:
+    async def list(self, caller: SessionCaller) -> Sequence[ProvisioningCode]:
         async with self._uow.read() as tx:
             return await tx.provisioning_codes.list_by_account(caller.account_id)
 
-    async def revoke(self, caller: Session, code_id: ProvisioningCodeId) -> None:
+    async def revoke(self, caller: SessionCaller, code_id: ProvisioningCodeId) -> None:
         """Deletes the code and what waits for it, at once; the devices that have used it stay. Raises NotFound."""
         async with self._uow.write(caller, Role.ADMIN) as tx:
             code = await tx.provisioning_codes.get_for_update(caller.account_id, code_id)
@@ -108,13 +110,13 @@ class ProvisioningCodeAndClaimAdminService:
             await self._emit(tx, caller, "provisioning_code_revoked", text, {"codeId": code_id})
 
     async def list_claims(
-        self, caller: Session, *, status: ClaimStatus | None, before: ClaimId | None, limit: int
-    ) -> Sequence[ProvisioningClaim]:
+        self, caller: SessionCaller, *, status: ClaimStatus | None, before: ClaimId | None, limit: int
+    ) -> Sequence[DeviceProvisioningClaim]:
         """Newest first."""
         async with self._uow.read() as tx:
             return await tx.device_claims.list_by_account(caller.account_id, status, before, limit)
 
-    async def decide(self, caller: Session, claim_id: ClaimId, *, approve: bool) -> ProvisioningClaim:
+    async def decide(self, caller: SessionCaller, claim_id: ClaimId, *, approve: bool) -> DeviceProvisioningClaim:
         """A denied claim may be approved later; an approved one denied until the device has fetched its credentials.
 
         Raises NotFound, Conflict `ALREADY_CLAIMED`."""
@@ -134,5 +136,7 @@ class ProvisioningCodeAndClaimAdminService:
             await self._emit(tx, caller, "device_claim_decided", text, {"claimId": claim_id, "hardwareId": claim.hardware_id})
         return claim
 
-    async def _emit(self, tx: ProvisioningAdminTx, caller: Session, kind: EventKind, text: str, data: dict[str, Json]) -> None:
+    async def _emit(
+        self, tx: ProvisioningAdminTx, caller: SessionCaller, kind: EventKind, text: str, data: dict[str, Json]
+    ) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms(), data=data))

@@ -36,7 +36,7 @@ class ProvisioningCode:
     created_by: MembershipId
     created_ms: int
 
-    def registration(self, claim: ProvisioningClaim) -> DeviceRegistrationInput:
+    def registration(self, claim: DeviceProvisioningClaim) -> DeviceRegistrationInput:
         """The device that a claim becomes; its hardware id is its external id."""
         return DeviceRegistrationInput(
             name=claim.name or f"{self.name} {claim.hardware_id}",
@@ -58,7 +58,7 @@ class ClaimStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProvisioningClaim:
+class DeviceProvisioningClaim:
     """`name` and `address` are what the device said and where it called from. `device_id` is set when it is CLAIMED, and None
     again when that device is deleted."""
 

@@ -6,8 +6,8 @@ from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated, ValidationFailed
-from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
-from domain.sign_in.attempt_limit import AttemptLimit
+from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
+from domain.sign_in.attempt_window_limit import AttemptLimit
 
 CODE_PREFIX = "lbp_"
 CODE_RANDOM_LENGTH = 26
@@ -41,7 +41,7 @@ def check_code_is_valid(code: ProvisioningCode | None, maker: Membership | None,
     return code
 
 
-def check_claim_is_open(claim: ProvisioningClaim | None) -> None:
+def check_claim_is_open(claim: DeviceProvisioningClaim | None) -> None:
     """Raises PermissionDenied `CLAIM_DENIED` for a hardware id that somebody has denied."""
     if claim is not None and claim.status is ClaimStatus.DENIED:
         raise PermissionDenied("An Admin has denied this hardware id. Ask an Admin to approve it.", code="CLAIM_DENIED")

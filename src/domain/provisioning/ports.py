@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
-from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 
 
 class ProvisioningCodeRepository(Protocol):
@@ -26,21 +26,21 @@ class ProvisioningCodeRepository(Protocol):
         """With its claims; the devices stay."""
 
 
-class ProvisioningClaimRepository(Protocol):
+class DeviceProvisioningClaimRepository(Protocol):
     """One claim per code and hardware id."""
 
-    async def upsert(self, claim: ProvisioningClaim) -> None: ...
+    async def upsert(self, claim: DeviceProvisioningClaim) -> None: ...
 
-    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> ProvisioningClaim | None: ...
+    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> DeviceProvisioningClaim | None: ...
 
-    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> ProvisioningClaim | None:
+    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceProvisioningClaim | None:
         """Locks the claim: a decision on it and the use of it follow one another."""
 
     async def count(self, code_id: ProvisioningCodeId, status: ClaimStatus) -> int: ...
 
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
-    ) -> Sequence[ProvisioningClaim]:
+    ) -> Sequence[DeviceProvisioningClaim]:
         """Newest first; `before`: only those older than this one."""
 
 
@@ -51,4 +51,4 @@ class HasProvisioningCodes(Protocol):
 
 class HasProvisioningClaims(Protocol):
     @property
-    def device_claims(self) -> ProvisioningClaimRepository: ...
+    def device_claims(self) -> DeviceProvisioningClaimRepository: ...

@@ -9,7 +9,7 @@ from domain.commands.ports import AutomationTx
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import ValidationFailed
@@ -31,7 +31,7 @@ class EarlyDeviceMetricService:
         self._uow = uow
         self._clock = clock
 
-    async def declare(self, caller: Session, device_id: DeviceId, names: Collection[str]) -> tuple[str, ...]:
+    async def declare(self, caller: SessionCaller, device_id: DeviceId, names: Collection[str]) -> tuple[str, ...]:
         """All that are known then, by name. Raises PermissionDenied below Member; NotFound, ValidationFailed."""
         require_role(caller, Role.MEMBER)
         async with self._uow.write(caller, Role.MEMBER) as tx:
@@ -41,7 +41,7 @@ class EarlyDeviceMetricService:
 
 
 async def declare_metrics(
-    tx: MetricDeclarationTx, caller: Session, device: Device, names: Collection[str], now_ms: int
+    tx: MetricDeclarationTx, caller: SessionCaller, device: Device, names: Collection[str], now_ms: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What was known before, and what is known now, by name. Raises ValidationFailed."""
     before = tuple(name for _, name, _ in await tx.readings.list_device_metrics(device.device_no))

@@ -15,10 +15,11 @@ from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.definition_model import CommandDefinition
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, RuleId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
@@ -52,17 +53,17 @@ class RuleService:
         """The same use cases inside a transaction that is open already, and that holds the engine's commit lock."""
         return replace(self, uow=uow, engine_commit_lock=nullcontext())
 
-    async def list(self, caller: Session, device_id: DeviceId) -> Sequence[Rule]:
+    async def list(self, caller: SessionCaller, device_id: DeviceId) -> Sequence[Rule]:
         async with self.uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
             return await tx.rules.list_by_device(device_id)
 
-    async def get(self, caller: Session, device_id: DeviceId, rule_id: RuleId) -> Rule:
+    async def get(self, caller: SessionCaller, device_id: DeviceId, rule_id: RuleId) -> Rule:
         async with self.uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
             return await get_rule(tx, device_id, rule_id)
 
-    async def get_context(self, caller: Session, device_id: DeviceId) -> AvailableRuleInputs:
+    async def get_context(self, caller: SessionCaller, device_id: DeviceId) -> AvailableRuleInputs:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             metrics = await tx.readings.list_device_metrics(device.device_no)
@@ -70,14 +71,21 @@ class RuleService:
         usable = tuple(definition for definition in commands if not definition.requires_approval)
         return AvailableRuleInputs(tuple(name for _, name, _ in metrics), usable)
 
-    async def create(self, caller: Session, device_id: DeviceId, fields: Mapping[str, Any]) -> Rule:
+    async def create(self, caller: SessionCaller, device_id: DeviceId, fields: Mapping[str, Any]) -> Rule:
         """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""
         now_ms = self.clock.now_ms()
         async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
             return await self.create_in(tx, caller, await get_device(tx, caller.account_id, device_id), fields, now_ms)
 
     async def create_in(
-        self, tx: RuleTx, caller: Session, device: Device, fields: Mapping[str, Any], now_ms: int, *, unless_named: bool = False
+        self,
+        tx: RuleTx,
+        caller: SessionCaller,
+        device: Device,
+        fields: Mapping[str, Any],
+        now_ms: int,
+        *,
+        unless_named: bool = False,
     ) -> Rule:
         """`create` as a part of the caller's transaction, which holds the engine's commit lock. When it raises, it has written
         nothing. `unless_named`: raises Conflict `RULE_EXISTS` if the device has a rule of this name."""
@@ -104,7 +112,7 @@ class RuleService:
         await self._emit_change(tx, caller, device, rule, "rule_created", now_ms)
         return rule
 
-    async def update(self, caller: Session, device_id: DeviceId, rule_id: RuleId, changes: Mapping[str, Any]) -> Rule:
+    async def update(self, caller: SessionCaller, device_id: DeviceId, rule_id: RuleId, changes: Mapping[str, Any]) -> Rule:
         now_ms = self.clock.now_ms()
         async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
@@ -118,7 +126,7 @@ class RuleService:
             await self._emit_change(tx, caller, device, rule, "rule_updated", now_ms)
         return rule
 
-    async def delete(self, caller: Session, device_id: DeviceId, rule_id: RuleId) -> None:
+    async def delete(self, caller: SessionCaller, device_id: DeviceId, rule_id: RuleId) -> None:
         now_ms = self.clock.now_ms()
         async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
@@ -135,7 +143,7 @@ class RuleService:
                     device.device_no, [rule.to_spec() for rule in await tx.rules.list_by_device(device_id)]
                 )
 
-    async def _check_rule(self, tx: RuleTx, caller: Session, device: Device, rule: Rule, now_ms: int) -> None:
+    async def _check_rule(self, tx: RuleTx, caller: SessionCaller, device: Device, rule: Rule, now_ms: int) -> None:
         known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         policy.check_rule(rule, known)
         try:
@@ -143,7 +151,9 @@ class RuleService:
         except ValidationFailed as error:
             raise action_fault("action", error) from None
 
-    async def _emit_change(self, tx: RuleTx, caller: Session, device: Device, rule: Rule, kind: EventKind, now_ms: int) -> None:
+    async def _emit_change(
+        self, tx: RuleTx, caller: SessionCaller, device: Device, rule: Rule, kind: EventKind, now_ms: int
+    ) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {rule.name}"
         data: dict[str, Json] = {"ruleId": rule.rule_id}
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))

@@ -99,7 +99,7 @@ class BatchResult(Protocol):
 
     @property
     def watched_readings(self) -> list[ReadingWithSubscribers]:
-        """The readings of watched devices, late ones included."""
+        """The readings of devices with subscribers, late ones included."""
 
     @property
     def faults(self) -> list[MessageFault]:

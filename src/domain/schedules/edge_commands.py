@@ -7,10 +7,10 @@ from domain.devices.model import DeviceStatus
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied
-from domain.schedules import policy
 from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
-from domain.schedules.edge_events import DueScheduleSlot, ScheduleEdgeResult, command_for_edge
 from domain.schedules.model import Schedule
+from domain.schedules.schedule_events import DueScheduleSlot, ScheduleEdgeResult, command_for_edge
+from domain.schedules.schedule_lifecycle import fired_outcome, outcome_for_error
 
 
 def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
@@ -31,11 +31,11 @@ def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand 
 def command_result(slot: DueScheduleSlot, outcome: Execution | DomainError) -> ScheduleEdgeResult:
     if isinstance(outcome, DomainError):
         return denied_result(outcome)
-    return ScheduleEdgeResult(policy.fired_outcome(slot.decision.late_s), execution=outcome)
+    return ScheduleEdgeResult(fired_outcome(slot.decision.late_s), execution=outcome)
 
 
 def denied_result(error: DomainError) -> ScheduleEdgeResult:
-    return ScheduleEdgeResult(policy.outcome_for_error(error), error.message)
+    return ScheduleEdgeResult(outcome_for_error(error), error.message)
 
 
 def _command_ttl_ms(schedule: Schedule, decision: DueEdgeDecision, now_ms: int) -> int:

@@ -20,12 +20,13 @@ from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules import policy
 from domain.schedules.device_plan import runs_on_device
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.due_edges import decide_due_edge
 from domain.schedules.edge_commands import automation_command, command_result
-from domain.schedules.edge_events import (
+from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
+from domain.schedules.ports import Recurrence, ScheduleTx
+from domain.schedules.schedule_events import (
     DueScheduleSlot,
     ScheduleEdgeResult,
     describe_misfire_policy,
@@ -33,8 +34,7 @@ from domain.schedules.edge_events import (
     quarantined_event,
     superseded_event,
 )
-from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
-from domain.schedules.ports import Recurrence, ScheduleTx
+from domain.schedules.schedule_lifecycle import apply_edge_outcome
 
 SHORT_BATCH, LONG_BATCH = 80, 320
 """Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait
@@ -91,7 +91,7 @@ class ScheduleFiringService:
                 after = decide_due_edge(schedule, now_ms // SECOND_MS, self.recurrence).next_edge
             except Exception:
                 after = None
-            await tx.schedules.save(policy.apply_edge_outcome(schedule, edge, outcome, after, now_ms))
+            await tx.schedules.save(apply_edge_outcome(schedule, edge, outcome, after, now_ms))
             await tx.emit(quarantined_event(schedule, edge, outcome, now_ms))
 
     async def _decide(self, tx: ScheduleTx, due: Sequence[Schedule], now_ms: int, lateness_allowance_s: int) -> None:
@@ -102,7 +102,7 @@ class ScheduleFiringService:
         changing = {slot.device.device_id: slot.device for slot in slots if slot.device and slot.decision.next_edge is None}
         rows = await self.plans.plan_rows_by_device(tx, list(changing.values()))
         after = [
-            policy.apply_edge_outcome(slot.schedule, slot.decision.due.edge, decision.outcome, slot.decision.next_edge, now_ms)
+            apply_edge_outcome(slot.schedule, slot.decision.due.edge, decision.outcome, slot.decision.next_edge, now_ms)
             for slot, decision in zip(slots, decisions, strict=True)
         ]
         edges = [

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.kernel.caller import Session
+from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
@@ -34,7 +34,7 @@ class PlannedScheduleEdge:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleCalendar:
+class ScheduleOccurrencesResult:
     """By schedule, then by time. `is_complete` is False if there are more than `MAX_OCCURRENCES`."""
 
     occurrences: Sequence[PlannedScheduleEdge]
@@ -50,7 +50,9 @@ class ScheduleOccurrenceService:
         self._clock = clock
         self._recurrence = recurrence
 
-    async def list(self, caller: Session, from_ms: int | None = None, until_ms: int | None = None) -> ScheduleCalendar:
+    async def list(
+        self, caller: SessionCaller, from_ms: int | None = None, until_ms: int | None = None
+    ) -> ScheduleOccurrencesResult:
         """Switches from `from_ms` (default: now) until before `until_ms` (default: a week later), of paused slots too. Raises
         ValidationFailed."""
         from_ms = self._clock.now_ms() if from_ms is None else from_ms
@@ -68,9 +70,9 @@ class ScheduleOccurrenceService:
                 continue
             for edge, at_ts in self._edges(schedule, from_ms // SECOND_MS, until_ms // SECOND_MS):
                 if len(found) >= MAX_OCCURRENCES:
-                    return ScheduleCalendar(found, False)
+                    return ScheduleOccurrencesResult(found, False)
                 found.append(PlannedScheduleEdge(schedule, device, edge, at_ts))
-        return ScheduleCalendar(found, True)
+        return ScheduleOccurrencesResult(found, True)
 
     def _edges(self, schedule: Schedule, from_ts: int, until_ts: int) -> Iterator[tuple[SwitchEdge, int]]:
         start_ts = max(from_ts, schedule.next_fire_ts or from_ts)

@@ -15,10 +15,8 @@ from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules import policy
 from domain.schedules.due_edges import max_lateness_s
 from domain.schedules.edge_commands import automation_command, command_result
-from domain.schedules.edge_events import DueScheduleSlot, ScheduleEdgeResult, describe_misfire_policy, edge_event
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.offline_device_edge_resolution_policy import (
     RESOLVE_AFTER_MS,
@@ -30,6 +28,8 @@ from domain.schedules.offline_device_edge_resolution_policy import (
     may_be_made_good,
 )
 from domain.schedules.ports import ScheduleTx
+from domain.schedules.schedule_events import DueScheduleSlot, ScheduleEdgeResult, describe_misfire_policy, edge_event
+from domain.schedules.schedule_lifecycle import apply_resolved_outcome
 
 BATCH_SIZE = 160
 RECENT_COMMANDS = 20
@@ -113,7 +113,7 @@ class OfflineDeviceEdgeService:
         slot = DueScheduleSlot(schedule, device, decision)
         result = await self._result(tx, slot, edge, conclusion, now_ms)
         if is_latest:
-            schedule = policy.apply_resolved_outcome(schedule, edge.edge, result.outcome, edge.due_ts * SECOND_MS, now_ms)
+            schedule = apply_resolved_outcome(schedule, edge.edge, result.outcome, edge.due_ts * SECOND_MS, now_ms)
         record = ScheduleEdgeRecord(edge.schedule_id, edge.revision, edge.edge, edge.due_ts, now_ms, result.outcome)
         await tx.schedules.save_resolved(schedule, record)
         await tx.emit(edge_event(slot, result, now_ms))

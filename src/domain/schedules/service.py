@@ -16,14 +16,15 @@ from domain.commands.definition_model import CommandDefinition
 from domain.devices.device_codec import PlanRow
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import NotFound, ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, ScheduleId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules import policy
+from domain.schedules import schedule_lifecycle
 from domain.schedules.device_plan import is_firmware_synced
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.model import (
@@ -36,6 +37,7 @@ from domain.schedules.model import (
     ScheduleStatus,
 )
 from domain.schedules.ports import Recurrence, ScheduleTx
+from domain.schedules.schedule_validation import check_schedule, prepare_for_save, slot_errors
 
 HISTORY_LIMIT = 100
 RECENT_HISTORY_LIMIT = 20
@@ -80,13 +82,13 @@ class ScheduleService:
         """The same use cases inside a transaction that is open already."""
         return replace(self, uow=uow)
 
-    async def list(self, caller: Session, device_id: DeviceId) -> Sequence[ScheduleWithSyncState]:
+    async def list(self, caller: SessionCaller, device_id: DeviceId) -> Sequence[ScheduleWithSyncState]:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             return [_schedule_view(device, schedule) for schedule in await tx.schedules.list_active(device_id)]
 
     async def list_history(
-        self, caller: Session, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, before: ScheduleId | None = None
+        self, caller: SessionCaller, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, before: ScheduleId | None = None
     ) -> Sequence[ScheduleWithSyncState]:
         """Ended schedules, newest first; `before`: those that follow it in this order. Raises NotFound."""
         async with self.uow.read() as tx:
@@ -94,14 +96,16 @@ class ScheduleService:
             found = await tx.schedules.list_history(device_id, limit, before)
         return [ScheduleWithSyncState(schedule, False) for schedule in found]
 
-    async def list_schedulable_commands(self, caller: Session, device_id: DeviceId) -> Sequence[CommandDefinition]:
+    async def list_schedulable_commands(self, caller: SessionCaller, device_id: DeviceId) -> Sequence[CommandDefinition]:
         """The commands a slot of this device may run."""
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             definitions = await self.commands.effective_definitions(tx, device)
         return [definition for definition in definitions if not definition.requires_approval]
 
-    async def put(self, caller: Session, device_id: DeviceId, slot: int, schedule_input: ScheduleInput) -> ScheduleWithSyncState:
+    async def put(
+        self, caller: SessionCaller, device_id: DeviceId, slot: int, schedule_input: ScheduleInput
+    ) -> ScheduleWithSyncState:
         """Create or replace a slot. Raises ValidationFailed, NotFound, PermissionDenied."""
         require_role(caller, Role.MEMBER)
         check_slot(slot)
@@ -110,7 +114,9 @@ class ScheduleService:
             device = await get_device(tx, caller.account_id, device_id)
             return await self.put_in_transaction(tx, caller, device, slot, schedule_input, now_ms)
 
-    async def update(self, caller: Session, device_id: DeviceId, slot: int, changes: Mapping[str, Any]) -> ScheduleWithSyncState:
+    async def update(
+        self, caller: SessionCaller, device_id: DeviceId, slot: int, changes: Mapping[str, Any]
+    ) -> ScheduleWithSyncState:
         """Change fields of `ScheduleInput` in a slot; fills an empty slot if both times are given."""
         require_role(caller, Role.MEMBER)
         check_slot(slot)
@@ -125,12 +131,12 @@ class ScheduleService:
             rows = await self.plans.plan_rows(tx, device)
             schedule = replace(before, **changes, created_by=caller.membership_id, updated_ms=now_ms)
             await self._check_schedule(tx, caller, device, schedule, now_ms)
-            schedule = policy.prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
+            schedule = prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
             await tx.schedules.save(schedule)
             await self._emit_change(tx, caller, device, schedule, "schedule_updated", now_ms)
             return await self._revise_plan(tx, device, schedule, rows)
 
-    async def cancel(self, caller: Session, device_id: DeviceId, slot: int) -> None:
+    async def cancel(self, caller: SessionCaller, device_id: DeviceId, slot: int) -> None:
         """Raises NotFound for an empty slot."""
         require_role(caller, Role.MEMBER)
         check_slot(slot)
@@ -138,19 +144,19 @@ class ScheduleService:
         async with self.uow.write(caller, Role.MEMBER) as tx:
             await self.cancel_in_transaction(tx, caller, await get_device(tx, caller.account_id, device_id), slot, now_ms)
 
-    async def cancel_in_transaction(self, tx: ScheduleTx, caller: Session, device: Device, slot: int, now_ms: int) -> None:
+    async def cancel_in_transaction(self, tx: ScheduleTx, caller: SessionCaller, device: Device, slot: int, now_ms: int) -> None:
         """`cancel` as a part of the caller's transaction. When it raises, it has written nothing."""
         before = await tx.schedules.get_by_slot(device.device_id, slot)
         if before is None:
             raise NotFound(f"Slot {slot} of this device is empty already.")
         rows = await self.plans.plan_rows(tx, device)
-        cancelled = policy.cancel(before, now_ms)
+        cancelled = schedule_lifecycle.cancel(before, now_ms)
         await tx.schedules.save(cancelled)
         await self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
         await self.plans.revise_if_changed(tx, device, rows)
 
     async def put_in_transaction(
-        self, tx: ScheduleTx, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
+        self, tx: ScheduleTx, caller: SessionCaller, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
     ) -> ScheduleWithSyncState:
         """`put` as a part of the caller's transaction. When it raises, it has written nothing."""
         schedule = self._new_schedule(caller, device, slot, schedule_input, now_ms)
@@ -160,15 +166,17 @@ class ScheduleService:
         current = await tx.schedules.get_by_slot(device.device_id, slot)
         before = current or await _last_schedule_in_slot(tx, device.device_id, slot)
         rows = await self.plans.plan_rows(tx, device)
-        schedule = policy.prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
+        schedule = prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
         if current is not None:
-            await tx.schedules.save(policy.cancel(current, now_ms))
+            await tx.schedules.save(schedule_lifecycle.cancel(current, now_ms))
         await tx.schedules.add(schedule)
         kind: EventKind = "schedule_created" if current is None else "schedule_replaced"
         await self._emit_change(tx, caller, device, schedule, kind, now_ms)
         return await self._revise_plan(tx, device, schedule, rows)
 
-    def _new_schedule(self, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int) -> Schedule:
+    def _new_schedule(
+        self, caller: SessionCaller, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
+    ) -> Schedule:
         return Schedule(
             schedule_id=ScheduleId(self.ids.new_id(IdPrefix.SCHEDULE)),
             account_id=device.account_id,
@@ -196,8 +204,10 @@ class ScheduleService:
             updated_ms=now_ms,
         )
 
-    async def _check_schedule(self, tx: ScheduleTx, caller: Session, device: Device, schedule: Schedule, now_ms: int) -> None:
-        policy.check_schedule(schedule, self.recurrence)
+    async def _check_schedule(
+        self, tx: ScheduleTx, caller: SessionCaller, device: Device, schedule: Schedule, now_ms: int
+    ) -> None:
+        check_schedule(schedule, self.recurrence)
         for field, slot_command in (("onCommand", schedule.on_command), ("offCommand", schedule.off_command)):
             try:
                 await self.commands.check_unattended(tx, caller, device, slot_command.command, slot_command.params, now_ms)
@@ -212,7 +222,7 @@ class ScheduleService:
         return _schedule_view(device, schedule)
 
     async def _emit_change(
-        self, tx: ScheduleTx, caller: Session, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
+        self, tx: ScheduleTx, caller: SessionCaller, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
     ) -> None:
         data: dict[str, Json] = {
             "scheduleId": schedule.schedule_id,
@@ -232,7 +242,7 @@ def _schedule_view(device: Device, schedule: Schedule) -> ScheduleWithSyncState:
 
 def check_slot(slot: int) -> None:
     """Raises ValidationFailed."""
-    faults = list(policy.slot_errors(slot))
+    faults = list(slot_errors(slot))
     if faults:
         raise ValidationFailed.for_field(faults[0].field, faults[0].message)
 

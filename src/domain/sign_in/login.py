@@ -8,31 +8,23 @@ from typing import Literal, Protocol
 
 from domain.accounts.model import Account, Member, Membership, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
-from domain.accounts.ports import (
-    HasAccounts,
-    HasLoginFailures,
-    HasMemberships,
-    HasRefreshTokens,
-    HasUsers,
-    HasUserSessions,
-    PasswordHasher,
-    SecretHasher,
-)
+from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.sign_in_model import ClientInfo, LoginChallenge, LoginFailures
+from domain.accounts.sign_in_ports import HasLoginFailures, HasRefreshTokens, HasUserSessions, PasswordHasher, SecretHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
+from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
 from domain.sign_in.passkeys.challenges import purpose_of_second_factor
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker
 from domain.sign_in.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS, challenge_expired_error
 from domain.sign_in.second_factor_ports import HasSecondFactors
-from domain.sign_in.session_opener import LoginResult, SessionOpener
+from domain.sign_in.session_opener import OpenedSession, SessionOpener
 
 FactorMethod = Literal["passkey", "totp", "recoveryCode"]
 MAX_THROTTLED_PAIRS = 1_000
@@ -75,13 +67,13 @@ class LoginService:
     clock: Clock
     hasher: PasswordHasher
     opener: SessionOpener
-    devices: KnownBrowserTokenCodec
+    devices: HmacKnownBrowserTokenCodec
     factors: SecondFactorChecker
     ids: IdAndSecretGenerator
     digest: SecretHasher
     _throttled_counts: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
 
-    async def login(self, email: str, password: str, *, client: ClientInfo) -> LoginResult | SecondFactorNeeded:
+    async def login(self, email: str, password: str, *, client: ClientInfo) -> OpenedSession | SecondFactorNeeded:
         """Raises Unauthenticated `INVALID_CREDENTIALS` or RateLimited `LOGIN_THROTTLED`."""
         email = normalize_email(email)[:EMAIL_MAX_LENGTH]
         address = client.address
@@ -152,7 +144,7 @@ class LoginService:
         subjects: LoginThrottleSubjects,
         now_ms: int,
         client: ClientInfo,
-    ) -> LoginResult | SecondFactorNeeded:
+    ) -> OpenedSession | SecondFactorNeeded:
         user = await tx.users.get_for_update(candidate.user.user_id)
         membership = await tx.memberships.get(candidate.membership.membership_id)
         if user is None or membership is None or user.password_hash != candidate.user.password_hash:
@@ -174,7 +166,7 @@ class LoginService:
         how: str = "",
         factor_at_provider: bool = False,
         ends_ms: int | None = None,
-    ) -> LoginResult | SecondFactorNeeded:
+    ) -> OpenedSession | SecondFactorNeeded:
         """Open a session for a member whose password or identity provider was right, or ask for the second factor first.
 
         `factor_at_provider`: the provider's sign-in stands for it. `how` and `ends_ms`: as of `SessionOpener.open`."""
@@ -195,7 +187,7 @@ class LoginService:
         )
         return SecondFactorNeeded(token, await _factor_methods(tx, membership.user_id))
 
-    async def complete(self, token: str, factor: PresentedSecondFactor, *, client: ClientInfo) -> LoginResult:
+    async def complete(self, token: str, factor: PresentedSecondFactor, *, client: ClientInfo) -> OpenedSession:
         """The second step of a sign-in. Raises ValidationFailed `CHALLENGE_EXPIRED` or `PASSKEY_REFUSED`, Unauthenticated,
         RateLimited after too many wrong factors."""
         token_hash = self.digest.sha256(token)

@@ -16,7 +16,7 @@ from domain.accounts.sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures
 from domain.kernel.backoff import Backoff
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
-from domain.sign_in.attempt_limit import AttemptLimit, is_over
+from domain.sign_in.attempt_window_limit import AttemptLimit, is_over
 
 LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
 

@@ -8,11 +8,13 @@ from typing import Protocol
 
 from domain.accounts.model import User
 from domain.accounts.policy import check_name
-from domain.accounts.ports import HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions
-from domain.kernel.caller import Role, Session
+from domain.accounts.ports import HasMemberships, HasUsers
+from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, JsonObject
+from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, PasskeyId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -50,11 +52,11 @@ class PasskeyManagementService:
     recovery_codes: RecoveryCodeIssuer
     requirement: SecondFactorRequirement
 
-    async def list(self, caller: Session) -> Sequence[Passkey]:
+    async def list(self, caller: SessionCaller) -> Sequence[Passkey]:
         async with self.uow.read() as tx:
             return await tx.passkeys.list_by_user(caller.user_id)
 
-    async def begin(self, caller: Session) -> JsonObject:
+    async def begin(self, caller: SessionCaller) -> JsonObject:
         """The options for `navigator.credentials.create`. Raises Conflict when the user has too many."""
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
@@ -63,7 +65,7 @@ class PasskeyManagementService:
         challenge = self.challenges.issue(purpose_of_registration(caller.session_id), now_ms)
         return self.codec.creation_options(user, challenge, existing)
 
-    async def add(self, caller: Session, name: str, response: JsonObject) -> AddedPasskey:
+    async def add(self, caller: SessionCaller, name: str, response: JsonObject) -> AddedPasskey:
         """The first second factor of a user signs out all other sessions. Raises ValidationFailed `PASSKEY_REFUSED`, Conflict."""
         name = check_name(name)
         credential, challenge = await self._verify(caller, response)
@@ -83,7 +85,7 @@ class PasskeyManagementService:
             await self._emit(tx, caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms)
         return AddedPasskey(passkey, codes)
 
-    async def remove(self, caller: Session, passkey_id: str) -> None:
+    async def remove(self, caller: SessionCaller, passkey_id: str) -> None:
         """Raises NotFound, and Conflict `SECOND_FACTOR_REQUIRED` for the last factor of a user who needs one."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -94,7 +96,7 @@ class PasskeyManagementService:
             await complete_factor_removal(tx, caller, self.requirement)
             await self._emit(tx, caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms)
 
-    async def _verify(self, caller: Session, response: JsonObject) -> tuple[NewPasskeyCredential, VerifiedPasskeyChallenge]:
+    async def _verify(self, caller: SessionCaller, response: JsonObject) -> tuple[NewPasskeyCredential, VerifiedPasskeyChallenge]:
         refused = passkey_refused_error("the browser's response is wrong, or this page is not at the address that people use.")
         try:
             text = self.codec.read_challenge(response)
@@ -106,7 +108,7 @@ class PasskeyManagementService:
         except PasskeyResponseError:
             raise refused from None
 
-    async def _get_user_and_passkeys(self, tx: PasskeyManagementTx, caller: Session) -> tuple[User, Sequence[Passkey]]:
+    async def _get_user_and_passkeys(self, tx: PasskeyManagementTx, caller: SessionCaller) -> tuple[User, Sequence[Passkey]]:
         user, existing = await tx.users.get(caller.user_id), await tx.passkeys.list_by_user(caller.user_id)
         if user is None:
             raise Unauthenticated("This user no longer exists.")
@@ -127,5 +129,5 @@ class PasskeyManagementService:
             created_ms=now_ms,
         )
 
-    async def _emit(self, tx: PasskeyManagementTx, caller: Session, kind: EventKind, text: str, now_ms: int) -> None:
+    async def _emit(self, tx: PasskeyManagementTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))

@@ -12,30 +12,23 @@ from dataclasses import replace
 from typing import Protocol
 
 from domain.accounts.model import User
-from domain.accounts.policy import (
-    CODE_COOLDOWN_MS,
-    CODE_DIGITS,
-    CODE_MAX_ATTEMPTS,
-    CODE_TTL_MS,
-    check_password,
-)
-from domain.accounts.ports import (
+from domain.accounts.policy import CODE_COOLDOWN_MS, CODE_DIGITS, CODE_MAX_ATTEMPTS, CODE_TTL_MS, check_password
+from domain.accounts.ports import HasUsers, Mailer, Translator
+from domain.accounts.sign_in_model import PasswordChangeCode
+from domain.accounts.sign_in_ports import (
     HasLoginFailures,
-    HasOneTimeCodes,
+    HasPasswordChangeCodes,
     HasRefreshTokens,
-    HasUsers,
     HasUserSessions,
-    Mailer,
     PasswordHasher,
     SecretHasher,
-    Translator,
 )
-from domain.accounts.sign_in_model import OneTimeCode
 from domain.accounts.translatable_mail import TranslatableMail, choose_language
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -55,7 +48,9 @@ If you did not request it, somebody else is signed in as you: change your passwo
 )
 
 
-class PasswordChangeTx(Transaction, HasLoginFailures, HasOneTimeCodes, HasRefreshTokens, HasUsers, HasUserSessions, Protocol): ...
+class PasswordChangeTx(
+    Transaction, HasLoginFailures, HasPasswordChangeCodes, HasRefreshTokens, HasUsers, HasUserSessions, Protocol
+): ...
 
 
 @service
@@ -68,7 +63,7 @@ class PasswordChangeService:
     mailer: Mailer
     translator: Translator
 
-    async def send_code(self, caller: Session, *, language: str) -> None:
+    async def send_code(self, caller: SessionCaller, *, language: str) -> None:
         """Mail a code to the caller. `language`: for who has stored none.
 
         Raises PermissionDenied, RateLimited `OTP_COOLDOWN`, or Unavailable when the mail server does not accept it."""
@@ -80,7 +75,7 @@ class PasswordChangeService:
             CODE_ATTEMPTS.check(await tx.login_failures.get_for_update(_code_subject(user)), now_ms, "wrong codes")
             previous = await tx.one_time_codes.get_for_update(user.user_id)
             _check_cooldown(previous, now_ms)
-            stored_code = OneTimeCode(user.user_id, self._hash_code(user, code), now_ms, now_ms + CODE_TTL_MS, 0, False)
+            stored_code = PasswordChangeCode(user.user_id, self._hash_code(user, code), now_ms, now_ms + CODE_TTL_MS, 0, False)
             await tx.one_time_codes.upsert(stored_code)
             description = f"{user.name} requested a code to change the password"
             await tx.emit(DomainEvent.from_caller(caller, "otp_requested", description, now_ms))
@@ -93,7 +88,7 @@ class PasswordChangeService:
                 await tx.one_time_codes.upsert(replace(stored_code, issued_ms=0, expires_ms=0, used=True))
             raise
 
-    async def change_password(self, caller: Session, code: str, new_password: str) -> None:
+    async def change_password(self, caller: SessionCaller, code: str, new_password: str) -> None:
         """Ends all sessions. Raises ValidationFailed `OTP_INVALID` for a wrong, expired, used or exhausted code."""
         require_role(caller, Role.ADMIN)
         check_password(new_password, "newPassword")
@@ -117,7 +112,7 @@ class PasswordChangeService:
                 "otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID"
             )
 
-    async def set_first_password(self, caller: Session, new_password: str) -> None:
+    async def set_first_password(self, caller: SessionCaller, new_password: str) -> None:
         """For a user of an identity provider who has none, shortly after signing in. Ends all sessions.
 
         Raises PermissionDenied `PASSWORD_MISMATCH` for a user who has one, `STEP_UP_REQUIRED`."""
@@ -132,7 +127,7 @@ class PasswordChangeService:
             await revoke_user_sessions(tx, user.user_id, now_ms)
             await tx.emit(DomainEvent.from_caller(caller, "password_changed", f"{user.name} set a first password", now_ms))
 
-    async def change_password_with_current(self, caller: Session, current_password: str, new_password: str) -> None:
+    async def change_password_with_current(self, caller: SessionCaller, current_password: str, new_password: str) -> None:
         """For every role. Ends all sessions. Raises PermissionDenied `PASSWORD_MISMATCH`, or RateLimited after ten wrong ones."""
         check_password(new_password, "newPassword")
         subject = f"password:{caller.user_id}"
@@ -176,7 +171,7 @@ def _code_subject(user: User) -> str:
     return f"otp:{user.user_id}"
 
 
-def _check_cooldown(previous: OneTimeCode | None, now_ms: int) -> None:
+def _check_cooldown(previous: PasswordChangeCode | None, now_ms: int) -> None:
     if previous is None or is_of_earlier_clock(previous.issued_ms, now_ms):
         return
     wait_ms = previous.issued_ms + CODE_COOLDOWN_MS - now_ms
@@ -189,7 +184,7 @@ def _check_cooldown(previous: OneTimeCode | None, now_ms: int) -> None:
         )
 
 
-async def _get_user_for_update(tx: PasswordChangeTx, caller: Session) -> User:
+async def _get_user_for_update(tx: PasswordChangeTx, caller: SessionCaller) -> User:
     user = await tx.users.get_for_update(caller.user_id)
     if user is None:
         raise Unauthenticated("This user no longer exists.")

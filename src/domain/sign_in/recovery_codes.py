@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.accounts.ports import SecretHasher
+from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.sign_in.second_factor_policy import RECOVERY_CODE_LENGTH, RECOVERY_CODES, format_recovery_code, normalize_code
 from domain.sign_in.second_factor_ports import HasSecondFactors

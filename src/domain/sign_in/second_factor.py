@@ -10,23 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.ports import HasMemberships, HasRefreshTokens, HasUsers, HasUserSessions
+from domain.accounts.ports import HasMemberships, HasUsers
 from domain.accounts.sign_in_model import TotpSecret
-from domain.kernel.caller import Role, Session
+from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
 from domain.sign_in.last_second_factor_removal import complete_factor_removal
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
-from domain.sign_in.second_factor_policy import (
-    SecondFactorRequirement,
-    normalize_code,
-    second_factor_required_error,
-)
+from domain.sign_in.second_factor_policy import SecondFactorRequirement, normalize_code, second_factor_required_error
 from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
@@ -65,7 +63,7 @@ class SecondFactorService:
     recovery_codes: RecoveryCodeIssuer
     requirement: SecondFactorRequirement
 
-    async def get_status(self, caller: Session) -> SecondFactorStatus:
+    async def get_status(self, caller: SessionCaller) -> SecondFactorStatus:
         async with self.uow.read() as tx:
             enabled = await tx.second_factors.is_enabled(caller.user_id)
             totp = await tx.second_factors.has_totp(caller.user_id)
@@ -75,7 +73,7 @@ class SecondFactorService:
         is_required = self.requirement.applies_to(caller.role) and (enabled or caller.lacks_second_factor)
         return SecondFactorStatus(enabled, is_required, totp, passkeys, left)
 
-    async def begin_totp(self, caller: Session) -> TotpSetup:
+    async def begin_totp(self, caller: SessionCaller) -> TotpSetup:
         """A new secret, which counts once a code of it is confirmed. Raises Conflict when the user has a confirmed one."""
         now_ms = self.clock.now_ms()
         secret = self.totp.new_secret()
@@ -92,7 +90,7 @@ class SecondFactorService:
         uri = self.totp.setup_uri(secret, user.email)
         return TotpSetup(secret, uri, self.totp.qr_svg(uri), self.totp.qr_rows(uri))
 
-    async def confirm_totp(self, caller: Session, code: str) -> Sequence[str]:
+    async def confirm_totp(self, caller: SessionCaller, code: str) -> Sequence[str]:
         """The recovery codes, shown once; none for a user who has some already, because of a passkey.
 
         Raises ValidationFailed `SECOND_FACTOR_INVALID`, NotFound before `begin_totp`."""
@@ -119,7 +117,7 @@ class SecondFactorService:
             await self._emit(tx, caller, "second_factor_enabled", "An authenticator app was set up", now_ms)
         return codes
 
-    async def renew_recovery_codes(self, caller: Session) -> Sequence[str]:
+    async def renew_recovery_codes(self, caller: SessionCaller) -> Sequence[str]:
         """New codes instead of all old ones. Raises NotFound without a second factor."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -130,7 +128,7 @@ class SecondFactorService:
             await self._emit(tx, caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms)
         return codes
 
-    async def remove_totp(self, caller: Session) -> None:
+    async def remove_totp(self, caller: SessionCaller) -> None:
         """The passkeys stay. Raises Conflict `SECOND_FACTOR_REQUIRED` for the last factor where one is required, NotFound."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -141,7 +139,7 @@ class SecondFactorService:
             await complete_factor_removal(tx, caller, self.requirement)
             await self._emit(tx, caller, "second_factor_removed", "The authenticator app was removed", now_ms)
 
-    async def remove(self, caller: Session) -> None:
+    async def remove(self, caller: SessionCaller) -> None:
         """All factors. Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -153,5 +151,5 @@ class SecondFactorService:
             await tx.second_factors.delete_all(caller.user_id)
             await self._emit(tx, caller, "second_factor_removed", "The second factor was removed", now_ms)
 
-    async def _emit(self, tx: SecondFactorTx, caller: Session, kind: EventKind, text: str, now_ms: int) -> None:
+    async def _emit(self, tx: SecondFactorTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.ports import HasLoginFailures, SecretHasher
 from domain.accounts.sign_in_model import LoginFailures
+from domain.accounts.sign_in_ports import HasLoginFailures, SecretHasher
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import UserId
 from domain.kernel.vault import Vault
-from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionVerifier
+from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
 from domain.sign_in.passkeys.model import VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.recovery_codes import hash_recovery_code
@@ -39,7 +39,7 @@ class SecondFactorAttempt:
 
 
 class SecondFactorChecker:
-    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: SecretHasher, passkeys: PasskeyAssertionVerifier) -> None:
+    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: SecretHasher, passkeys: PasskeyAssertionService) -> None:
         self._totp = totp
         self._vault = vault
         self._digest = digest

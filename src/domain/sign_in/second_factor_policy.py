@@ -7,7 +7,7 @@ from enum import StrEnum
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import Conflict, ValidationFailed
-from domain.sign_in.attempt_limit import AttemptLimit
+from domain.sign_in.attempt_window_limit import AttemptLimit
 
 CHALLENGE_TTL_MS = 5 * MINUTE_MS
 CHALLENGE_TOKEN_LENGTH = 40

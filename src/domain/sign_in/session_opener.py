@@ -9,7 +9,7 @@ from domain.accounts.model import Account, Member
 from domain.accounts.sign_in_model import ClientInfo
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction
-from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
+from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.session_revocation import SessionRowsTx
 from domain.sign_in.session_token_issuer import SessionTokenIssuer, TokenPair
 
@@ -18,7 +18,7 @@ class SessionOpenerTx(Transaction, SessionRowsTx, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
-class LoginResult:
+class OpenedSession:
     tokens: TokenPair
     member: Member
     account: Account
@@ -27,7 +27,7 @@ class LoginResult:
 
 
 class SessionOpener:
-    def __init__(self, *, issuer: SessionTokenIssuer, devices: KnownBrowserTokenCodec) -> None:
+    def __init__(self, *, issuer: SessionTokenIssuer, devices: HmacKnownBrowserTokenCodec) -> None:
         self._issuer = issuer
         self._devices = devices
 
@@ -42,7 +42,7 @@ class SessionOpener:
         how: str = "",
         ends_ms: int | None = None,
         provider_factor_ms: int | None = None,
-    ) -> LoginResult:
+    ) -> OpenedSession:
         """`how`: what the log says of the way, such as ` with a passkey`. The last two are those of `UserSession`."""
         user, membership = member.user, member.membership
         tokens = await self._issuer.open_session(
@@ -50,4 +50,4 @@ class SessionOpener:
         )
         caller = membership.to_session(client.address)
         await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in{how}", now_ms))
-        return LoginResult(tokens, member, account, self._devices.add_token(client.device_tokens, user.user_id))
+        return OpenedSession(tokens, member, account, self._devices.add_token(client.device_tokens, user.user_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.accounts.ports import HasRefreshTokens, HasUserSessions
+from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.ids import SessionId, UserId
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.accounts.ports import HasLoginFailures, HasUsers, HasUserSessions, PasswordHasher
-from domain.kernel.caller import Role, Session
+from domain.accounts.ports import HasUsers
+from domain.accounts.sign_in_ports import HasLoginFailures, HasUserSessions, PasswordHasher
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock, is_of_earlier_clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unauthenticated
@@ -28,14 +29,14 @@ class StepUpTx(Transaction, HasLoginFailures, HasPasskeys, HasSecondFactors, Has
 class StepUpCheckTx(HasSecondFactors, HasUserSessions, Protocol): ...
 
 
-async def is_verified(tx: HasUserSessions, caller: Session, now_ms: int, within_ms: int) -> bool:
+async def is_verified(tx: HasUserSessions, caller: SessionCaller, now_ms: int, within_ms: int) -> bool:
     """Whether the user of this session has proved to be present within this time."""
     session = None if caller.session_id is None else await tx.user_sessions.get(caller.session_id)
     verified_ms = None if session is None else session.verified_ms
     return verified_ms is not None and now_ms - verified_ms <= within_ms and not is_of_earlier_clock(verified_ms, now_ms)
 
 
-async def require_verification(tx: HasUserSessions, caller: Session, now_ms: int, within_ms: int = STEP_UP_TTL_MS) -> None:
+async def require_verification(tx: HasUserSessions, caller: SessionCaller, now_ms: int, within_ms: int = STEP_UP_TTL_MS) -> None:
     """Raises PermissionDenied `STEP_UP_REQUIRED`."""
     if not await is_verified(tx, caller, now_ms, within_ms):
         raise PermissionDenied(
@@ -44,14 +45,14 @@ async def require_verification(tx: HasUserSessions, caller: Session, now_ms: int
         )
 
 
-async def require_second_factor_if_enabled(tx: StepUpCheckTx, caller: Session, now_ms: int, within_ms: int) -> None:
+async def require_second_factor_if_enabled(tx: StepUpCheckTx, caller: SessionCaller, now_ms: int, within_ms: int) -> None:
     """For users with a second factor as `require_verification`; all others pass. So does the service's own caller."""
     await require_factor_of_link(tx, caller)
     if caller.session_id is not None and await tx.second_factors.is_enabled(caller.user_id):
         await require_verification(tx, caller, now_ms, within_ms)
 
 
-async def require_factor_of_link(tx: HasSecondFactors, caller: Session) -> None:
+async def require_factor_of_link(tx: HasSecondFactors, caller: SessionCaller) -> None:
     """By an approval link, a second factor must have been shown with it: also one that was set up a moment ago.
 
     Raises PermissionDenied `SECOND_FACTOR_REQUIRED`."""
@@ -66,7 +67,7 @@ class StepUpService:
         self._hasher = hasher
         self._factors = factors
 
-    async def step_up(self, caller: Session, *, password: str | None, factor: PresentedSecondFactor | None) -> int:
+    async def step_up(self, caller: SessionCaller, *, password: str | None, factor: PresentedSecondFactor | None) -> int:
         """Until when the proof counts, in Unix ms. Raises PermissionDenied `PASSWORD_MISMATCH` or `SECOND_FACTOR_INVALID`,
         RateLimited after too many wrong ones."""
         subject = f"password:{caller.user_id}"

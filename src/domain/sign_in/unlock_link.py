@@ -11,24 +11,18 @@ from typing import Protocol
 
 from domain.accounts.model import User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, normalize_email
-from domain.accounts.ports import (
-    BackgroundMailer,
-    HasLoginFailures,
-    HasMemberships,
-    HasUnlockLinks,
-    HasUsers,
-    SecretHasher,
-    Translator,
-)
+from domain.accounts.ports import BackgroundMailer, HasMemberships, HasUsers, Translator
 from domain.accounts.sign_in_model import ClientInfo, UnlockLink
+from domain.accounts.sign_in_ports import HasLoginFailures, HasUnlockLinks, SecretHasher
 from domain.accounts.translatable_mail import TranslatableMail, choose_language
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.known_browser_tokens import KnownBrowserTokenCodec
+from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network
 
 TOKEN_LENGTH = 40
@@ -59,7 +53,7 @@ class UnlockLinkService:
     ids: IdAndSecretGenerator
     digest: SecretHasher
     mails: BackgroundMailer
-    devices: KnownBrowserTokenCodec
+    devices: HmacKnownBrowserTokenCodec
     link_url: str
     translator: Translator
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.accounts.model import Account, Member
-from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions
+from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
 from domain.accounts.sign_in_model import ClientInfo, RefreshToken, UserSession
-from domain.kernel.caller import Role, Session
+from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import NotFound, Unauthenticated
@@ -80,12 +81,12 @@ class UserSessionService:
                 caller = membership.to_session(client.address)
                 await tx.emit(DomainEvent.from_caller(caller, "logout", "Signed out", now_ms))
 
-    async def list_sessions(self, caller: Session) -> Sequence[UserSession]:
+    async def list_sessions(self, caller: SessionCaller) -> Sequence[UserSession]:
         """The caller's own open sessions, the last used first."""
         async with self._uow.read() as tx:
             return await tx.user_sessions.list_open(caller.user_id, self._clock.now_ms())
 
-    async def end_session(self, caller: Session, session_id: str) -> None:
+    async def end_session(self, caller: SessionCaller, session_id: str) -> None:
         """Sign out one of the caller's own sessions at once. Raises NotFound."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -95,7 +96,7 @@ class UserSessionService:
             await revoke_session(tx, session.session_id, now_ms)
             await tx.emit(DomainEvent.from_caller(caller, "session_revoked", "A session was signed out", now_ms))
 
-    async def end_other_sessions(self, caller: Session) -> None:
+    async def end_other_sessions(self, caller: SessionCaller) -> None:
         """Sign out all sessions of the caller but the present one."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
@@ -103,7 +104,7 @@ class UserSessionService:
             await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
             await tx.emit(DomainEvent.from_caller(caller, "session_revoked", "All other sessions were signed out", now_ms))
 
-    async def get_profile(self, caller: Session) -> MemberWithAccount:
+    async def get_profile(self, caller: SessionCaller) -> MemberWithAccount:
         async with self._uow.read() as tx:
             user = await tx.users.get(caller.user_id)
             membership = await tx.memberships.get(caller.membership_id)

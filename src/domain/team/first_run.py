@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.accounts.ports import SecretHasher
 from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.service_class import service
 from domain.sign_in.login import LoginService, SecondFactorNeeded
-from domain.sign_in.session_opener import LoginResult
+from domain.sign_in.session_opener import OpenedSession
 from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
 
 FIRST_RUN_TTL_MS = DAY_MS
@@ -69,7 +69,7 @@ class FirstRunService:
             return FirstRunLinkStatus.LINK_NEEDED
         return FirstRunLinkStatus.READY if self.clock.monotonic_ms() < link.expires_ms else FirstRunLinkStatus.LINK_EXPIRED
 
-    async def create_owner(self, token: str, *, name: str, email: str, password: str, client: ClientInfo) -> LoginResult:
+    async def create_owner(self, token: str, *, name: str, email: str, password: str, client: ClientInfo) -> OpenedSession:
         """Create the account and sign its Owner in. Of several visitors at once, one wins.
 
         Raises PermissionDenied `FIRST_RUN_LINK_INVALID` or `FIRST_RUN_LINK_EXPIRED`, Conflict `ACCOUNT_EXISTS`, or

@@ -11,8 +11,9 @@ from typing import Protocol
 
 from domain.accounts.model import Invitation, Member, User
 from domain.accounts.policy import check_name, check_password
-from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, PasswordHasher, SecretHasher
+from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.sign_in_ports import PasswordHasher, SecretHasher
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed

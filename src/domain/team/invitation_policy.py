@@ -8,7 +8,7 @@ from domain.accounts.model import Invitation, Membership
 from domain.accounts.policy import may_assign_role
 from domain.accounts.translatable_mail import TranslatableMail
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.sign_in.attempt_limit import AttemptLimit
+from domain.sign_in.attempt_window_limit import AttemptLimit
 
 INVITATION_TTL_MS = 7 * DAY_MS
 INVITATION_TOKEN_LENGTH = 40

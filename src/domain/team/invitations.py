@@ -12,12 +12,14 @@ from typing import Protocol
 
 from domain.accounts.model import Invitation
 from domain.accounts.policy import check_can_assign_role, check_email, check_name
-from domain.accounts.ports import HasAccounts, HasLoginFailures, HasMemberships, HasUsers, Mailer, SecretHasher, Translator
+from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Mailer, Translator
+from domain.accounts.sign_in_ports import HasLoginFailures, SecretHasher
 from domain.accounts.translatable_mail import choose_language
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import DAY_MS, Clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import NotFound, Unavailable
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, has_id_format
 from domain.kernel.list_capacity import check_capacity
 from domain.kernel.service_class import service
@@ -63,7 +65,7 @@ class InvitationService:
     link_url: str
     translator: Translator
 
-    async def list_invitations(self, caller: Session) -> Sequence[ListedInvitation]:
+    async def list_invitations(self, caller: SessionCaller) -> Sequence[ListedInvitation]:
         """Oldest first. Raises PermissionDenied below Admin."""
         require_role(caller, Role.ADMIN)
         now_ms = self.clock.now_ms()
@@ -73,7 +75,7 @@ class InvitationService:
         inviters = {member.membership.membership_id: member.membership for member in members}
         return [ListedInvitation(one, invitation_status(one, inviters.get(one.invited_by), now_ms)) for one in found]
 
-    async def invite(self, caller: Session, *, email: str, name: str, role: Role, language: str) -> InvitationResult:
+    async def invite(self, caller: SessionCaller, *, email: str, name: str, role: Role, language: str) -> InvitationResult:
         """`language`: of the mail, unless the inviter has stored one. Raises PermissionDenied, ValidationFailed,
         RateLimited, or Conflict `EMAIL_TAKEN`, `INVITATION_EXISTS`, `MEMBER_LIMIT`."""
         check_can_assign_role(caller, role)
@@ -100,7 +102,7 @@ class InvitationService:
             await self._emit(tx, caller, "member_invited", f"{invitation.email} was invited as {role}")
         return await self._send(invitation, token, mail)
 
-    async def resend(self, caller: Session, invitation_id: str, *, language: str) -> InvitationResult:
+    async def resend(self, caller: SessionCaller, invitation_id: str, *, language: str) -> InvitationResult:
         """A new link; the one before no longer works. The caller is now the one who invites. Errors as of `invite`."""
         token, now_ms = self.ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
@@ -118,7 +120,7 @@ class InvitationService:
             await self._emit(tx, caller, "member_invited", f"The invitation of {invitation.email} was sent again")
         return await self._send(invitation, token, mail)
 
-    async def revoke(self, caller: Session, invitation_id: str) -> None:
+    async def revoke(self, caller: SessionCaller, invitation_id: str) -> None:
         """Its link no longer works. Raises PermissionDenied, NotFound."""
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             invitation = await _get_for_update(tx, caller, invitation_id)
@@ -127,7 +129,7 @@ class InvitationService:
             await self._emit(tx, caller, "member_invitation_revoked", text)
 
     async def _prepare_mail(
-        self, tx: InvitationTx, caller: Session, invitation: Invitation, token: str, language: str
+        self, tx: InvitationTx, caller: SessionCaller, invitation: Invitation, token: str, language: str
     ) -> tuple[str, str]:
         """Subject and text; empty without a mail server. The mail counts against the account's limit."""
         if self.mailer is None:
@@ -167,11 +169,11 @@ class InvitationService:
                 await tx.invitations.save(replace(stored, mailed=False))
         return replace(invitation, mailed=False)
 
-    async def _emit(self, tx: InvitationTx, caller: Session, kind: EventKind, text: str) -> None:
+    async def _emit(self, tx: InvitationTx, caller: SessionCaller, kind: EventKind, text: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms()))
 
 
-async def _get_for_update(tx: InvitationTx, caller: Session, invitation_id: str) -> Invitation:
+async def _get_for_update(tx: InvitationTx, caller: SessionCaller, invitation_id: str) -> Invitation:
     """Raises PermissionDenied for an invitation of a role that the caller may not give."""
     if has_id_format(IdPrefix.INVITATION, invitation_id):
         found = await tx.invitations.get_for_update(caller.account_id, InvitationId(invitation_id))

@@ -16,8 +16,9 @@ from domain.accounts.policy import (
     check_not_last_owner,
     check_password,
 )
-from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher
-from domain.kernel.caller import Role, Session
+from domain.accounts.ports import HasMemberships, HasUsers
+from domain.accounts.sign_in_ports import PasswordHasher
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
@@ -41,11 +42,11 @@ class MemberService(Generic[TxT]):
     hasher: PasswordHasher
     requests: PendingRequestCloser[TxT]
 
-    async def list_members(self, caller: Session) -> Sequence[Member]:
+    async def list_members(self, caller: SessionCaller) -> Sequence[Member]:
         async with self.uow.read() as tx:
             return await tx.memberships.list_members(caller.account_id)
 
-    async def add_member(self, caller: Session, *, email: str, name: str, role: Role, password: str) -> Member:
+    async def add_member(self, caller: SessionCaller, *, email: str, name: str, role: Role, password: str) -> Member:
         """Raises PermissionDenied, ValidationFailed, or Conflict `EMAIL_TAKEN` when the address is in use."""
         check_can_assign_role(caller, role)
         email, name = check_email(email), check_name(name)
@@ -61,7 +62,7 @@ class MemberService(Generic[TxT]):
         return member
 
     async def update_member(
-        self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
+        self, caller: SessionCaller, membership_id: str, *, role: Role | None = None, name: str | None = None
     ) -> Member:
         """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
@@ -81,7 +82,7 @@ class MemberService(Generic[TxT]):
                 await self._emit(tx, caller, f"{target.user.name} is now called {user.name}")
         return Member(membership, user)
 
-    async def remove_member(self, caller: Session, member_id: str) -> None:
+    async def remove_member(self, caller: SessionCaller, member_id: str) -> None:
         """Also ends the membership's grants, sessions and requests that wait for approval, and deletes a user
         without another membership."""
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
@@ -96,7 +97,7 @@ class MemberService(Generic[TxT]):
                 await tx.users.delete(target.user.user_id)
             await self._emit(tx, caller, f"{target.user.name} was removed")
 
-    async def _emit(self, tx: MemberTx, caller: Session, description: str) -> None:
+    async def _emit(self, tx: MemberTx, caller: SessionCaller, description: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self.clock.now_ms()))
 
 
@@ -114,7 +115,7 @@ async def check_email_is_free(tx: HasUsers, email: str) -> None:
         raise Conflict("This email address is already in use. Choose another one.", code="EMAIL_TAKEN")
 
 
-async def _get_member_for_update(tx: MemberTx, caller: Session, membership_id: str) -> Member:
+async def _get_member_for_update(tx: MemberTx, caller: SessionCaller, membership_id: str) -> Member:
     if has_id_format(IdPrefix.MEMBERSHIP, membership_id):
         membership = await tx.memberships.get_for_update(MembershipId(membership_id))
         if membership is not None and membership.account_id == caller.account_id:

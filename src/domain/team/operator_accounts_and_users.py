@@ -7,20 +7,14 @@ from typing import Protocol
 
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.accounts.policy import check_email, check_name, check_password
-from domain.accounts.ports import (
-    HasAccounts,
-    HasMemberships,
-    HasProjects,
-    HasRefreshTokens,
-    HasUsers,
-    HasUserSessions,
-    PasswordHasher,
-)
+from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
 from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions, PasswordHasher
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import NotFound
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.second_factor_ports import HasSecondFactors

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.ports import HasLoginFailures, HasRefreshTokens, HasUserSessions
+from domain.accounts.sign_in_ports import HasLoginFailures, HasRefreshTokens, HasUserSessions
 from domain.approvals.ports import HasApprovals
 from domain.commands.ports import HasCommandExecutions
 from domain.events.ports import HasEvents

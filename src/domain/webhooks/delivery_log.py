@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdAndSecretGenerator, IdPrefix, has_id_format
@@ -39,7 +39,7 @@ class WebhookDeliveryLogService:
     deliveries: WebhookDeliveryService
     send: Callable[[InFlightDelivery], None]
 
-    async def list_attempts(self, caller: Session, webhook_id: str) -> Sequence[DeliveryAttempt]:
+    async def list_attempts(self, caller: SessionCaller, webhook_id: str) -> Sequence[DeliveryAttempt]:
         """The last 50 attempts, newest first. Raises NotFound."""
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
@@ -47,7 +47,7 @@ class WebhookDeliveryLogService:
             attempts = await tx.deliveries.list_attempts(webhook.webhook_id, MAX_LISTED_ATTEMPTS)
         return [attempt_outcome.mark_interrupted(attempt, now_ms) for attempt in attempts]
 
-    async def ping(self, caller: Session, webhook_id: str) -> DeliveryId:
+    async def ping(self, caller: SessionCaller, webhook_id: str) -> DeliveryId:
         """Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
         now_ms = self.clock.now_ms()
         event_id = EventId(self.ids.new_id(IdPrefix.EVENT))
@@ -65,7 +65,7 @@ class WebhookDeliveryLogService:
             ping = WebhookDelivery.pending(webhook, None, event_id, PING_EVENT_TYPE, data, DUE_FIRST_MS, now_ms)
             return await self._start_attempt(tx, webhook, ping, now_ms)
 
-    async def redeliver(self, caller: Session, webhook_id: str, delivery_id: str) -> DeliveryId:
+    async def redeliver(self, caller: SessionCaller, webhook_id: str, delivery_id: str) -> DeliveryId:
         """Sends the same event again, with up to six attempts, if the key still sees the device.
 
         Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, ValidationFailed
+from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, has_id_format
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
@@ -49,11 +50,11 @@ class WebhookService:
     courier: Courier
     on_changed: WebhookChangedCallback
 
-    async def list(self, caller: Session) -> Sequence[Webhook]:
+    async def list(self, caller: SessionCaller) -> Sequence[Webhook]:
         async with self.uow.read() as tx:
             return await tx.webhooks.list_by_account(caller.account_id)
 
-    def visible_url(self, caller: Session, webhook: Webhook) -> str:
+    def visible_url(self, caller: SessionCaller, webhook: Webhook) -> str:
         """The whole URL for an Admin, otherwise scheme and host; also when no key of the ring opens it: then a new one can be
         entered."""
         if not caller.role.is_at_least(Role.ADMIN):
@@ -65,7 +66,7 @@ class WebhookService:
 
     async def create(
         self,
-        caller: Session,
+        caller: SessionCaller,
         *,
         key_id: str,
         url: str,
@@ -105,7 +106,7 @@ class WebhookService:
 
     async def update(
         self,
-        caller: Session,
+        caller: SessionCaller,
         webhook_id: str,
         *,
         url: str | None = None,
@@ -141,7 +142,7 @@ class WebhookService:
             await self._emit(tx, caller, after, "webhook_updated", description)
             tx.after_commit(lambda: self.on_changed(after))
 
-    async def rotate_secret(self, caller: Session, webhook_id: str) -> WebhookWithSecret:
+    async def rotate_secret(self, caller: SessionCaller, webhook_id: str) -> WebhookWithSecret:
         """From now on nothing is signed with the old secret, pending retries included. Raises PermissionDenied, NotFound."""
         secret = new_secret(self.ids.random_bytes(SECRET_BYTES))
         async with self.uow.write(caller, Role.ADMIN) as tx:
@@ -158,7 +159,7 @@ class WebhookService:
             tx.after_commit(lambda: self.on_changed(after))
         return WebhookWithSecret(after, secret)
 
-    async def delete(self, caller: Session, webhook_id: str) -> None:
+    async def delete(self, caller: SessionCaller, webhook_id: str) -> None:
         """Deletes the webhook with its deliveries and their log. Raises PermissionDenied, NotFound."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
@@ -167,7 +168,7 @@ class WebhookService:
             await self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
             tx.after_commit(lambda: self.on_changed(webhook_health.disable(webhook, None, now_ms)))
 
-    async def _cancel_pending(self, caller: Session, webhook_id: str) -> None:
+    async def _cancel_pending(self, caller: SessionCaller, webhook_id: str) -> None:
         """Cancels what was pending before the webhook was disabled, so that enabling it does not send it."""
         while True:
             async with self.uow.write(caller, Role.ADMIN) as tx:
@@ -193,7 +194,7 @@ class WebhookService:
         if rejection is not None:
             raise ValidationFailed.for_field("url", rejection)
 
-    async def _emit(self, tx: WebhookTx, caller: Session, webhook: Webhook, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: WebhookTx, caller: SessionCaller, webhook: Webhook, kind: EventKind, description: str) -> None:
         data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
         await tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms(), data=data))
 
@@ -214,7 +215,7 @@ async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:
         )
 
 
-async def get_webhook(tx: HasWebhooks, caller: Session, webhook_id: str, *, for_update: bool = False) -> Webhook:
+async def get_webhook(tx: HasWebhooks, caller: SessionCaller, webhook_id: str, *, for_update: bool = False) -> Webhook:
     """Raises NotFound, also for a webhook of another account."""
     webhook = None
     if has_id_format(IdPrefix.WEBHOOK, webhook_id):

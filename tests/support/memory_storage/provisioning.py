@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
-from domain.provisioning.model import ClaimStatus, ProvisioningClaim, ProvisioningCode
+from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from support.memory_storage.tables import Database, Table
 
 CODES: Table[ProvisioningCodeId, ProvisioningCode] = Table("provisioning_codes")
-CLAIMS: Table[ClaimId, ProvisioningClaim] = Table("device_claims")
+CLAIMS: Table[ClaimId, DeviceProvisioningClaim] = Table("device_claims")
 
 
 class MemoryProvisioningCodeRepository:
@@ -43,14 +43,14 @@ class MemoryProvisioningClaimRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def upsert(self, claim: ProvisioningClaim) -> None:
+    async def upsert(self, claim: DeviceProvisioningClaim) -> None:
         self._database.writable_rows(CLAIMS)[claim.claim_id] = claim
 
-    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> ProvisioningClaim | None:
+    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> DeviceProvisioningClaim | None:
         claim = self._database.rows(CLAIMS).get(claim_id)
         return claim if claim is not None and claim.account_id == account_id else None
 
-    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> ProvisioningClaim | None:
+    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceProvisioningClaim | None:
         every = self._database.rows(CLAIMS).values()
         return next((each for each in every if (each.code_id, each.hardware_id) == (code_id, hardware_id)), None)
 
@@ -59,7 +59,7 @@ class MemoryProvisioningClaimRepository:
 
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
-    ) -> Sequence[ProvisioningClaim]:
+    ) -> Sequence[DeviceProvisioningClaim]:
         every = list(self._database.rows(CLAIMS).values())
         older = every if before is None else every[: [each.claim_id for each in every].index(before)]
         return [each for each in reversed(older) if each.account_id == account_id and status in (None, each.status)][:limit]

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.accounts.sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken, UnlockLink, UserSession
+from domain.accounts.sign_in_model import (
+    KNOWN_LOGIN_PREFIX,
+    LoginFailures,
+    PasswordChangeCode,
+    RefreshToken,
+    UnlockLink,
+    UserSession,
+)
 from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.tables import Database, Table
@@ -13,7 +20,7 @@ from support.memory_storage.tables import Database, Table
 REFRESH_TOKENS: Table[bytes, RefreshToken] = Table("refresh_tokens")
 USER_SESSIONS: Table[SessionId, UserSession] = Table("user_sessions")
 UNLOCK_LINKS: Table[UserId, UnlockLink] = Table("unlock_links")
-ONE_TIME_CODES: Table[UserId, OneTimeCode] = Table("one_time_codes")
+ONE_TIME_CODES: Table[UserId, PasswordChangeCode] = Table("one_time_codes")
 LOGIN_FAILURES: Table[str, LoginFailures] = Table("login_failures")
 STORED_RESPONSES: Table[tuple[str, str], StoredResponse] = Table("answers")
 
@@ -57,10 +64,10 @@ class MemoryOneTimeCodeRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def get_for_update(self, user_id: UserId) -> OneTimeCode | None:
+    async def get_for_update(self, user_id: UserId) -> PasswordChangeCode | None:
         return self._database.rows(ONE_TIME_CODES).get(user_id)
 
-    async def upsert(self, code: OneTimeCode) -> None:
+    async def upsert(self, code: PasswordChangeCode) -> None:
         self._database.writable_rows(ONE_TIME_CODES)[code.user_id] = code
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from adapters.storage.after_commit_callback_runner import run_callbacks
 from adapters.storage.transaction_misuse_errors import NestedWriteError, ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.caller_recheck_in_transaction import (
     check_current_role,
     check_key_is_enabled,
@@ -18,7 +18,7 @@ from domain.kernel.caller_recheck_in_transaction import (
 )
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency import ReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 from support.memory_storage.accounts import (
     MemoryAccountRepository,
     MemoryMembershipRepository,
@@ -162,7 +162,7 @@ class MemoryUnitOfWork:
     @asynccontextmanager
     async def write(
         self,
-        caller: Session | ApiKeyCaller | None = None,
+        caller: SessionCaller | ApiKeyCaller | None = None,
         needs: Role = Role.OWNER,
         *,
         locks_account: bool = False,
@@ -179,7 +179,7 @@ class MemoryUnitOfWork:
                     await _check_caller(tx, caller)
                 yield tx
                 if caller is not None and caller.is_replay:
-                    raise ReplayRollbackError
+                    raise IdempotentReplayRollbackError
                 if caller is not None and caller.claim is not None:
                     await tx.stored_responses.mark_committed(caller.claim)
                 await tx.flush_events()
@@ -211,8 +211,8 @@ class MemoryUnitOfWork:
         self._writer = asyncio.current_task()
 
 
-async def _check_caller(tx: MemoryTransaction, caller: Session | ApiKeyCaller) -> None:
-    if isinstance(caller, Session):
+async def _check_caller(tx: MemoryTransaction, caller: SessionCaller | ApiKeyCaller) -> None:
+    if isinstance(caller, SessionCaller):
         membership = await tx.memberships.get(caller.membership_id)
         session = None if caller.session_id is None else await tx.user_sessions.get(caller.session_id)
         if session is not None:

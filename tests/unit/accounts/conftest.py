@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from support.http import HttpWorld
 
 
@@ -43,7 +43,7 @@ def world() -> HttpWorld:
 
 
 @pytest.fixture
-async def owner(world: HttpWorld) -> Session:
+async def owner(world: HttpWorld) -> SessionCaller:
     created = await world.account()
     membership = created.owner.membership
-    return Session(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")
+    return SessionCaller(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")

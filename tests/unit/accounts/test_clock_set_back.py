@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.sign_in_model import LoginFailures, OneTimeCode, UnlockLink
+from domain.accounts.sign_in_model import LoginFailures, PasswordChangeCode, UnlockLink
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
 from domain.kernel.ids import UserId
@@ -51,7 +51,7 @@ def test_wrong_codes_before_the_step_block_no_code_and_those_after_it_do() -> No
 
 
 def test_a_code_or_link_of_before_the_step_delays_no_other() -> None:
-    code = OneTimeCode(USER, b"", NOW, NOW + HOUR_MS, 0, False)
+    code = PasswordChangeCode(USER, b"", NOW, NOW + HOUR_MS, 0, False)
     link = UnlockLink(USER, b"", NOW, NOW + HOUR_MS, False)
     for now_ms in (NOW, SKEWED):
         with pytest.raises(RateLimited):

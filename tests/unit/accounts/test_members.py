@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from domain.accounts.sign_in_model import ClientInfo
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, ValidationFailed
 from support.http import PASSWORD, HttpWorld
 
@@ -26,7 +26,7 @@ ROLES = list(Role)
 @pytest.mark.parametrize("caller_role", ROLES)
 @pytest.mark.parametrize("target_role", ROLES)
 async def test_admins_manage_members_and_only_owners_manage_owners(
-    world: HttpWorld, owner: Session, caller_role: Role, target_role: Role
+    world: HttpWorld, owner: SessionCaller, caller_role: Role, target_role: Role
 ) -> None:
     caller = await world.join(owner, caller_role, "grace@example.com")
     target = await world.join(owner, target_role, "joan@example.com")
@@ -41,12 +41,12 @@ async def test_admins_manage_members_and_only_owners_manage_owners(
         assert await outcome(removed) == ("ok" if caller_role.is_at_least(Role.ADMIN) else "ROLE_REQUIRED")
 
 
-async def test_an_admin_cannot_assign_the_role_owner_to_anybody(world: HttpWorld, owner: Session) -> None:
+async def test_an_admin_cannot_assign_the_role_owner_to_anybody(world: HttpWorld, owner: SessionCaller) -> None:
     admin = await world.join(owner, Role.ADMIN, "grace@example.com")
     assert await outcome(world.team.update_member(admin, admin.membership_id, role=Role.OWNER)) == "ROLE_REQUIRED"
 
 
-async def test_the_last_owner_cannot_be_removed(world: HttpWorld, owner: Session) -> None:
+async def test_the_last_owner_cannot_be_removed(world: HttpWorld, owner: SessionCaller) -> None:
     assert await outcome(world.team.remove_member(owner, owner.membership_id)) == "LAST_OWNER"
     assert await outcome(world.team.update_member(owner, owner.membership_id, role=Role.ADMIN)) == "LAST_OWNER"
     second = await world.join(owner, Role.OWNER, "grace@example.com")
@@ -54,7 +54,7 @@ async def test_the_last_owner_cannot_be_removed(world: HttpWorld, owner: Session
     assert await outcome(world.team.remove_member(second, second.membership_id)) == "LAST_OWNER"
 
 
-async def test_two_owners_who_remove_each_other_at_once_leave_one(world: HttpWorld, owner: Session) -> None:
+async def test_two_owners_who_remove_each_other_at_once_leave_one(world: HttpWorld, owner: SessionCaller) -> None:
     second = await world.join(owner, Role.OWNER, "grace@example.com")
     outcomes = await asyncio.gather(
         outcome(world.team.remove_member(owner, second.membership_id)),
@@ -63,7 +63,7 @@ async def test_two_owners_who_remove_each_other_at_once_leave_one(world: HttpWor
     assert sorted(outcomes) == ["UNAUTHENTICATED", "ok"]  # the second is no member any more
 
 
-async def test_a_removed_member_loses_access_at_once_and_can_be_added_again(world: HttpWorld, owner: Session) -> None:
+async def test_a_removed_member_loses_access_at_once_and_can_be_added_again(world: HttpWorld, owner: SessionCaller) -> None:
     await world.join(owner, Role.MEMBER, "grace@example.com")
     signed_in = await world.logins.login("grace@example.com", PASSWORD, client=ClientInfo(""))
     membership_id = signed_in.member.membership.membership_id
@@ -74,7 +74,7 @@ async def test_a_removed_member_loses_access_at_once_and_can_be_added_again(worl
     await world.join(owner, Role.MEMBER, "grace@example.com")
 
 
-async def test_a_demotion_applies_to_tokens_already_issued(world: HttpWorld, owner: Session) -> None:
+async def test_a_demotion_applies_to_tokens_already_issued(world: HttpWorld, owner: SessionCaller) -> None:
     await world.join(owner, Role.ADMIN, "grace@example.com")
     signed_in = await world.logins.login("grace@example.com", PASSWORD, client=ClientInfo(""))
     await world.team.update_member(owner, signed_in.member.membership.membership_id, role=Role.VIEWER)
@@ -82,7 +82,7 @@ async def test_a_demotion_applies_to_tokens_already_issued(world: HttpWorld, own
     assert session.role is Role.VIEWER
 
 
-async def test_members_of_another_account_are_not_found(world: HttpWorld, owner: Session) -> None:
+async def test_members_of_another_account_are_not_found(world: HttpWorld, owner: SessionCaller) -> None:
     other = await world.account("eve@example.com", "Other")
     theirs = other.owner.membership.membership_id
     for action in (world.team.remove_member(owner, theirs), world.team.update_member(owner, theirs, name="x")):
@@ -90,7 +90,7 @@ async def test_members_of_another_account_are_not_found(world: HttpWorld, owner:
     assert [member.user.email for member in await world.team.list_members(owner)] == ["ada@example.com"]
 
 
-async def test_an_email_has_one_user(world: HttpWorld, owner: Session) -> None:
+async def test_an_email_has_one_user(world: HttpWorld, owner: SessionCaller) -> None:
     with pytest.raises(Conflict) as caught:
         await world.team.add_member(owner, email="ADA@example.com", name="Ada", role=Role.MEMBER, password=PASSWORD)
     assert caught.value.code == "EMAIL_TAKEN"
@@ -107,14 +107,14 @@ async def test_an_email_has_one_user(world: HttpWorld, owner: Session) -> None:
         ("password", "short"),
     ],
 )
-async def test_an_invalid_field_is_named(world: HttpWorld, owner: Session, field: str, value: str) -> None:
+async def test_an_invalid_field_is_named(world: HttpWorld, owner: SessionCaller, field: str, value: str) -> None:
     given = {"email": "grace@example.com", "name": "Grace", "password": PASSWORD, field: value}
     with pytest.raises(ValidationFailed) as caught:
         await world.team.add_member(owner, role=Role.MEMBER, **given)
     assert caught.value.details[0].field == field
 
 
-async def test_each_change_of_the_team_is_logged(world: HttpWorld, owner: Session) -> None:
+async def test_each_change_of_the_team_is_logged(world: HttpWorld, owner: SessionCaller) -> None:
     member = await world.team.add_member(owner, email="grace@example.com", name="Grace", role=Role.MEMBER, password=PASSWORD)
     await world.team.update_member(owner, member.membership.membership_id, role=Role.ADMIN, name="Grace H")
     await world.team.remove_member(owner, member.membership.membership_id)
@@ -128,7 +128,7 @@ async def test_each_change_of_the_team_is_logged(world: HttpWorld, owner: Sessio
     assert {event.address for event in reported} == {"192.0.2.1"}
 
 
-async def test_admins_create_rename_and_delete_projects(world: HttpWorld, owner: Session) -> None:
+async def test_admins_create_rename_and_delete_projects(world: HttpWorld, owner: SessionCaller) -> None:
     project = await world.projects.create(owner, " Barn ")
     assert project.name == "Barn"
     renamed, _ = await world.projects.rename(owner, project.project_id, "Shed")
@@ -138,14 +138,14 @@ async def test_admins_create_rename_and_delete_projects(world: HttpWorld, owner:
         await world.projects.delete(owner, project.project_id)
 
 
-async def test_the_default_project_cannot_be_deleted(world: HttpWorld, owner: Session) -> None:
+async def test_the_default_project_cannot_be_deleted(world: HttpWorld, owner: SessionCaller) -> None:
     [(default, count)] = await world.projects.list(owner)
     assert (default.is_default, count) == (True, 0)
     assert await outcome(world.projects.delete(owner, default.project_id)) == "DEFAULT_PROJECT"
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
-async def test_members_read_projects_but_cannot_change_them(world: HttpWorld, owner: Session, role: Role) -> None:
+async def test_members_read_projects_but_cannot_change_them(world: HttpWorld, owner: SessionCaller, role: Role) -> None:
     caller = await world.join(owner, role, "grace@example.com")
     [(default, _)] = await world.projects.list(caller)
     for action in (
@@ -168,7 +168,7 @@ async def test_the_first_account_is_created_once(world: HttpWorld) -> None:
     assert [account.name for account in await world.operator.list_accounts()] == ["A"]
 
 
-async def test_the_operator_resets_a_password(world: HttpWorld, owner: Session) -> None:
+async def test_the_operator_resets_a_password(world: HttpWorld, owner: SessionCaller) -> None:
     signed_in = await world.logins.login("ada@example.com", PASSWORD, client=ClientInfo(""))
     await world.operator.set_password("ada@example.com", "another password")
     assert await outcome(world.sessions.refresh(signed_in.tokens.refresh_token, client=ClientInfo(""))) == "UNAUTHENTICATED"

@@ -7,21 +7,21 @@ import re
 import pytest
 
 from domain.accounts.sign_in_model import ClientInfo
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable, ValidationFailed
 from support.http import PASSWORD, HttpWorld
 
 NEW = "a better password"
 
 
-async def request_code(world: HttpWorld, caller: Session) -> str:
+async def request_code(world: HttpWorld, caller: SessionCaller) -> str:
     await world.passwords.send_code(caller, language="en")
     found = re.search(r"\b\d{6}\b", world.mail.mails[-1][2])
     assert found is not None
     return found[0]
 
 
-async def refused(world: HttpWorld, caller: Session, code: str) -> bool:
+async def refused(world: HttpWorld, caller: SessionCaller, code: str) -> bool:
     try:
         await world.passwords.change_password(caller, code, NEW)
     except ValidationFailed as error:
@@ -33,33 +33,33 @@ def another(code: str) -> str:
     return f"{(int(code) + 1) % 1_000_000:06d}"
 
 
-async def test_a_code_works_once(world: HttpWorld, owner: Session) -> None:
+async def test_a_code_works_once(world: HttpWorld, owner: SessionCaller) -> None:
     code = await request_code(world, owner)
     assert not await refused(world, owner, code)
     assert await refused(world, owner, code)
 
 
-async def test_a_code_is_valid_for_ten_minutes(world: HttpWorld, owner: Session) -> None:
+async def test_a_code_is_valid_for_ten_minutes(world: HttpWorld, owner: SessionCaller) -> None:
     code = await request_code(world, owner)
     world.clock.forward(minutes=10)
     assert await refused(world, owner, code)
 
 
-async def test_after_five_wrong_attempts_the_correct_code_is_rejected(world: HttpWorld, owner: Session) -> None:
+async def test_after_five_wrong_attempts_the_correct_code_is_rejected(world: HttpWorld, owner: SessionCaller) -> None:
     code = await request_code(world, owner)
     for _ in range(5):
         assert await refused(world, owner, another(code))
     assert await refused(world, owner, code)
 
 
-async def test_the_fifth_attempt_may_succeed(world: HttpWorld, owner: Session) -> None:
+async def test_the_fifth_attempt_may_succeed(world: HttpWorld, owner: SessionCaller) -> None:
     code = await request_code(world, owner)
     for _ in range(4):
         assert await refused(world, owner, another(code))
     assert not await refused(world, owner, code)
 
 
-async def test_a_new_code_invalidates_the_old_one(world: HttpWorld, owner: Session) -> None:
+async def test_a_new_code_invalidates_the_old_one(world: HttpWorld, owner: SessionCaller) -> None:
     old = await request_code(world, owner)
     world.clock.forward(minutes=1)
     new = await request_code(world, owner)
@@ -67,7 +67,7 @@ async def test_a_new_code_invalidates_the_old_one(world: HttpWorld, owner: Sessi
     assert not await refused(world, owner, new)
 
 
-async def test_a_second_code_within_a_minute_is_rejected(world: HttpWorld, owner: Session) -> None:
+async def test_a_second_code_within_a_minute_is_rejected(world: HttpWorld, owner: SessionCaller) -> None:
     await request_code(world, owner)
     world.clock.forward(seconds=20)
     with pytest.raises(RateLimited) as caught:
@@ -75,14 +75,14 @@ async def test_a_second_code_within_a_minute_is_rejected(world: HttpWorld, owner
     assert (caught.value.code, caught.value.retry_after) == ("OTP_COOLDOWN", 40)
 
 
-async def test_the_code_of_another_user_is_rejected(world: HttpWorld, owner: Session) -> None:
+async def test_the_code_of_another_user_is_rejected(world: HttpWorld, owner: SessionCaller) -> None:
     admin = await world.join(owner, Role.ADMIN, "grace@example.com")
     theirs = await request_code(world, admin)
     mine = await request_code(world, owner)
     assert await refused(world, owner, theirs if theirs != mine else another(mine))
 
 
-async def test_a_mail_that_could_not_be_sent_starts_no_cooldown(world: HttpWorld, owner: Session) -> None:
+async def test_a_mail_that_could_not_be_sent_starts_no_cooldown(world: HttpWorld, owner: SessionCaller) -> None:
     world.mail.broken = Unavailable("no route")
     with pytest.raises(Unavailable):
         await world.passwords.send_code(owner, language="en")
@@ -91,7 +91,7 @@ async def test_a_mail_that_could_not_be_sent_starts_no_cooldown(world: HttpWorld
 
 
 async def test_a_change_revokes_all_refresh_tokens_and_the_log_does_not_contain_the_code(
-    world: HttpWorld, owner: Session
+    world: HttpWorld, owner: SessionCaller
 ) -> None:
     signed_in = await world.logins.login("ada@example.com", PASSWORD, client=ClientInfo("192.0.2.1"))
     code = await request_code(world, owner)
@@ -106,7 +106,7 @@ async def test_a_change_revokes_all_refresh_tokens_and_the_log_does_not_contain_
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
-async def test_a_password_change_needs_an_admin_or_owner(world: HttpWorld, owner: Session, role: Role) -> None:
+async def test_a_password_change_needs_an_admin_or_owner(world: HttpWorld, owner: SessionCaller, role: Role) -> None:
     caller = await world.join(owner, role, "grace@example.com")
     with pytest.raises(PermissionDenied):
         await world.passwords.send_code(caller, language="en")
@@ -115,7 +115,7 @@ async def test_a_password_change_needs_an_admin_or_owner(world: HttpWorld, owner
 
 
 @pytest.mark.parametrize("password", ["1234567", "x" * 257])
-async def test_the_new_password_has_eight_to_256_characters(world: HttpWorld, owner: Session, password: str) -> None:
+async def test_the_new_password_has_eight_to_256_characters(world: HttpWorld, owner: SessionCaller, password: str) -> None:
     with pytest.raises(ValidationFailed) as caught:
         await world.passwords.change_password(owner, "123456", password)
     assert caught.value.details[0].field == "newPassword"

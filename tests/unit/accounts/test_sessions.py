@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from domain.accounts.sign_in_model import ClientInfo
-from domain.kernel.caller import Session
+from domain.kernel.caller import SessionCaller
 from domain.kernel.errors import RateLimited, Unauthenticated
-from domain.sign_in.login import LoginResult
+from domain.sign_in.login import OpenedSession
 from support.http import PASSWORD, HttpWorld
 
 ADA = "ada@example.com"
@@ -37,11 +37,11 @@ def kinds(world: HttpWorld) -> list[str]:
     return [event.kind for event in world.uow.emitted_events]
 
 
-async def test_the_email_is_accepted_in_any_case_and_with_surrounding_spaces(world: HttpWorld, owner: Session) -> None:
+async def test_the_email_is_accepted_in_any_case_and_with_surrounding_spaces(world: HttpWorld, owner: SessionCaller) -> None:
     assert await attempt(world, email=" Ada@Example.COM ") == "in"
 
 
-async def test_an_unknown_email_takes_the_same_hashing_work(world: HttpWorld, owner: Session) -> None:
+async def test_an_unknown_email_takes_the_same_hashing_work(world: HttpWorld, owner: SessionCaller) -> None:
     before = world.hasher.verified
     await attempt(world, "guess")
     known = world.hasher.verified - before
@@ -49,7 +49,7 @@ async def test_an_unknown_email_takes_the_same_hashing_work(world: HttpWorld, ow
     assert world.hasher.verified - before - known == known == 1
 
 
-async def test_outdated_hash_parameters_are_upgraded_at_login(world: HttpWorld, owner: Session) -> None:
+async def test_outdated_hash_parameters_are_upgraded_at_login(world: HttpWorld, owner: SessionCaller) -> None:
     world.hasher.version = 2
     assert await attempt(world) == "in"
     async with world.uow.read() as tx:
@@ -58,7 +58,7 @@ async def test_outdated_hash_parameters_are_upgraded_at_login(world: HttpWorld, 
     assert user.password_changed_ms == user.created_ms
 
 
-async def test_the_login_delay_doubles_up_to_a_minute(world: HttpWorld, owner: Session) -> None:
+async def test_the_login_delay_doubles_up_to_a_minute(world: HttpWorld, owner: SessionCaller) -> None:
     await fail_from(world, HOME, 5)
     pauses = []
     for _ in range(8):
@@ -70,7 +70,7 @@ async def test_the_login_delay_doubles_up_to_a_minute(world: HttpWorld, owner: S
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-async def test_a_throttled_login_does_not_lengthen_the_delay(world: HttpWorld, owner: Session) -> None:
+async def test_a_throttled_login_does_not_lengthen_the_delay(world: HttpWorld, owner: SessionCaller) -> None:
     await fail_from(world, HOME, 5)
     for _ in range(50):
         assert await attempt(world, "guess") == "LOGIN_THROTTLED"
@@ -78,21 +78,21 @@ async def test_a_throttled_login_does_not_lengthen_the_delay(world: HttpWorld, o
     assert await attempt(world) == "in"
 
 
-async def test_a_successful_login_resets_the_counter(world: HttpWorld, owner: Session) -> None:
+async def test_a_successful_login_resets_the_counter(world: HttpWorld, owner: SessionCaller) -> None:
     await fail_from(world, HOME, 4)
     assert await attempt(world) == "in"
     await fail_from(world, HOME, 4)
     assert await attempt(world) == "in"
 
 
-async def test_guesses_from_elsewhere_do_not_lock_out_the_owner_of_an_email(world: HttpWorld, owner: Session) -> None:
+async def test_guesses_from_elsewhere_do_not_lock_out_the_owner_of_an_email(world: HttpWorld, owner: SessionCaller) -> None:
     assert await attempt(world) == "in"
     for network in range(40):
         await fail_from(world, f"203.0.{network}.9", 5)
     assert await attempt(world) == "in"
 
 
-async def test_guesses_from_many_addresses_are_slowed_down(world: HttpWorld, owner: Session) -> None:
+async def test_guesses_from_many_addresses_are_slowed_down(world: HttpWorld, owner: SessionCaller) -> None:
     for network in range(5):
         await fail_from(world, f"203.0.{network}.9", 5)
     with pytest.raises(RateLimited) as caught:
@@ -100,21 +100,21 @@ async def test_guesses_from_many_addresses_are_slowed_down(world: HttpWorld, own
     assert caught.value.retry_after <= 10
 
 
-async def test_an_address_that_tries_many_emails_is_slowed_down(world: HttpWorld, owner: Session) -> None:
+async def test_an_address_that_tries_many_emails_is_slowed_down(world: HttpWorld, owner: SessionCaller) -> None:
     codes = [await attempt(world, "guess", ATTACKER, f"user{number}@example.com") for number in range(40)]
     assert codes[:30] == ["INVALID_CREDENTIALS"] * 30
     assert set(codes[30:]) == {"LOGIN_THROTTLED"}
     assert await attempt(world) == "in"
 
 
-async def test_concurrent_guesses_gain_nothing_over_sequential_ones(world: HttpWorld, owner: Session) -> None:
+async def test_concurrent_guesses_gain_nothing_over_sequential_ones(world: HttpWorld, owner: SessionCaller) -> None:
     passwords = ["guess"] * 30 + [PASSWORD]
     codes = await asyncio.gather(*(attempt(world, password, ATTACKER) for password in passwords))
     assert codes.count("INVALID_CREDENTIALS") == 5
     assert codes[-1] == "LOGIN_THROTTLED"
 
 
-async def test_logins_are_logged_with_their_address_and_without_a_password(world: HttpWorld, owner: Session) -> None:
+async def test_logins_are_logged_with_their_address_and_without_a_password(world: HttpWorld, owner: SessionCaller) -> None:
     await attempt(world, "my other password", ATTACKER)
     await attempt(world)
     reported = {event.kind: event for event in world.uow.emitted_events if event.kind.startswith("login")}
@@ -123,7 +123,7 @@ async def test_logins_are_logged_with_their_address_and_without_a_password(world
     assert "my other password" not in repr(world.uow.emitted_events)
 
 
-async def test_a_token_expires_after_thirty_days(world: HttpWorld, owner: Session) -> None:
+async def test_a_token_expires_after_thirty_days(world: HttpWorld, owner: SessionCaller) -> None:
     signed_in = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
     world.clock.forward(days=30)
     with pytest.raises(Unauthenticated) as caught:
@@ -132,9 +132,9 @@ async def test_a_token_expires_after_thirty_days(world: HttpWorld, owner: Sessio
 
 
 async def test_of_concurrent_refreshes_with_one_token_one_succeeds_and_the_family_is_revoked(
-    world: HttpWorld, owner: Session
+    world: HttpWorld, owner: SessionCaller
 ) -> None:
-    signed_in: LoginResult = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
+    signed_in: OpenedSession = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
     tries = (world.sessions.refresh(signed_in.tokens.refresh_token, client=ClientInfo(HOME)) for _ in range(20))
     results = await asyncio.gather(*tries, return_exceptions=True)
     [winner] = [result for result in results if not isinstance(result, BaseException)]
@@ -143,14 +143,14 @@ async def test_of_concurrent_refreshes_with_one_token_one_succeeds_and_the_famil
         await world.sessions.refresh(winner.refresh_token, client=ClientInfo(HOME))
 
 
-async def test_each_login_starts_its_own_token_family(world: HttpWorld, owner: Session) -> None:
+async def test_each_login_starts_its_own_token_family(world: HttpWorld, owner: SessionCaller) -> None:
     first = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
     second = await world.logins.login(ADA, PASSWORD, client=ClientInfo(HOME))
     await world.sessions.logout(first.tokens.refresh_token, client=ClientInfo(HOME))
     await world.sessions.refresh(second.tokens.refresh_token, client=ClientInfo(HOME))
 
 
-async def test_a_user_without_a_membership_cannot_sign_in(world: HttpWorld, owner: Session) -> None:
+async def test_a_user_without_a_membership_cannot_sign_in(world: HttpWorld, owner: SessionCaller) -> None:
     async with world.uow.write() as tx:
         await tx.memberships.delete(owner.membership_id)
     assert await attempt(world) == "INVALID_CREDENTIALS"

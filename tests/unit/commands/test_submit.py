@@ -11,7 +11,7 @@ from domain.commands.definition_model import CommandKind
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, Execution, ExecutionStatus, TriggeredBy
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject, Scope
-from domain.kernel.caller import Role, Session, SystemCaller
+from domain.kernel.caller import Role, SessionCaller, SystemCaller
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
 from support.device_world import ACCOUNT, DeviceWorld
@@ -57,7 +57,7 @@ async def test_the_checks_run_in_the_order_of_the_contract(world: DeviceWorld) -
 
 async def test_another_accounts_device_does_not_exist(world: DeviceWorld) -> None:
     device = await world.device()
-    other = Session(AccountId("acc_other"), world.session().user_id, world.session().membership_id, Role.OWNER)
+    other = SessionCaller(AccountId("acc_other"), world.session().user_id, world.session().membership_id, Role.OWNER)
     assert await refusal(world, other, device.device_id, "ON") == "NOT_FOUND"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from support.http import HttpWorld
 
 
@@ -14,7 +14,7 @@ def world() -> HttpWorld:
 
 
 @pytest.fixture
-async def owner(world: HttpWorld) -> Session:
+async def owner(world: HttpWorld) -> SessionCaller:
     created = await world.account()
     membership = created.owner.membership
-    return Session(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")
+    return SessionCaller(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated
 from domain.keys.key_format import KEY_PREFIX, check_key_format, checksum, compose_key, display_prefix
 from support.http import HttpWorld
@@ -64,7 +64,7 @@ def test_the_checksum_is_the_crc_32_in_base_62_so_that_scanners_can_compute_it(r
     assert value == binascii.crc32(random.encode())
 
 
-async def test_a_key_is_shown_once_and_only_its_hash_is_kept(world: HttpWorld, owner: Session) -> None:
+async def test_a_key_is_shown_once_and_only_its_hash_is_kept(world: HttpWorld, owner: SessionCaller) -> None:
     made = await world.keys.create(owner, " CI ")
     [kept] = await world.keys.list(owner)
     assert (kept.name, kept.prefix) == ("CI", display_prefix(made.secret))
@@ -73,7 +73,7 @@ async def test_a_key_is_shown_once_and_only_its_hash_is_kept(world: HttpWorld, o
     assert made.secret not in repr(world.uow.emitted_events)
 
 
-async def test_a_key_authenticates_as_itself_in_its_account(world: HttpWorld, owner: Session) -> None:
+async def test_a_key_authenticates_as_itself_in_its_account(world: HttpWorld, owner: SessionCaller) -> None:
     made = await world.keys.create(owner, "CI")
     caller = await world.callers.authenticate_key(made.secret, "192.0.2.7")
     assert (caller.account_id, caller.key_id, caller.name, caller.address) == (
@@ -84,7 +84,7 @@ async def test_a_key_authenticates_as_itself_in_its_account(world: HttpWorld, ow
     )
 
 
-async def test_a_mistyped_key_is_rejected_without_a_look_up(world: HttpWorld, owner: Session) -> None:
+async def test_a_mistyped_key_is_rejected_without_a_look_up(world: HttpWorld, owner: SessionCaller) -> None:
     counting = CountingUow(world.uow)
     world.callers.uow = counting
     for text in ("sk_live_short", compose_key("a" * 40)[:-1] + "!", "sk_test_" + "a" * 46):
@@ -93,7 +93,7 @@ async def test_a_mistyped_key_is_rejected_without_a_look_up(world: HttpWorld, ow
     assert counting.reads == 0
 
 
-async def test_a_disabled_or_deleted_key_is_rejected_from_the_next_call_on(world: HttpWorld, owner: Session) -> None:
+async def test_a_disabled_or_deleted_key_is_rejected_from_the_next_call_on(world: HttpWorld, owner: SessionCaller) -> None:
     made = await world.keys.create(owner, "CI")
     await world.keys.update(owner, made.key.key_id, enabled=False)
     with pytest.raises(Unauthenticated):
@@ -105,7 +105,7 @@ async def test_a_disabled_or_deleted_key_is_rejected_from_the_next_call_on(world
         await world.callers.authenticate_key(made.secret, "")
 
 
-async def test_last_use_is_written_in_batches_not_per_call(world: HttpWorld, owner: Session) -> None:
+async def test_last_use_is_written_in_batches_not_per_call(world: HttpWorld, owner: SessionCaller) -> None:
     made = await world.keys.create(owner, "CI")
     counting = CountingUow(world.uow)
     world.callers.uow = counting
@@ -119,7 +119,7 @@ async def test_last_use_is_written_in_batches_not_per_call(world: HttpWorld, own
     assert kept.last_used_ms == world.clock.now_ms()
 
 
-async def test_last_use_is_kept_when_a_write_fails(world: HttpWorld, owner: Session) -> None:
+async def test_last_use_is_kept_when_a_write_fails(world: HttpWorld, owner: SessionCaller) -> None:
     made = await world.keys.create(owner, "CI")
     await world.callers.authenticate_key(made.secret, "")
 
@@ -136,7 +136,7 @@ async def test_last_use_is_kept_when_a_write_fails(world: HttpWorld, owner: Sess
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
-async def test_members_see_keys_but_cannot_change_them(world: HttpWorld, owner: Session, role: Role) -> None:
+async def test_members_see_keys_but_cannot_change_them(world: HttpWorld, owner: SessionCaller, role: Role) -> None:
     made = await world.keys.create(owner, "CI")
     caller = await world.join(owner, role, "grace@example.com")
     assert len(await world.keys.list(caller)) == 1
@@ -149,17 +149,17 @@ async def test_members_see_keys_but_cannot_change_them(world: HttpWorld, owner: 
             await action
 
 
-async def test_keys_of_another_account_are_not_found(world: HttpWorld, owner: Session) -> None:
+async def test_keys_of_another_account_are_not_found(world: HttpWorld, owner: SessionCaller) -> None:
     made = await world.keys.create(owner, "CI")
     other = (await world.account("eve@example.com", "Other")).owner.membership
-    eve = Session(other.account_id, other.user_id, other.membership_id, Role.OWNER)
+    eve = SessionCaller(other.account_id, other.user_id, other.membership_id, Role.OWNER)
     assert list(await world.keys.list(eve)) == []
     for action in (world.keys.update(eve, made.key.key_id, name="x"), world.keys.delete(eve, made.key.key_id)):
         with pytest.raises(NotFound):
             await action
 
 
-async def test_each_change_of_a_key_is_logged(world: HttpWorld, owner: Session) -> None:
+async def test_each_change_of_a_key_is_logged(world: HttpWorld, owner: SessionCaller) -> None:
     made = await world.keys.create(owner, "CI")
     await world.keys.update(owner, made.key.key_id, enabled=False)
     await world.keys.update(owner, made.key.key_id, enabled=False)

@@ -11,7 +11,7 @@ from adapters.mqtt import unknown_device_message_buffer
 from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_partition_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
 from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessageBuffer
-from domain.devices.broker_access import BrokerAccessService, BrokerAction, ServiceBrokerLogin
+from domain.devices.broker_access import BrokerAction, ExternalBrokerAuthService, ServiceBrokerLogin
 from domain.partitions.assignment import assign
 
 SETTINGS = MosquittoConnectionSettings("127.0.0.1", 1883, "latchboard", "secret")
@@ -36,7 +36,7 @@ def test_a_cluster_reads_every_topic_once_and_shares_only_telemetry() -> None:
 
 
 async def test_a_broker_that_asks_lets_the_service_subscribe_to_its_sessions_and_nothing_else() -> None:
-    access: Any = BrokerAccessService(uow=None, vault=None, service=ServiceBrokerLogin("latchboard", "secret"))  # type: ignore[arg-type]
+    access: Any = ExternalBrokerAuthService(uow=None, vault=None, service=ServiceBrokerLogin("latchboard", "secret"))  # type: ignore[arg-type]
     for session in shared_by_cluster(SETTINGS, 1):
         for topic in session.filters:
             assert await access.may_use_topic("latchboard", BrokerAction.SUBSCRIBE, topic)

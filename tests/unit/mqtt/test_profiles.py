@@ -9,9 +9,9 @@ import pytest
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from domain.devices.device_codec import (
     CommandResultReport,
-    DeviceCommand,
     DeviceReport,
     HelloReport,
+    OutboundCommand,
     PlanRevisionReport,
     PresenceReport,
     RelayReport,
@@ -33,7 +33,7 @@ def reply(profile: FirmwareProfile, topic: str, payload: bytes | str) -> list[De
 
 
 def reported(profile: FirmwareProfile, cmd: str, params: object = None) -> list[tuple[str, bytes]]:
-    order = DeviceCommand("exe_bbbbbbbbbbbbbbbbbbbb", cmd, params, NOW + 60_000)  # type: ignore[arg-type]
+    order = OutboundCommand("exe_bbbbbbbbbbbbbbbbbbbb", cmd, params, NOW + 60_000)  # type: ignore[arg-type]
     return [(message.topic, message.payload) for message in codec.encode_command(profile, DEVICE, order, NOW)]
 
 
@@ -83,7 +83,9 @@ def test_what_a_native_device_garbles_is_unreadable_and_never_an_exception(topic
 
 
 def test_a_native_command_carries_its_id_and_its_deadline_twice() -> None:
-    [message] = codec.encode_command(FirmwareProfile.NATIVE, DEVICE, DeviceCommand("exe_1", "ON", {"level": 3}, NOW + 1_500), NOW)
+    [message] = codec.encode_command(
+        FirmwareProfile.NATIVE, DEVICE, OutboundCommand("exe_1", "ON", {"level": 3}, NOW + 1_500), NOW
+    )
     assert json.loads(message.payload) == {"id": "exe_1", "cmd": "ON", "params": {"level": 3}, "exp": NOW + 1_500}
     assert (message.topic, message.expiry_s, message.retain, message.qos) == ("cmd", 2, False, 1)
 

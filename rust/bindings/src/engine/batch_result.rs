@@ -1,7 +1,7 @@
 //! The result of a batch, kept in Rust until Python reads a part of it.
 
 use latchboard_engine::batch_result::BatchResult;
-use latchboard_engine::checkpoint::Checkpoint;
+use latchboard_engine::checkpoint::DeviceCheckpoint;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 pub type CheckpointTuple<'py> = (u32, i64, Bound<'py, PyBytes>);
 type WatchedTuple<'a> = (u32, i64, &'a str, Option<f64>, Option<&'a str>, Option<&'a str>);
 
-pub fn checkpoint_tuples<'py>(py: Python<'py>, checkpoints: &[Checkpoint]) -> Vec<CheckpointTuple<'py>> {
+pub fn checkpoint_tuples<'py>(py: Python<'py>, checkpoints: &[DeviceCheckpoint]) -> Vec<CheckpointTuple<'py>> {
     let checkpoints = checkpoints.iter();
     checkpoints
         .map(|(device, newest_ms, latest)| (*device, *newest_ms, PyBytes::new(py, latest)))

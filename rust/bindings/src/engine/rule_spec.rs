@@ -1,6 +1,6 @@
 //! Rules from Python: tuples, as `adapters/engine/native_engine.py` builds them.
 
-use latchboard_engine::compiled_rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, EngineRule};
+use latchboard_engine::compiled_rules::{Condition, ConditionTest, EQUAL, EngineRule, GREATER, LESS, NEVER};
 use latchboard_engine::engine::Engine;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

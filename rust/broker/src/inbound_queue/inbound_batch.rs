@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::message::{AckHandle, DeviceEvent, InboundMessage, QueuedInboundMessage, TelemetryMessage};
+use super::device_event::DeviceEvent;
+use super::message::{AckHandle, QueuedInboundMessage, TelemetryMessage, TelemetryOrDeviceEvent};
 use crate::shared_connection_state::CloseReason;
 use crate::stats::BrokerStats;
 
@@ -25,11 +26,11 @@ impl InboundBatch {
         };
         for queued in messages {
             match queued.message {
-                InboundMessage::Telemetry(message) => {
+                TelemetryOrDeviceEvent::Telemetry(message) => {
                     batch.telemetry.push(message);
                     batch.telemetry_acks.extend(queued.ack);
                 }
-                InboundMessage::Event(event) => {
+                TelemetryOrDeviceEvent::Event(event) => {
                     batch.events.push(event);
                     batch.event_acks.extend(queued.ack);
                 }

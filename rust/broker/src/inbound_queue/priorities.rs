@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::message::{InboundMessage, QueuedInboundMessage};
+use super::message::{QueuedInboundMessage, TelemetryOrDeviceEvent};
 
 /// High-priority events are at most this fraction of a batch: one in four.
 const HIGH_FRACTION: usize = 4;
@@ -34,7 +34,7 @@ pub(super) struct InboundPriorityQueues {
 
 impl InboundPriorityQueues {
     pub fn push(&mut self, queued: QueuedInboundMessage, priority: Priority) {
-        let InboundMessage::Event(event) = &queued.message else {
+        let TelemetryOrDeviceEvent::Event(event) = &queued.message else {
             return self.telemetry.push_back(queued);
         };
         let device = event.source().device;
@@ -52,8 +52,9 @@ impl InboundPriorityQueues {
 
     /// At most `limit` messages.
     pub fn take(&mut self, limit: usize) -> Vec<QueuedInboundMessage> {
-        let share =
-            |queue: &VecDeque<QueuedInboundMessage>, fraction: usize, left: usize| queue.len().min((limit / fraction).max(1)).min(left);
+        let share = |queue: &VecDeque<QueuedInboundMessage>, fraction: usize, left: usize| {
+            queue.len().min((limit / fraction).max(1)).min(left)
+        };
         let high = share(&self.high, HIGH_FRACTION, limit);
         let low = share(&self.low, LOW_FRACTION, limit - high);
         let telemetry = share(&self.telemetry, 1, limit - high - low);
@@ -61,7 +62,7 @@ impl InboundPriorityQueues {
         taken.extend(self.high.drain(..high));
         taken.extend(self.low.drain(..low));
         for queued in &taken {
-            if let InboundMessage::Event(event) = &queued.message {
+            if let TelemetryOrDeviceEvent::Event(event) = &queued.message {
                 self.forget_event(event.source().device);
             }
         }
@@ -89,10 +90,11 @@ impl InboundPriorityQueues {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::message::{DeviceEvent, EventDevice, TelemetryMessage};
+    use super::super::device_event::{DeviceEvent, EventDevice};
+    use super::super::message::TelemetryMessage;
     use super::*;
 
-    fn queued(message: InboundMessage) -> QueuedInboundMessage {
+    fn queued(message: TelemetryOrDeviceEvent) -> QueuedInboundMessage {
         QueuedInboundMessage {
             message,
             ack: None,
@@ -105,7 +107,7 @@ mod tests {
             device,
             device_id: "dev".into(),
         };
-        queued(InboundMessage::Event(DeviceEvent::Fault {
+        queued(TelemetryOrDeviceEvent::Event(DeviceEvent::Fault {
             source,
             kind: "test",
             at_ms,
@@ -113,7 +115,7 @@ mod tests {
     }
 
     fn telemetry(device: u32) -> QueuedInboundMessage {
-        queued(InboundMessage::Telemetry(TelemetryMessage {
+        queued(TelemetryOrDeviceEvent::Telemetry(TelemetryMessage {
             device,
             arrived_ms: 0,
             payload: Bytes::new(),
@@ -122,7 +124,9 @@ mod tests {
 
     fn event_times(taken: &[QueuedInboundMessage], device: u32) -> Vec<i64> {
         let times = taken.iter().filter_map(|queued| match &queued.message {
-            InboundMessage::Event(event @ DeviceEvent::Fault { at_ms, .. }) if event.source().device == device => Some(*at_ms),
+            TelemetryOrDeviceEvent::Event(event @ DeviceEvent::Fault { at_ms, .. }) if event.source().device == device => {
+                Some(*at_ms)
+            }
             _ => None,
         });
         times.collect()
@@ -139,7 +143,7 @@ mod tests {
         assert!(
             first
                 .iter()
-                .any(|queued| matches!(queued.message, InboundMessage::Telemetry(_)))
+                .any(|queued| matches!(queued.message, TelemetryOrDeviceEvent::Telemetry(_)))
         );
         assert_eq!(first.len(), 100 + 2);
     }

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 use super::RegisteredDevice;
 use super::delayed_will::DelayedWill;
-use super::device_state::{CredentialSnapshot, DeviceState, StoredSession};
+use super::device_state::{DeviceCredentialRecord, DeviceState, StoredSession};
 use crate::inbound_queue::InboundQueue;
 use crate::limits::BrokerLimits;
-use crate::shared_connection_state::{Connection, SessionState, SharedConnectionState};
+use crate::shared_connection_state::{ConnectionHandle, SessionState, SharedConnectionState};
 use crate::wall_clock::now_ms;
 
 /// The password has changed, or the device was removed, since authentication.
@@ -31,7 +31,7 @@ pub struct SessionExpiryAndWill {
 }
 
 pub struct AttachResult {
-    pub connection: Arc<Connection>,
+    pub connection: Arc<ConnectionHandle>,
     pub session_present: bool,
     pub took_over: bool,
     /// How many connections of the device were closed to make room.
@@ -44,7 +44,7 @@ impl RegisteredDevice {
     /// number of the connection.
     pub fn attach(
         &self,
-        credentials: CredentialSnapshot,
+        credentials: DeviceCredentialRecord,
         request: ConnectSessionOptions,
         limits: &BrokerLimits,
         queue: &InboundQueue,
@@ -84,14 +84,14 @@ impl RegisteredDevice {
     /// when a stored will is due.
     pub fn detach(
         &self,
-        connection: &Arc<Connection>,
+        connection: &Arc<ConnectionHandle>,
         ending: SessionExpiryAndWill,
         limits: &BrokerLimits,
         queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
     ) -> Option<Instant> {
         let mut state = self.state.lock();
-        let same = |other: &Arc<Connection>| Arc::ptr_eq(other, connection);
+        let same = |other: &Arc<ConnectionHandle>| Arc::ptr_eq(other, connection);
         let index = state.connections.iter().position(same)?;
         state.connections.swap_remove(index);
         let max_stored = limits.max_stored_sessions_per_device;
@@ -120,7 +120,7 @@ struct ResumedSession {
     held_until_ms: i64,
 }
 
-fn open_connection(request: ConnectSessionOptions, session: Option<ResumedSession>) -> Connection {
+fn open_connection(request: ConnectSessionOptions, session: Option<ResumedSession>) -> ConnectionHandle {
     // A message that no longer fits is dropped when it is sent; without `held_until_ms` the service sends it again, and learns that.
     let held_until_ms = session
         .as_ref()
@@ -134,7 +134,7 @@ fn open_connection(request: ConnectSessionOptions, session: Option<ResumedSessio
         last_received: Some(Instant::now()),
         ..SharedConnectionState::default()
     };
-    Connection {
+    ConnectionHandle {
         client_id: request.client_id,
         max_packet_size: request.max_packet_size,
         session_held_until_ms: held_until_ms,

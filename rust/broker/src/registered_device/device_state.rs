@@ -9,14 +9,14 @@ use bytestring::ByteString;
 use super::delayed_will::DelayedWill;
 use crate::inbound_queue::InboundQueue;
 use crate::rate_limit::TokenBucket;
-use crate::shared_connection_state::{CloseReason, Connection, OutboundPublish, SessionState, Subscription};
+use crate::shared_connection_state::{CloseReason, ConnectionHandle, OutboundPublish, SessionState, Subscription};
 use crate::topic_authorization::{FirmwareProfile, filter_matches};
 use crate::wall_clock::now_ms;
 
 /// A device's number, profile and password digest, as they were when a connection was opened.
 /// `Hash` compares in constant time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct CredentialSnapshot {
+pub struct DeviceCredentialRecord {
     pub number: u32,
     pub profile: FirmwareProfile,
     pub password_digest: Hash,
@@ -34,8 +34,8 @@ pub(super) struct StoredSession {
 
 pub(super) struct DeviceState {
     /// None before the device has credentials and after it was removed.
-    pub(super) credentials: Option<CredentialSnapshot>,
-    pub(super) connections: Vec<Arc<Connection>>,
+    pub(super) credentials: Option<DeviceCredentialRecord>,
+    pub(super) connections: Vec<Arc<ConnectionHandle>>,
     pub(super) stored_sessions: Vec<StoredSession>,
     /// Topic relative to the device's prefix, and the message.
     pub(super) retained: Vec<(Box<str>, OutboundPublish)>,
@@ -63,7 +63,7 @@ impl DeviceState {
 
     /// Close the connection that uses this client id, if there is one, and take its session.
     pub(super) fn take_over(&mut self, client_id: &ByteString) -> Option<SessionState> {
-        let same = |other: &Arc<Connection>| other.client_id == *client_id;
+        let same = |other: &Arc<ConnectionHandle>| other.client_id == *client_id;
         let index = self.connections.iter().position(same)?;
         let old = self.connections.swap_remove(index);
         let session = SessionState::take(&mut old.shared_state.lock());

@@ -11,8 +11,8 @@ use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
 use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::BrokerLimits;
-use crate::registered_device::{AttachResult, CredentialSnapshot, RegisteredDevice, ConnectSessionOptions};
-use crate::shared_connection_state::Connection;
+use crate::registered_device::{AttachResult, ConnectSessionOptions, DeviceCredentialRecord, RegisteredDevice};
+use crate::shared_connection_state::ConnectionHandle;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;
 use crate::transport::TransportStream;
@@ -32,13 +32,13 @@ pub struct PeerInfo<'s> {
     pub accepted: &'s AcceptedSocketGuard,
 }
 
-type AuthenticatedDevice = (Arc<RegisteredDevice>, CredentialSnapshot);
+type AuthenticatedDevice = (Arc<RegisteredDevice>, DeviceCredentialRecord);
 
 /// A connection whose CONNECT was accepted, before its session runs.
 pub(super) struct AuthenticatedConnection {
     pub(super) device: Arc<RegisteredDevice>,
-    pub(super) connection: Arc<Connection>,
-    pub(super) credentials: CredentialSnapshot,
+    pub(super) connection: Arc<ConnectionHandle>,
+    pub(super) credentials: DeviceCredentialRecord,
     pub(super) will: Option<Will>,
     /// For the disconnect event and the will.
     pub(super) final_permit: QueuePermit,
@@ -190,7 +190,7 @@ fn authorize_will(
     shared: &BrokerState,
     will: Will,
     device: &RegisteredDevice,
-    credentials: CredentialSnapshot,
+    credentials: DeviceCredentialRecord,
     level: u8,
 ) -> Result<Will, u8> {
     if will.qos > 1 && level == 5 {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::connection_task::ConnectionTask;
 use super::disconnect::DisconnectCause;
 use crate::drop_reason::DropReason;
-use crate::inbound_queue::{AckHandle, DeviceEvent, InboundMessage, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage};
+use crate::inbound_queue::{AckHandle, DeviceEvent, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage, TelemetryOrDeviceEvent};
 use crate::topic_authorization::{self, FirmwareProfile};
 use crate::wall_clock::now_ms;
 use crate::wire::{Publish, reason};
@@ -17,14 +17,14 @@ impl ConnectionTask {
     /// Acknowledge a publish that is not queued, after those that came before it.
     fn acknowledge(&mut self, packet_id: u16, qos: u8, code: u8) {
         if qos > 0 {
-            let sequence = self.inflight_in.push(packet_id);
-            self.inflight_in.complete(sequence, code);
+            let sequence = self.pending_pubacks.push(packet_id);
+            self.pending_pubacks.complete(sequence, code);
         }
     }
 
     /// Wait for the receive maximum and for the device's rate limit.
     pub(super) async fn throttle(&mut self, qos: u8) -> Result<(), DisconnectCause> {
-        if qos > 0 && self.inflight_in.len() >= self.shared.limits.receive_maximum {
+        if qos > 0 && self.pending_pubacks.len() >= self.shared.limits.receive_maximum {
             self.wait_for_receive_maximum().await?;
         }
         let mut counted = false;
@@ -62,7 +62,7 @@ impl ConnectionTask {
             return Ok(());
         };
         let ack = (publish.qos > 0).then(|| AckHandle {
-            sequence: self.inflight_in.push(publish.packet_id),
+            sequence: self.pending_pubacks.push(publish.packet_id),
             connection: Arc::clone(&self.connection),
         });
         let message = self.inbound_message(topic, &publish.payload, publish.qos, publish.retain);
@@ -89,20 +89,20 @@ impl ConnectionTask {
     }
 
     /// The payload is copied: a slice would keep the whole read buffer in memory.
-    fn inbound_message(&self, topic: &str, payload: &[u8], qos: u8, retain: bool) -> InboundMessage {
+    fn inbound_message(&self, topic: &str, payload: &[u8], qos: u8, retain: bool) -> TelemetryOrDeviceEvent {
         let stats = &self.shared.stats;
         let (at_ms, payload) = (now_ms(), Bytes::copy_from_slice(payload));
         stats.inbound_bytes.add(payload.len() as u64);
         if topic == "telemetry" && self.credentials.profile == FirmwareProfile::Native {
             stats.inbound_telemetry.increment();
-            InboundMessage::Telemetry(TelemetryMessage {
+            TelemetryOrDeviceEvent::Telemetry(TelemetryMessage {
                 device: self.credentials.number,
                 arrived_ms: at_ms,
                 payload,
             })
         } else {
             stats.inbound_publish.increment();
-            InboundMessage::Event(DeviceEvent::Publish {
+            TelemetryOrDeviceEvent::Event(DeviceEvent::Publish {
                 source: self.source(),
                 topic: topic.to_owned(),
                 payload,

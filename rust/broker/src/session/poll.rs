@@ -95,8 +95,8 @@ impl ConnectionTask {
 
     /// Wait until fewer publishes of the client than the receive maximum are unacknowledged.
     pub(super) async fn wait_for_receive_maximum(&mut self) -> Result<(), DisconnectCause> {
-        let below_maximum = |session: &ConnectionTask, _: &mut Context<'_>| {
-            if session.inflight_in.len() < session.shared.limits.receive_maximum {
+        let below_maximum = |task: &ConnectionTask, _: &mut Context<'_>| {
+            if task.pending_pubacks.len() < task.shared.limits.receive_maximum {
                 Poll::Ready(())
             } else {
                 Poll::Pending
@@ -113,7 +113,7 @@ impl ConnectionTask {
             return Err(DisconnectCause::ClosedByBroker(reason));
         }
         for sequence in shared_state.acknowledged.drain(..) {
-            self.inflight_in.complete(sequence, reason::SUCCESS);
+            self.pending_pubacks.complete(sequence, reason::SUCCESS);
         }
         self.write_acknowledgements();
         while self.output.len() < MAX_UNWRITTEN_OUTPUT && shared_state.inflight_out.len() < self.send_quota {
@@ -131,7 +131,7 @@ impl ConnectionTask {
     }
 
     fn write_acknowledgements(&mut self) {
-        while let Some((packet_id, reason)) = self.inflight_in.pop_completed() {
+        while let Some((packet_id, reason)) = self.pending_pubacks.pop_completed() {
             self.codec.puback(&mut self.output, packet_id, reason);
         }
     }

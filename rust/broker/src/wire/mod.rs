@@ -4,9 +4,9 @@
 
 mod codec;
 mod connect;
-mod packets_from_rmqtt;
 mod encode;
 mod packet;
+mod packets_from_rmqtt;
 pub mod reason;
 
 pub use self::codec::PacketCodec;

@@ -10,7 +10,7 @@ mod tasmota;
 
 use latchboard_broker::FirmwareProfile;
 
-pub(crate) use self::message::{DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction, SensorSample};
+pub(crate) use self::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, SensorSample};
 
 macro_rules! dispatch {
     ($profile:expr, $function:ident($($argument:expr),*)) => {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::message::{DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction, SensorSample};
+use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, SensorSample};
 
 const SOURCE: &str = "shellyplus1pm-simulated";
 

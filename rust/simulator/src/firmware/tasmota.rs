@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::message::{DeviceMessage, ReceivedCommand, ParsedDeviceRequest, RelayAction, SensorSample, on_off};
+use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, SensorSample, on_off};
 
 pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     vec![

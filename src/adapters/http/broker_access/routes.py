@@ -11,7 +11,7 @@ from quart import Blueprint, Response, request
 
 from adapters.http.broker_access.request_guard import BrokerAuthRequestGuard
 from adapters.http.core.json_body import parse_json_object
-from domain.devices.broker_access import BrokerAccessService, BrokerAction
+from domain.devices.broker_access import BrokerAction, ExternalBrokerAuthService
 from domain.kernel.errors import DomainError, Unavailable
 
 Fields = Mapping[str, str]
@@ -26,7 +26,7 @@ GO_AUTH_BOTH = "3"
 class ExternalBrokerAuthorizer:
     """Decides what the brokers ask, whatever their form."""
 
-    def __init__(self, access: BrokerAccessService, guard: BrokerAuthRequestGuard) -> None:
+    def __init__(self, access: ExternalBrokerAuthService, guard: BrokerAuthRequestGuard) -> None:
         self._access = access
         self._guard = guard
 
@@ -83,7 +83,7 @@ class ExternalBrokerAuthorizer:
         return False
 
 
-def broker_access_blueprint(access: BrokerAccessService, guard: BrokerAuthRequestGuard) -> Blueprint:
+def broker_access_blueprint(access: ExternalBrokerAuthService, guard: BrokerAuthRequestGuard) -> Blueprint:
     bp = Blueprint("broker_access", __name__, url_prefix="/broker")
     questions = ExternalBrokerAuthorizer(access, guard)
 

@@ -16,7 +16,7 @@ from adapters.http.core.trimmed_quart import header_value
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.sentence_translator import LANGUAGES
 from domain.accounts.sign_in_model import ClientInfo
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.keys.key_format import KEY_PREFIX
 
@@ -32,7 +32,7 @@ class AllowedCallers(Enum):
 class Authenticator(Protocol):
     """Port: resolves credentials to a caller. Raises Unauthenticated."""
 
-    async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
+    async def authenticate_token(self, token: str, address: str) -> tuple[SessionCaller, int]:
         """The session and its expiry in Unix ms."""
 
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller: ...
@@ -109,17 +109,17 @@ def second_factor_required_error() -> PermissionDenied:
     )
 
 
-def current_caller() -> Session | ApiKeyCaller:
+def current_caller() -> SessionCaller | ApiKeyCaller:
     """The caller of a `KEY` or `SESSION` operation."""
     caller = g.get("caller")
-    if not isinstance(caller, Session | ApiKeyCaller):
+    if not isinstance(caller, SessionCaller | ApiKeyCaller):
         raise Unauthenticated("No credentials. Sign in first.")
     return caller
 
 
-def current_session() -> Session:
+def current_session() -> SessionCaller:
     """The session of a `SESSION` operation."""
     caller = g.get("caller")
-    if not isinstance(caller, Session):
+    if not isinstance(caller, SessionCaller):
         raise Unauthenticated("No session. Sign in first.")
     return caller

@@ -23,23 +23,15 @@ from typing import Any, Protocol
 
 from quart import Response, request
 
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.domain_events import DomainEvent
-from domain.kernel.errors import (
-    Conflict,
-    DomainError,
-    NotFound,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-    ValidationFailed,
-)
+from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.idempotency import (
     COMMITTED,
     STORED_RESPONSE_TTL_MS,
     HasStoredResponses,
-    ReplayRollbackError,
+    IdempotentReplayRollbackError,
     StoredResponse,
     StoredResponseRepository,
     still_in_progress,
@@ -52,7 +44,7 @@ SHUTDOWN_TIMEOUT_S = 1.0
 ABANDONED_AFTER_MS = 2 * MINUTE_MS
 """No request runs this long (the longest waits 30 s for a device): its process died, and the key can be tried again."""
 
-Handler = Callable[[Session | ApiKeyCaller], Awaitable[Response]]
+Handler = Callable[[SessionCaller | ApiKeyCaller], Awaitable[Response]]
 """Processes the request on behalf of the given caller, which carries the claim."""
 
 
@@ -84,7 +76,7 @@ class IdempotencyDependencies:
 
 
 async def execute_once(
-    store: IdempotencyDependencies, caller: Session | ApiKeyCaller, raw: bytes, handler: Handler, operation: str
+    store: IdempotencyDependencies, caller: SessionCaller | ApiKeyCaller, raw: bytes, handler: Handler, operation: str
 ) -> Response:
     """Run `handler` once for this caller and key. `operation` names the request in the log.
 
@@ -109,10 +101,10 @@ async def execute_once(
     return await asyncio.shield(task)
 
 
-def _owner_of_keys(caller: Session | ApiKeyCaller) -> str:
+def _owner_of_keys(caller: SessionCaller | ApiKeyCaller) -> str:
     """Whose keys these are. A service session acts as its maker, but neither gets the other's responses, nor another one's."""
     label = f"{caller.account_id}/{caller.label}"
-    if isinstance(caller, Session) and caller.operations is not None:
+    if isinstance(caller, SessionCaller) and caller.operations is not None:
         return f"{label}/{caller.session_id}"
     return label
 
@@ -124,7 +116,7 @@ def _consume_exception(task: asyncio.Task[Response]) -> None:
 
 
 async def _execute(
-    store: IdempotencyDependencies, claim: StoredResponse, caller: Session | ApiKeyCaller, handler: Handler
+    store: IdempotencyDependencies, claim: StoredResponse, caller: SessionCaller | ApiKeyCaller, handler: Handler
 ) -> Response:
     try:
         response = await handler(caller)
@@ -201,7 +193,7 @@ async def _discard_claim(store: IdempotencyDependencies, claim: StoredResponse) 
 
 
 async def _authorize_replay(
-    store: IdempotencyDependencies, caller: Session | ApiKeyCaller, handler: Handler, operation: str
+    store: IdempotencyDependencies, caller: SessionCaller | ApiKeyCaller, handler: Handler, operation: str
 ) -> None:
     """Authorise a replay like a new request, with the role and grants of this moment, and log it.
 
@@ -209,7 +201,7 @@ async def _authorize_replay(
     about the state that the first request has left, and whoever still may gets its response."""
     try:
         await handler(caller)
-    except ReplayRollbackError:
+    except IdempotentReplayRollbackError:
         pass
     except (PermissionDenied, Unauthenticated) as error:
         if error.code not in STATE_CODES:

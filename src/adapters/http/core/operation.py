@@ -18,7 +18,7 @@ from quart import Blueprint, Response
 
 from adapters.http.core.api_operation import ApiOperation, ResponseSerializers
 from adapters.http.core.caller_authentication import AllowedCallers
-from adapters.http.core.request_handling import HandlerResult, handle_request
+from adapters.http.core.operation_handling import HandlerResult, handle_request
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
 
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from pydantic import Field
 from quart import request
 
-from adapters.http.core.request_handling import HandlerResult
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.schemas import IdText, QueryParametersModel
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.list_capacity import MAX_LISTED

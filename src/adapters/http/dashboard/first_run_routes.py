@@ -14,7 +14,7 @@ from pydantic import Field
 from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.known_browser_cookie import read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import HandlerResult
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel
 from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page

@@ -28,14 +28,14 @@ from adapters.http.api.authentication.second_factor_schemas import SecondFactorL
 from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.known_browser_cookie import device_cookie_header, read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import HandlerResult
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.schemas import ResponseModel
 from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.session_opener import LoginResult
+from domain.sign_in.session_opener import OpenedSession
 from domain.sign_in.user_sessions import UserSessionService
 
 
@@ -112,7 +112,7 @@ def dashboard_session_blueprint(
     return bp
 
 
-def signed_in_response(result: LoginResult, cookie: RefreshTokenCookie) -> HandlerResult[Any]:
+def signed_in_response(result: OpenedSession, cookie: RefreshTokenCookie) -> HandlerResult[Any]:
     tokens = result.tokens
     content = DashboardLoginResponse(
         access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(result)

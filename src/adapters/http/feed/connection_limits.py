@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from adapters.http.core.ip_address_block import address_block, is_in_networks
 from adapters.http.core.trusted_proxies import Network
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
 
 _SEND_EARLY = "Send the token in the query or a header."
 
@@ -72,7 +72,7 @@ class FeedConnectionLimiter:
                 del waiting[block]
 
     @contextmanager
-    def reserve_for_caller(self, viewer: Session | ApiKeyCaller) -> Iterator[None]:
+    def reserve_for_caller(self, viewer: SessionCaller | ApiKeyCaller) -> Iterator[None]:
         """Hold one of this caller's connections. Raises FeedConnectionLimitError."""
         caller = viewer.key_id if isinstance(viewer, ApiKeyCaller) else viewer.membership_id
         if self._by_caller[caller] >= self._limits.per_caller:

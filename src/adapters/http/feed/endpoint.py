@@ -28,11 +28,11 @@ from adapters.http.feed.stream import CREDENTIALS_EXPIRED, AuthenticatedFeedClie
 from domain.events.feed_cursor import FeedCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.model import PUBLIC_TYPES
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import Clock, to_iso
 from domain.kernel.errors import DomainError, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import DeviceId, IdPrefix, has_id_format
-from domain.team.service_sessions import check_operation
+from domain.team.service_session_tokens import check_operation
 
 FEED_PATH = "/api/v1/ws"
 AUTH_TIMEOUT_S = 5.0
@@ -200,7 +200,7 @@ def _parse_choice(args: dict[str, str], name: str, choices: tuple[str, str]) -> 
 
 def _is_same_caller(renewed: AuthenticatedFeedClient, before: AuthenticatedFeedClient) -> bool:
     new, old = renewed.viewer, before.viewer
-    if isinstance(new, Session) and isinstance(old, Session):
+    if isinstance(new, SessionCaller) and isinstance(old, SessionCaller):
         return new.membership_id == old.membership_id
     return isinstance(new, ApiKeyCaller) and isinstance(old, ApiKeyCaller) and new.key_id == old.key_id
 

@@ -53,7 +53,7 @@ class HttpConnectionLimitSettings:
 
 
 @dataclass(eq=False, slots=True)
-class LimitedHttpConnection:
+class HttpConnectionLimiterEntry:
     block: str
     is_unlimited: bool
     client: AbortableHttpConnection
@@ -75,12 +75,12 @@ class HttpConnectionLimiter:
     def __init__(self, limits: HttpConnectionLimitSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._by_address: dict[str, dict[LimitedHttpConnection, None]] = {}
+        self._by_address: dict[str, dict[HttpConnectionLimiterEntry, None]] = {}
         self._open = 0
         self.counts = RefusedAndEvictedCounts()
         self.bans = AddressBans(limits.ban_after, limits.ban_max_s)
 
-    def open(self, address: str, client: AbortableHttpConnection) -> LimitedHttpConnection | None:
+    def open(self, address: str, client: AbortableHttpConnection) -> HttpConnectionLimiterEntry | None:
         """Count a new connection; it may close another one. None when this one must be closed."""
         block, is_unlimited = address_block(address), is_in_networks(address, self._limits.unlimited)
         own = self._by_address.get(block, {})
@@ -94,23 +94,23 @@ class HttpConnectionLimiter:
         if reason:
             self.counts.refused[reason] += 1
             return None
-        connection = LimitedHttpConnection(block, is_unlimited, client)
+        connection = HttpConnectionLimiterEntry(block, is_unlimited, client)
         self._by_address.setdefault(block, {})[connection] = None
         self._open += 1
         return connection
 
-    def set_state(self, connection: LimitedHttpConnection, state: HttpConnectionPhase) -> None:
+    def set_state(self, connection: HttpConnectionLimiterEntry, state: HttpConnectionPhase) -> None:
         connection.state = state
         of_address = self._by_address.get(connection.block, {})
         if connection in of_address:  # to the end: who has been in its state for the longest time comes first
             of_address[connection] = of_address.pop(connection)
 
-    def record_request(self, connection: LimitedHttpConnection) -> None:
+    def record_request(self, connection: HttpConnectionLimiterEntry) -> None:
         """A complete request head has come."""
         self.set_state(connection, HttpConnectionPhase.ACTIVE)
         self.bans.record_success(connection.block, self._clock())
 
-    def close(self, connection: LimitedHttpConnection) -> None:
+    def close(self, connection: HttpConnectionLimiterEntry) -> None:
         """The connection is closed, or about to be. A second call does nothing."""
         of_address = self._by_address.get(connection.block, {})
         if connection not in of_address:
@@ -130,11 +130,11 @@ class HttpConnectionLimiter:
     def banned_count(self) -> int:
         return self.bans.count(self._clock())
 
-    def _largest_first(self) -> Iterable[dict[LimitedHttpConnection, None]]:
+    def _largest_first(self) -> Iterable[dict[HttpConnectionLimiterEntry, None]]:
         yield max(self._by_address.values(), key=len, default={})
         yield from sorted(self._by_address.values(), key=len, reverse=True)
 
-    def _make_room(self, by_address: Iterable[dict[LimitedHttpConnection, None]]) -> bool:
+    def _make_room(self, by_address: Iterable[dict[HttpConnectionLimiterEntry, None]]) -> bool:
         addresses = list(by_address)
         for state in HttpConnectionPhase:
             for of_address in addresses:
@@ -144,12 +144,12 @@ class HttpConnectionLimiter:
                     return True
         return False
 
-    def _evict(self, connection: LimitedHttpConnection) -> None:
+    def _evict(self, connection: HttpConnectionLimiterEntry) -> None:
         connection.has_failed = connection.state is HttpConnectionPhase.PENDING
         self.counts.evicted[connection.state.value] += 1
         self.close(connection)
         connection.client.abort()
 
 
-def _waits_for_client(connection: LimitedHttpConnection) -> bool:
+def _waits_for_client(connection: HttpConnectionLimiterEntry) -> bool:
     return connection.state is not HttpConnectionPhase.ACTIVE or connection.client.waits_for_client()

@@ -17,7 +17,7 @@ from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, Updated
 
-from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionPhase, LimitedHttpConnection
+from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimiterEntry, HttpConnectionPhase
 
 
 class LimitedServerConfig(Config):
@@ -25,7 +25,7 @@ class LimitedServerConfig(Config):
 
 
 class LimitedTCPServer(TCPServer):
-    _connection: LimitedHttpConnection | None = None
+    _connection: HttpConnectionLimiterEntry | None = None
     _pending_writes = 0
     _idle_since: float | None = None
     """Time of the loop; None during a request or a WebSocket."""

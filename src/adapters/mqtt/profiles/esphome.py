@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from adapters.mqtt.profiles import sensor_json_flattening
 from domain.devices.device_codec import (
-    DeviceCommand,
     DeviceReport,
+    OutboundCommand,
     OutboundMessage,
     PlanRow,
     PresenceReport,
@@ -22,7 +22,7 @@ from domain.devices.device_codec import (
 _COMMANDS = frozenset({"ON", "OFF", "TOGGLE"})
 
 
-def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+def encode_command(device_id: str, command: OutboundCommand, now_ms: int) -> Sequence[OutboundMessage]:
     if command.cmd not in _COMMANDS:
         return ()
     return (OutboundMessage("switch/relay/command", command.cmd.encode(), expiry_s=command.expiry_s(now_ms)),)

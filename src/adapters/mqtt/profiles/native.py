@@ -20,9 +20,9 @@ from adapters.mqtt.profiles.native_payloads import (
 )
 from domain.devices.device_codec import (
     CommandResultReport,
-    DeviceCommand,
     DeviceReport,
     HelloReport,
+    OutboundCommand,
     OutboundMessage,
     PlanRevisionReport,
     PlanRow,
@@ -40,7 +40,7 @@ _decode_plan = msgspec.json.Decoder(PlanRevisionPayload).decode
 _decode_hello = msgspec.json.Decoder(HelloPayload).decode
 
 
-def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+def encode_command(device_id: str, command: OutboundCommand, now_ms: int) -> Sequence[OutboundMessage]:
     """The deadline is sent twice: as MQTT 5 message expiry for the broker, and as `exp` for the device."""
     message = CommandPayload(id=command.execution_id, cmd=command.cmd, params=command.params, exp=command.expires_ms)
     return (OutboundMessage("cmd", _encode_json(message), expiry_s=command.expiry_s(now_ms)),)

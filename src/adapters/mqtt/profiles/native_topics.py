@@ -20,16 +20,9 @@ from adapters.mqtt.profiles.native_payloads import (
 from domain.telemetry.engine.payload_parser import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 
 _VALUE = {"type": ["number", "boolean", "string"], "maxLength": MAX_TEXT_LENGTH}
-
-
 _UNITS = {"type": "object", "description": "Units by metric."}
-
-
 _TIME = {"type": "integer", "description": "Unix milliseconds; without it, the arrival counts."}
-
-
 _NAMES = {"minLength": 1, "maxLength": MAX_NAME_LENGTH}
-
 
 _ENVELOPE = {
     "title": "Readings under m",
@@ -43,7 +36,6 @@ _ENVELOPE = {
     "additionalProperties": False,
 }
 
-
 _FLAT = {
     "title": "Flat readings",
     "type": "object",
@@ -51,7 +43,6 @@ _FLAT = {
     "properties": {"ts": _TIME, "m": _VALUE, "u": {"anyOf": [_UNITS, _VALUE]}},
     "additionalProperties": _VALUE,
 }
-
 
 TELEMETRY_SCHEMA: dict[str, Any] = {
     "description": "Readings by metric. A boolean counts as 1 or 0.",
@@ -61,7 +52,7 @@ TELEMETRY_SCHEMA: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NativeTopic:
+class NativeTopicDefinition:
     """A topic below `devices/<deviceId>/`. `payload`: a type or a JSON Schema. `text`: words that may be sent without JSON."""
 
     name: str
@@ -74,14 +65,18 @@ class NativeTopic:
 
 
 TOPICS = (
-    NativeTopic("status", True, 1, "Whether the device is connected; also its will.", text=("online", "offline"), retain=True),
-    NativeTopic("state", True, 1, "What the relay does, on every change.", StatePayload, ("ON", "OFF"), retain=True),
-    NativeTopic("telemetry", True, 1, "What the device measures. QoS 0 or 1.", TELEMETRY_SCHEMA),
-    NativeTopic("cmd", False, 1, "A command; it expires with its deadline.", CommandPayload),
-    NativeTopic("result", True, 1, "The answer to a command.", ResultPayload),
-    NativeTopic("sched", False, 1, "The device's copy of the schedules; under 200 bytes.", SchedulePlanPayload, retain=True),
-    NativeTopic("sched/rev", True, 1, "Which plan the device has stored.", PlanRevisionPayload, retain=True),
-    NativeTopic("time/get", True, 0, "Asks for the time; any payload.", {}),
-    NativeTopic("time", False, 0, "The answer to `time/get`.", TimePayload),
-    NativeTopic("hello", True, 1, "Sent after connecting.", HelloPayload),
+    NativeTopicDefinition(
+        "status", True, 1, "Whether the device is connected; also its will.", text=("online", "offline"), retain=True
+    ),
+    NativeTopicDefinition("state", True, 1, "What the relay does, on every change.", StatePayload, ("ON", "OFF"), retain=True),
+    NativeTopicDefinition("telemetry", True, 1, "What the device measures. QoS 0 or 1.", TELEMETRY_SCHEMA),
+    NativeTopicDefinition("cmd", False, 1, "A command; it expires with its deadline.", CommandPayload),
+    NativeTopicDefinition("result", True, 1, "The answer to a command.", ResultPayload),
+    NativeTopicDefinition(
+        "sched", False, 1, "The device's copy of the schedules; under 200 bytes.", SchedulePlanPayload, retain=True
+    ),
+    NativeTopicDefinition("sched/rev", True, 1, "Which plan the device has stored.", PlanRevisionPayload, retain=True),
+    NativeTopicDefinition("time/get", True, 0, "Asks for the time; any payload.", {}),
+    NativeTopicDefinition("time", False, 0, "The answer to `time/get`.", TimePayload),
+    NativeTopicDefinition("hello", True, 1, "Sent after connecting.", HelloPayload),
 )

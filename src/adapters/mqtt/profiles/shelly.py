@@ -16,8 +16,8 @@ from adapters.mqtt.profiles import sensor_json_flattening
 from adapters.mqtt.profiles.upcoming_edges import FuturePlanEdge, upcoming_edges
 from domain.devices.device_codec import (
     CommandResultReport,
-    DeviceCommand,
     DeviceReport,
+    OutboundCommand,
     OutboundMessage,
     PlanClockReport,
     PlanRevisionReport,
@@ -45,7 +45,7 @@ _encode_json = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+def encode_command(device_id: str, command: OutboundCommand, now_ms: int) -> Sequence[OutboundMessage]:
     known = _RPC_METHODS.get(command.cmd)
     if known is None:
         return ()

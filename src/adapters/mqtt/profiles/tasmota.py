@@ -15,9 +15,9 @@ from adapters.mqtt.profiles import sensor_json_flattening
 from adapters.mqtt.profiles.upcoming_edges import FuturePlanEdge, upcoming_edges
 from domain.devices.device_codec import (
     CommandResultReport,
-    DeviceCommand,
     DeviceReport,
     HelloReport,
+    OutboundCommand,
     OutboundMessage,
     PlanRevisionReport,
     PlanRow,
@@ -55,7 +55,7 @@ PLAN_EXPIRY_S = 30
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+def encode_command(device_id: str, command: OutboundCommand, now_ms: int) -> Sequence[OutboundMessage]:
     step = _COMMANDS.get(command.cmd) or _custom_command(command)
     if step is None:
         return ()
@@ -128,7 +128,7 @@ def _decode_version(payload: bytes) -> Sequence[DeviceReport]:
     return (HelloReport(version[:64], None),) if isinstance(version, str) else ()
 
 
-def _custom_command(command: DeviceCommand) -> str | None:
+def _custom_command(command: OutboundCommand) -> str | None:
     """A defined command of another name is Tasmota's own command; a string or number is its argument.
 
     A `;` would start another command without permission, so it is refused."""

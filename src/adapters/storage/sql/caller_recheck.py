@@ -16,7 +16,7 @@ from sqlalchemy import Select, bindparam, select
 
 from adapters.storage.sql.repository_session import POSTGRES, RepositorySession, Row
 from adapters.storage.sql.tables import api_keys, memberships, user_sessions
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.caller_recheck_in_transaction import check_current_role, check_key_is_enabled, check_session_is_open
 from domain.kernel.errors import DomainError, Unavailable
 
@@ -33,7 +33,7 @@ READ_KEY_STATE = (
 
 
 @asynccontextmanager
-async def checked_caller(session: RepositorySession, caller: Session | ApiKeyCaller) -> AsyncIterator[None]:
+async def checked_caller(session: RepositorySession, caller: SessionCaller | ApiKeyCaller) -> AsyncIterator[None]:
     """Around the body of the transaction. Raises Unauthenticated or PermissionDenied when the caller has lost its authority, also
     in place of another error of the body: who has lost it learns nothing more."""
     statement, found_by = _statement_for(caller)
@@ -52,14 +52,14 @@ async def checked_caller(session: RepositorySession, caller: Session | ApiKeyCal
     _check(caller, await read.rows())
 
 
-def _statement_for(caller: Session | ApiKeyCaller) -> tuple[Select[Any], str]:
+def _statement_for(caller: SessionCaller | ApiKeyCaller) -> tuple[Select[Any], str]:
     if isinstance(caller, ApiKeyCaller):
         return READ_KEY_STATE, caller.key_id
     return (READ_ROLE, caller.membership_id) if caller.session_id is None else (READ_SESSION, caller.session_id)
 
 
-def _check(caller: Session | ApiKeyCaller, rows: Sequence[Row]) -> None:
-    if isinstance(caller, Session):
+def _check(caller: SessionCaller | ApiKeyCaller, rows: Sequence[Row]) -> None:
+    if isinstance(caller, SessionCaller):
         if caller.session_id is not None and rows:
             check_session_is_open(rows[0][1])
         check_current_role(caller, Role(rows[0][0]) if rows else None)

@@ -13,13 +13,7 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Select,
-    Table,
-    select,
-)
+from sqlalchemy import Boolean, ColumnElement, Select, Table, select
 
 from adapters.storage.sql.repository_session import Row
 

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Select,
-    Table,
-    bindparam,
-    cast,
-    delete,
-    literal_column,
-    select,
-    tuple_,
-)
+from sqlalchemy import BigInteger, ColumnElement, Select, Table, bindparam, cast, delete, literal_column, select, tuple_
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.expression import ClauseElement
 

@@ -21,7 +21,7 @@ from adapters.storage.sql.repositories.audit_seals_and_records import SqlAuditSe
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.command_definitions_and_executions import (
     SqlCommandDefinitionRepository,
-    SqlExecutionRepository,
+    SqlCommandExecutionRepository,
 )
 from adapters.storage.sql.repositories.dead_letters import SqlIngestDeadLetterRepository
 from adapters.storage.sql.repositories.device_connection_instances import SqlDeviceConnectionInstanceRepository
@@ -40,16 +40,14 @@ from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
 from adapters.storage.sql.repositories.login_tokens_and_failures import (
     SqlLoginFailureRepository,
-    SqlOneTimeCodeRepository,
+    SqlPasswordChangeCodeRepository,
     SqlRefreshTokenRepository,
 )
-from adapters.storage.sql.repositories.notification_channels import (
-    SqlNotificationChannelRepository,
-)
-from adapters.storage.sql.repositories.notifications import SqlNotificationOutboxRepository
+from adapters.storage.sql.repositories.notification_channels import SqlNotificationChannelRepository
+from adapters.storage.sql.repositories.notification_settings_and_outbox import SqlNotificationOutboxRepository
 from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
-from adapters.storage.sql.repositories.provisioning_claims import SqlProvisioningClaimRepository
+from adapters.storage.sql.repositories.provisioning_claims import SqlDeviceProvisioningClaimRepository
 from adapters.storage.sql.repositories.provisioning_codes import SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
 from adapters.storage.sql.repositories.readings import SqlReadingRepository
@@ -58,7 +56,7 @@ from adapters.storage.sql.repositories.rules import SqlRuleRepository
 from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
 from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepository
 from adapters.storage.sql.repositories.service_secrets import SqlServiceSecretRepository
-from adapters.storage.sql.repositories.service_sessions import SqlServiceSessionRepository
+from adapters.storage.sql.repositories.service_session_tokens import SqlServiceSessionTokenRepository
 from adapters.storage.sql.repositories.steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
 from adapters.storage.sql.repositories.unlock_links import SqlUnlockLinkRepository
@@ -68,10 +66,10 @@ from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.repository_session import RepositorySession
 from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
-from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.caller_recheck_in_transaction import check_stated_role
 from domain.kernel.domain_events import DomainEvent
-from domain.kernel.idempotency import ReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 
 
 class SqlBackend(Protocol):
@@ -116,11 +114,11 @@ class SqlTransaction:
     projects = LazyRepository(SqlProjectRepository)
     user_sessions = LazyRepository(SqlUserSessionRepository)
     refresh_tokens = LazyRepository(SqlRefreshTokenRepository)
-    one_time_codes = LazyRepository(SqlOneTimeCodeRepository)
+    one_time_codes = LazyRepository(SqlPasswordChangeCodeRepository)
     passkeys = LazyRepository(SqlPasskeyRepository)
     second_factors = LazyRepository(SqlSecondFactorRepository)
     external_identities = LazyRepository(SqlExternalIdentityRepository)
-    service_sessions = LazyRepository(SqlServiceSessionRepository)
+    service_sessions = LazyRepository(SqlServiceSessionTokenRepository)
     unlock_links = LazyRepository(SqlUnlockLinkRepository)
     login_failures = LazyRepository(SqlLoginFailureRepository)
     stored_responses = LazyRepository(SqlStoredResponseRepository)
@@ -130,7 +128,7 @@ class SqlTransaction:
     credentials = LazyRepository(SqlDeviceCredentialsRepository)
     device_health = LazyRepository(SqlDeviceHealthRepository)
     provisioning_codes = LazyRepository(SqlProvisioningCodeRepository)
-    device_claims = LazyRepository(SqlProvisioningClaimRepository)
+    device_claims = LazyRepository(SqlDeviceProvisioningClaimRepository)
     groups = LazyRepository(SqlDeviceGroupRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)
     events = LazyRepository(SqlEventRepository)
@@ -138,7 +136,7 @@ class SqlTransaction:
     grants = LazyRepository(SqlGrantRepository)
     approvals = LazyRepository(SqlApprovalRepository)
     definitions = LazyRepository(SqlCommandDefinitionRepository)
-    executions = LazyRepository(SqlExecutionRepository)
+    executions = LazyRepository(SqlCommandExecutionRepository)
     command_contexts = LazyRepository(SqlCommandContextRepository)
     schedules = LazyRepository(SqlScheduleRepository)
     rules = LazyRepository(SqlRuleRepository)
@@ -198,7 +196,7 @@ class SqlUnitOfWork:
     @asynccontextmanager
     async def write(
         self,
-        caller: Session | ApiKeyCaller | None = None,
+        caller: SessionCaller | ApiKeyCaller | None = None,
         needs: Role = Role.OWNER,
         *,
         locks_account: bool = False,
@@ -218,7 +216,7 @@ class SqlUnitOfWork:
                 async with checked_caller(session, caller):
                     yield tx
                 if caller.is_replay:
-                    raise ReplayRollbackError
+                    raise IdempotentReplayRollbackError
             if caller is not None and caller.claim is not None:
                 await tx.stored_responses.mark_committed(caller.claim)
             await tx.flush_events()

@@ -12,7 +12,7 @@ from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 
 
-class PasskeyAssertionVerifier:
+class PasskeyAssertionService:
     def __init__(
         self, *, uow: UnitOfWork[HasPasskeys], clock: Clock, codec: PasskeyCodec, challenges: PasskeyChallengeCodec
     ) -> None:

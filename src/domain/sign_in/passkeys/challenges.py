@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 
-from domain.accounts.ports import SecretHasher
+from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, SessionId

@@ -64,7 +64,7 @@ class VerifiedPasskeyChallenge:
 @dataclass(frozen=True, slots=True)
 class VerifiedPasskeyAssertion:
     """A response with the right signature for the right purpose. It counts once it is used in a transaction
-    (`PasskeyAssertionVerifier.use`)."""
+    (`PasskeyAssertionService.use`)."""
 
     passkey_id: PasskeyId
     user_id: UserId

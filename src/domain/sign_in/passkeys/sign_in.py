@@ -7,16 +7,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from domain.accounts.model import Member
-from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, SecretHasher
+from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.sign_in_model import ClientInfo
-from domain.kernel.caller import Session
+from domain.accounts.sign_in_ports import SecretHasher
+from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import UserId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionVerifier
+from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
 from domain.sign_in.passkeys.challenges import (
     SIGN_IN,
     PasskeyChallengeCodec,
@@ -28,7 +29,7 @@ from domain.sign_in.passkeys.model import VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
 from domain.sign_in.second_factor_policy import challenge_expired_error
 from domain.sign_in.second_factor_ports import HasSecondFactors
-from domain.sign_in.session_opener import LoginResult, SessionOpener, SessionOpenerTx
+from domain.sign_in.session_opener import OpenedSession, SessionOpener, SessionOpenerTx
 
 
 class PasskeySignInTx(SessionOpenerTx, HasAccounts, HasMemberships, HasPasskeys, HasSecondFactors, HasUsers, Protocol): ...
@@ -40,7 +41,7 @@ class PasskeySignInService:
     clock: Clock
     codec: PasskeyCodec
     challenges: PasskeyChallengeCodec
-    verifier: PasskeyAssertionVerifier
+    verifier: PasskeyAssertionService
     opener: SessionOpener
     digest: SecretHasher
 
@@ -57,7 +58,7 @@ class PasskeySignInService:
             raise challenge_expired_error()
         return await self._options_of(waiting.user_id, purpose_of_second_factor(token_hash))
 
-    async def step_up_options(self, caller: Session) -> JsonObject:
+    async def step_up_options(self, caller: SessionCaller) -> JsonObject:
         """Raises NotFound for a user without passkeys."""
         return await self._options_of(caller.user_id, purpose_of_step_up(caller.session_id))
 
@@ -68,7 +69,7 @@ class PasskeySignInService:
             raise NotFound("You have no passkey. Use another second factor.")
         return self.codec.request_options(self.challenges.issue(purpose, self.clock.now_ms()), passkeys)
 
-    async def sign_in(self, response: JsonObject, *, client: ClientInfo) -> LoginResult:
+    async def sign_in(self, response: JsonObject, *, client: ClientInfo) -> OpenedSession:
         """Raises ValidationFailed `PASSKEY_REFUSED`."""
         verified = await self.verifier.verify(response, SIGN_IN)
         now_ms = self.clock.now_ms()
@@ -80,7 +81,7 @@ class PasskeySignInService:
 
     async def _sign_in(
         self, tx: PasskeySignInTx, verified: VerifiedPasskeyAssertion, client: ClientInfo, now_ms: int
-    ) -> LoginResult | None:
+    ) -> OpenedSession | None:
         user = await tx.users.get_for_update(verified.user_id)
         memberships = () if user is None else await tx.memberships.list_by_user(user.user_id)
         account = await tx.accounts.get(memberships[0].account_id) if memberships else None

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
-from domain.kernel.caller import Session
+from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
@@ -44,7 +44,7 @@ class TelemetryPayloadEncoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryDryRun:
+class HistoryDryRunResult:
     """`fired_ms`: when the action would have run (Unix ms). `is_complete` is False if a limit ended the run early."""
 
     fired_ms: tuple[int, ...]
@@ -64,7 +64,7 @@ class RuleDryRunService:
     stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
 
     async def run_on_readings(
-        self, caller: Session, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, MetricValue]
+        self, caller: SessionCaller, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, MetricValue]
     ) -> RuleDryRunResult:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
@@ -72,8 +72,8 @@ class RuleDryRunService:
         return self.engine.dry_run(device.device_no, rule.to_spec(), readings, self.clock.now_ms())
 
     async def run_on_history(
-        self, caller: Session, device_id: DeviceId, rule_id: RuleId, span: HistoryTimeRange
-    ) -> HistoryDryRun:
+        self, caller: SessionCaller, device_id: DeviceId, rule_id: RuleId, span: HistoryTimeRange
+    ) -> HistoryDryRunResult:
         _check_span(span)
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
@@ -81,8 +81,8 @@ class RuleDryRunService:
         return await self._run(device, _enabled_spec(rule), span)
 
     async def run_draft_on_history(
-        self, caller: Session, device_id: DeviceId, spec: EngineRule, span: HistoryTimeRange
-    ) -> HistoryDryRun:
+        self, caller: SessionCaller, device_id: DeviceId, spec: EngineRule, span: HistoryTimeRange
+    ) -> HistoryDryRunResult:
         """The same for a rule that is not saved. Raises ValidationFailed for a metric that the device has never reported."""
         _check_span(span)
         async with self.uow.read() as tx:
@@ -91,7 +91,7 @@ class RuleDryRunService:
         check_metrics_known(known, spec.conditions, spec.clear_conditions)
         return await self._run(device, spec, span)
 
-    async def _run(self, device: Device, spec: EngineRule, span: HistoryTimeRange) -> HistoryDryRun:
+    async def _run(self, device: Device, spec: EngineRule, span: HistoryTimeRange) -> HistoryDryRunResult:
         async with self.uow.read() as tx:
             names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         engine = self.create_engine()
@@ -100,7 +100,7 @@ class RuleDryRunService:
         run = _HistoryReplay(engine, self.make_batch, self.encode, device.device_no, names)
         complete = await self._replay_history(run, device, span)
         evaluation = engine.dry_run(device.device_no, spec, {}, span.until_ms if complete else run.last_message_ms)
-        return HistoryDryRun(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, evaluation)
+        return HistoryDryRunResult(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, evaluation)
 
     async def _replay_history(self, run: _HistoryReplay, device: Device, span: HistoryTimeRange) -> bool:
         """Replay stored messages; each page is a short read of its own. Returns whether the whole range was replayed."""

@@ -7,8 +7,8 @@ from typing import Any
 from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse, DecisionRequest
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import page_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.approvals.service import ApprovalService
 from domain.kernel.ids import ApprovalId, DeviceId
 

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel, Timestamp
 from domain.sign_in.login import SecondFactorNeeded
-from domain.sign_in.session_opener import LoginResult
+from domain.sign_in.session_opener import OpenedSession
 
 
 class LoginRequest(RequestBodyModel):
@@ -102,12 +102,12 @@ def second_factor_needed_response(needed: SecondFactorNeeded) -> SecondFactorNee
     return SecondFactorNeededResponse.of(needed, challenge_token=needed.token, expires_in=needed.expires_in_s)
 
 
-def signed_in_user(signed_in: LoginResult) -> SignedInUserResponse:
+def signed_in_user(signed_in: OpenedSession) -> SignedInUserResponse:
     member = signed_in.member
     return SignedInUserResponse.of(member.user, member.membership, signed_in.account, onboarding_completed=True)
 
 
-def login_response(signed_in: LoginResult) -> LoginResponse:
+def login_response(signed_in: OpenedSession) -> LoginResponse:
     return LoginResponse.of(
         signed_in.tokens,
         expires_in=signed_in.tokens.expires_in_s,

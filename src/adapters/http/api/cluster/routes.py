@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from adapters.http.api.cluster.schemas import ClusterResponse, cluster_response
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.kernel.caller import Session
+from domain.kernel.caller import SessionCaller
 from domain.partitions.cluster_overview import ClusterOverview
 
 
-def cluster_blueprint(describe: Callable[[Session], Awaitable[ClusterOverview | None]]) -> ApiBlueprint:
+def cluster_blueprint(describe: Callable[[SessionCaller], Awaitable[ClusterOverview | None]]) -> ApiBlueprint:
     bp = ApiBlueprint("cluster", "Cluster")
 
     @bp.operation("GET /cluster", AllowedCallers.SESSION, "Get the state of the cluster", errors={403: "ROLE_REQUIRED"})

@@ -7,7 +7,7 @@ from adapters.http.api.commands.definition_routes import READ_ERRORS, add_defini
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.error_responses import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.request_handling import HandlerResult
+from adapters.http.core.operation_handling import HandlerResult
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
 from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.device_credentials import schemas as schema
-from adapters.http.api.device_credentials.firmware_routes import add_config_route, add_firmware_route
+from adapters.http.api.device_firmware.routes import add_config_route, add_firmware_route
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.devices.device_credential_service import DeviceCredentialService

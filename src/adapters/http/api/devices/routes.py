@@ -7,8 +7,8 @@ from quart import request
 from adapters.http.api.devices import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import next_link
-from adapters.http.core.request_handling import HandlerResult
 from adapters.http.core.schemas import OkResponse
 from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService
 from domain.devices.service import DeviceService

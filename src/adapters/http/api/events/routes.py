@@ -10,8 +10,8 @@ from adapters.http.api.events import schemas as schema
 from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import next_link
-from adapters.http.core.request_handling import HandlerResult
 from domain.audit.export import AuditExportGenerator
 from domain.events.service import EventService
 from domain.kernel.caller import Role, require_role

@@ -10,7 +10,7 @@ from adapters.http.core.schemas import IdText, InstantMs, QueryParametersModel, 
 from domain.audit.export_by_time_or_command_story import AuditSelection
 from domain.events.model import EventSearch
 from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventView
-from domain.kernel.domain_events import EventKind
+from domain.kernel.event_kinds import EventKind
 
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 

@@ -7,14 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.api.commands.schemas import CommandDefinitionCreateRequest, Label
-from adapters.http.api.devices.schemas import (
-    DescriptionText,
-    DeviceName,
-    ExternalId,
-    ShortText,
-    SingleLineText,
-    Tags,
-)
+from adapters.http.api.devices.schemas import DescriptionText, DeviceName, ExternalId, ShortText, SingleLineText, Tags
 from adapters.http.api.grants.schemas import GrantBody
 from adapters.http.api.rules.schemas import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest

@@ -7,8 +7,8 @@ from typing import Any
 from adapters.http.api.grants import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
 from domain.kernel.ids import DeviceId, GrantId

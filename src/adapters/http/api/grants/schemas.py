@@ -18,7 +18,7 @@ from adapters.http.core.schemas import (
     Timestamp,
     TimestampText,
 )
-from domain.grants.access_explanation import AccessExplanation, GrantCheckResult
+from domain.grants.access_explanation import AccessExplanation, SingleGrantResult
 from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, NewGrantInput
 from domain.grants.grant_service import GrantListItem
 from domain.grants.model import AppliesVia, Grant, Scope
@@ -188,7 +188,7 @@ class GrantCheckResponse(ResponseModel):
     passes_at: Timestamp | None
 
     @classmethod
-    def from_domain(cls, result: GrantCheckResult) -> GrantCheckResponse:
+    def from_domain(cls, result: SingleGrantResult) -> GrantCheckResponse:
         return cls.of(result, grant_id=result.grant.grant_id, allowed=result.code is None, passes_at=result.passes_from_ms)
 
 

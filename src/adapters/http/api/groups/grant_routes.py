@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.http.api.grants.schemas import (
-    GrantCreatedResponse,
-    GrantResponse,
-    GrantUpdateRequest,
-    GroupGrantCreateRequest,
-)
+from adapters.http.api.grants.schemas import GrantCreatedResponse, GrantResponse, GrantUpdateRequest, GroupGrantCreateRequest
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.grants.grant_service import GroupGrantService
 from domain.kernel.ids import GrantId, GroupId
 

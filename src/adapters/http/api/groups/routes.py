@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from adapters.http.api.groups import schemas as schema
-from adapters.http.api.rules.schemas import RuleCreateRequest, to_rule_fields
-from adapters.http.api.schedules.schemas import ScheduleCreateRequest
+from adapters.http.api.groups.bulk_action_routes import WRITE_ERRORS, add_automation_routes, add_command_routes
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import list_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
 from domain.kernel.ids import GroupId
 
 TAG = "Groups"
-WRITE_ERRORS = {403: "ROLE_REQUIRED"}
 
 
 def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService) -> ApiBlueprint:
     bp = ApiBlueprint("groups", TAG)
     _add_read_routes(bp, groups)
     _add_write_routes(bp, groups)
-    _add_command_routes(bp, actions)
-    _add_automation_routes(bp, actions)
+    add_command_routes(bp, actions)
+    add_automation_routes(bp, actions)
     return bp
 
 
@@ -84,62 +80,3 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         Owner."""
         change = await groups.change_members(current_session(), group_id, body.add or (), body.remove or ())
         return schema.GroupMembersResponse.of(change, device_count=change.total)
-
-
-def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
-    @bp.operation(
-        "POST /groups/<group_id>/command", AllowedCallers.KEY, "Send a command to a group", affects="Commands", idempotent=True
-    )
-    async def send_group_command(group_id: GroupId, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
-        """Each member is decided on its own, as by a single command: its definition, the caller's grants and limits, approval. An
-        API key sends to the members that its grants cover."""
-        report = await actions.send(current_caller(), group_id, body.to_command())
-        return schema.GroupCommandResponse.from_domain(report)
-
-    @bp.operation(
-        "POST /groups/<group_id>/command/preview", AllowedCallers.KEY, "Preview a command to a group", affects="Commands"
-    )
-    async def preview_group_command(group_id: GroupId, body: schema.GroupCommandRequest) -> schema.GroupCommandResponse:
-        """Who is meant, and what would come of it now. Sends nothing, and uses up no rate limit."""
-        report = await actions.preview(current_caller(), group_id, body.to_command())
-        return schema.GroupCommandResponse.from_domain(report, is_preview=True)
-
-
-def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
-    @bp.operation(
-        "POST /groups/<group_id>/schedules",
-        AllowedCallers.SESSION,
-        "Create or replace a schedule of all members",
-        affects="Schedules",
-        errors=WRITE_ERRORS,
-        idempotent=True,
-    )
-    async def create_group_schedule(group_id: GroupId, body: ScheduleCreateRequest) -> schema.GroupChangeResponse:
-        """A copy for each member; a device that joins later gets none."""
-        report = await actions.put_schedule(current_session(), group_id, body.slot, body.to_input())
-        return schema.GroupChangeResponse.from_domain(report)
-
-    @bp.operation(
-        "DELETE /groups/<group_id>/schedules/<slot>",
-        AllowedCallers.SESSION,
-        "Cancel a schedule of all members",
-        affects="Schedules",
-        errors=WRITE_ERRORS,
-    )
-    async def cancel_group_schedule(group_id: GroupId, slot: int) -> schema.GroupChangeResponse:
-        """Cancels whatever the slot of each member holds."""
-        report: Any = await actions.cancel_schedule(current_session(), group_id, slot)
-        return schema.GroupChangeResponse.from_domain(report)
-
-    @bp.operation(
-        "POST /groups/<group_id>/rules",
-        AllowedCallers.SESSION,
-        "Create a rule on all members",
-        affects="Rules",
-        errors=WRITE_ERRORS,
-        idempotent=True,
-    )
-    async def create_group_rule(group_id: GroupId, body: RuleCreateRequest) -> schema.GroupRuleResponse:
-        """A copy for each member that has no rule of this name; the others are REFUSED with `RULE_EXISTS`."""
-        report = await actions.create_rule(current_session(), group_id, to_rule_fields(body))
-        return schema.GroupRuleResponse.from_domain(report)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from adapters.http.api.invitations import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService
 

@@ -8,8 +8,8 @@ from adapters.http.api.grants.schemas import ApiKeyGrantResponse, api_key_grant_
 from adapters.http.api.keys import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.accounts.ports import HasProjects
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.ports import HasDevices

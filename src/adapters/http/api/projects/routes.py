@@ -5,8 +5,8 @@ from __future__ import annotations
 from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, project_response
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.accounts.projects import ProjectService
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from adapters.http.api.provisioning import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response, page_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
-from domain.provisioning.claiming import ProvisioningClaimInput, ProvisioningClaimService
+from domain.provisioning.claiming import ProvisioningClaimInput, ProvisioningCodeRedemptionService
 from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import POLL_AFTER_S
@@ -17,7 +17,9 @@ TAG = "Provisioning"
 DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
 
 
-def provisioning_blueprint(codes: ProvisioningCodeAndClaimAdminService, claims: ProvisioningClaimService) -> ApiBlueprint:
+def provisioning_blueprint(
+    codes: ProvisioningCodeAndClaimAdminService, claims: ProvisioningCodeRedemptionService
+) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", TAG)
 
     @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)

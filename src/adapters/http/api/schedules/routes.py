@@ -5,8 +5,8 @@ from __future__ import annotations
 from adapters.http.api.schedules import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import page_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.schedules.occurrence_calendar import ScheduleOccurrenceService

@@ -32,8 +32,8 @@ from domain.schedules.model import (
     ScheduleStatus,
     SwitchEdge,
 )
-from domain.schedules.occurrence_calendar import PlannedScheduleEdge, ScheduleCalendar
-from domain.schedules.policy import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
+from domain.schedules.occurrence_calendar import PlannedScheduleEdge, ScheduleOccurrencesResult
+from domain.schedules.schedule_validation import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
 from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleWithSyncState
 
 
@@ -207,7 +207,7 @@ class OccurrencesResponse(ResponseModel):
     complete: bool
 
     @classmethod
-    def from_domain(cls, calendar: ScheduleCalendar) -> OccurrencesResponse:
+    def from_domain(cls, calendar: ScheduleOccurrencesResult) -> OccurrencesResponse:
         return cls(
             occurrences=[OccurrenceResponse.from_domain(each) for each in calendar.occurrences], complete=calendar.is_complete
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from adapters.http.api.service_sessions import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.kernel.ids import SessionId
-from domain.team.service_sessions import ServiceSessionService
+from domain.team.service_session_tokens import ServiceSessionTokenService
 
 
-def service_sessions_blueprint(service_sessions: ServiceSessionService) -> ApiBlueprint:
+def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> ApiBlueprint:
     bp = ApiBlueprint("service_sessions", "Service sessions")
 
     @bp.operation(

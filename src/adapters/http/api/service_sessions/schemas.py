@@ -9,7 +9,7 @@ from pydantic import Field
 from adapters.http.core.request_parsing import parse_timestamp
 from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp, TimestampText
 from domain.kernel.caller import Role
-from domain.team.service_sessions import RESOURCES, ServiceSessionInput
+from domain.team.service_session_tokens import RESOURCES, ServiceSessionTokenInput
 
 
 class ServiceSessionRequest(RequestBodyModel):
@@ -20,9 +20,9 @@ class ServiceSessionRequest(RequestBodyModel):
     )
     expires_at: TimestampText = Field(description="At most 366 days ahead.")
 
-    def to_input(self) -> ServiceSessionInput:
+    def to_input(self) -> ServiceSessionTokenInput:
         expires_ms = parse_timestamp("expiresAt", self.expires_at)
-        return ServiceSessionInput(self.name, Role(self.role), tuple(self.operations), expires_ms)
+        return ServiceSessionTokenInput(self.name, Role(self.role), tuple(self.operations), expires_ms)
 
 
 class ServiceSessionResponse(ResponseModel):

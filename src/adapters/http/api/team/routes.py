@@ -7,8 +7,8 @@ from typing import Any
 from adapters.http.api.team.schemas import MemberCreateRequest, MemberResponse, MemberUpdateRequest, member_response
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response
-from adapters.http.core.request_handling import HandlerResult
 from domain.team.members import MemberService
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from adapters.storage.after_commit_callback_runner import run_callbacks
 from adapters.storage.sql.postgres.pool import OpenDatabaseConnectionTracker
-from adapters.storage.sql.postgres.session import DRIVER_ERRORS, PostgresSession
+from adapters.storage.sql.postgres.postgres_repository_session import DRIVER_ERRORS, PostgresSession
 from adapters.storage.sql.write_probe import write_probe
 from adapters.storage.transaction_misuse_errors import NestedWriteError
 from domain.kernel.errors import Unavailable

@@ -14,7 +14,7 @@ from adapters.storage.sql.repository_session import Row
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import escape_like
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events
-from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
+from domain.audit.seal_model import AuditSeal, AuditSealBatch, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 
@@ -72,7 +72,7 @@ class SqlAuditSealRepository(SqlRepository):
     async def last_sealed_ms(self) -> int | None:
         return await self._number_or_none(LAST_SEALED)
 
-    async def add_round(self, sealed: AuditSealRound) -> None:
+    async def add_round(self, sealed: AuditSealBatch) -> None:
         if sealed.seals:
             await self._session.execute_many(ADD_SEAL, [{**SEAL.values(seal), "purged": False} for seal in sealed.seals])
         await self._session.write(ADD_ROUND, sealed_ms=sealed.sealed_ms, log=encode_log_cursor(sealed.log))

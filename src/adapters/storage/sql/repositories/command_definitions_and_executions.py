@@ -146,7 +146,7 @@ def _transition_row(after: Execution, expected: ExecutionStatus) -> dict[str, ob
     }
 
 
-class SqlExecutionRepository(SqlRepository):
+class SqlCommandExecutionRepository(SqlRepository):
     async def add_many(self, executions: Sequence[Execution]) -> None:
         await self._session.bulk_write(ADD_MANY, list(map(_insert_values, executions)))
 

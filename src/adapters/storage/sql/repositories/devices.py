@@ -6,19 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    Select,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import BindParameter, Select, bindparam, delete, exists, func, insert, literal_column, or_, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
 from adapters.storage.sql.repository_session import LOOK_UP, POSTGRES, SQLITE

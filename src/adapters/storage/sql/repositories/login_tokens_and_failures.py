@@ -8,11 +8,11 @@ from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import delete_batch, upsert
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, users
-from domain.accounts.sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
+from domain.accounts.sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures, PasswordChangeCode, RefreshToken
 from domain.kernel.ids import SessionId, UserId
 
 REFRESH_TOKEN = RowMapper(refresh_tokens, RefreshToken)
-ONE_TIME_CODE = RowMapper(one_time_codes, OneTimeCode)
+ONE_TIME_CODE = RowMapper(one_time_codes, PasswordChangeCode)
 LOGIN_FAILURES = RowMapper(login_failures, LoginFailures)
 
 _HASH = refresh_tokens.c.token_hash == bindparam("at_hash")
@@ -69,13 +69,13 @@ class SqlRefreshTokenRepository(SqlRepository):
         return await self._count_changed(DELETE_EXPIRED_TOKENS, at_before=expires_ms, at_limit=limit)
 
 
-class SqlOneTimeCodeRepository(SqlRepository):
-    async def get_for_update(self, user_id: UserId) -> OneTimeCode | None:
+class SqlPasswordChangeCodeRepository(SqlRepository):
+    async def get_for_update(self, user_id: UserId) -> PasswordChangeCode | None:
         if self._takes_locks:
             await self._session.write(LOCK_USER, at_user=user_id)
         return await self._first(ONE_TIME_CODE, GET_CODE, at_user=user_id)
 
-    async def upsert(self, code: OneTimeCode) -> None:
+    async def upsert(self, code: PasswordChangeCode) -> None:
         await self._session.write(UPSERT_CODE, **ONE_TIME_CODE.values(code))
 
 

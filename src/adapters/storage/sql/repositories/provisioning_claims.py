@@ -11,9 +11,9 @@ from adapters.storage.sql.row_mapper import RowMapper, enum_converter
 from adapters.storage.sql.statement_builders import for_update
 from adapters.storage.sql.tables import device_claims
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
-from domain.provisioning.model import ClaimStatus, ProvisioningClaim
+from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim
 
-CLAIM = RowMapper(device_claims, ProvisioningClaim, {"status": enum_converter(ClaimStatus)})
+CLAIM = RowMapper(device_claims, DeviceProvisioningClaim, {"status": enum_converter(ClaimStatus)})
 c = device_claims.c
 _OF_CODE = c.code_id == bindparam("at_code")
 CLAIMS = AccountEntityStatements(CLAIM, "claim_id")
@@ -32,16 +32,16 @@ LIST_CLAIMS = {
 """By whether a status, and whether a claim to begin after, is given."""
 
 
-class SqlProvisioningClaimRepository(SqlRepository):
-    async def upsert(self, claim: ProvisioningClaim) -> None:
+class SqlDeviceProvisioningClaimRepository(SqlRepository):
+    async def upsert(self, claim: DeviceProvisioningClaim) -> None:
         if not await self._session.write(SAVE_CLAIM, at_id=claim.claim_id, **CLAIM.values(claim, "claim_id")):
             await self._session.write(CLAIMS.add, **CLAIM.values(claim))
 
-    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> ProvisioningClaim | None:
+    async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> DeviceProvisioningClaim | None:
         statement = CLAIMS.get[self._session.writable]
         return await self._first(CLAIM, statement, at_id=claim_id, at_account=account_id)
 
-    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> ProvisioningClaim | None:
+    async def find_for_update(self, code_id: ProvisioningCodeId, hardware_id: str) -> DeviceProvisioningClaim | None:
         statement = FIND_CLAIM[self._session.writable]
         return await self._first(CLAIM, statement, at_code=code_id, at_hardware=hardware_id)
 
@@ -50,7 +50,7 @@ class SqlProvisioningClaimRepository(SqlRepository):
 
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
-    ) -> Sequence[ProvisioningClaim]:
+    ) -> Sequence[DeviceProvisioningClaim]:
         given = {"at_status": None if status is None else status.value, "at_before": before}
         filters = {name: value for name, value in given.items() if value is not None}
         statement = LIST_CLAIMS[status is not None, before is not None]

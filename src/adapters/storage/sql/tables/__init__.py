@@ -12,6 +12,9 @@ from adapters.storage.sql.tables.columns import metadata as metadata
 from adapters.storage.sql.tables.commands import definitions as definitions
 from adapters.storage.sql.tables.commands import executions as executions
 from adapters.storage.sql.tables.device_connections import device_sessions as device_sessions
+from adapters.storage.sql.tables.device_health import dead_letters as dead_letters
+from adapters.storage.sql.tables.device_health import device_drops as device_drops
+from adapters.storage.sql.tables.device_health import device_health as device_health
 from adapters.storage.sql.tables.devices import PARTITION_HASH as PARTITION_HASH
 from adapters.storage.sql.tables.devices import credentials as credentials
 from adapters.storage.sql.tables.devices import device_types as device_types
@@ -40,7 +43,7 @@ from adapters.storage.sql.tables.schedules_and_rules import left_edges as left_e
 from adapters.storage.sql.tables.schedules_and_rules import rules as rules
 from adapters.storage.sql.tables.schedules_and_rules import schedule_edges as schedule_edges
 from adapters.storage.sql.tables.schedules_and_rules import schedules as schedules
-from adapters.storage.sql.tables.service_sessions import service_sessions as service_sessions
+from adapters.storage.sql.tables.service_session_tokens import service_sessions as service_sessions
 from adapters.storage.sql.tables.service_state import service_secrets as service_secrets
 from adapters.storage.sql.tables.service_state import steady_time as steady_time
 from adapters.storage.sql.tables.service_state import write_probes as write_probes
@@ -55,9 +58,6 @@ from adapters.storage.sql.tables.sign_in import unlock_links as unlock_links
 from adapters.storage.sql.tables.sign_in import used_sign_in_states as used_sign_in_states
 from adapters.storage.sql.tables.sign_in import user_sessions as user_sessions
 from adapters.storage.sql.tables.stored_responses import stored_responses as stored_responses
-from adapters.storage.sql.tables.telemetry import dead_letters as dead_letters
-from adapters.storage.sql.tables.telemetry import device_drops as device_drops
-from adapters.storage.sql.tables.telemetry import device_health as device_health
 from adapters.storage.sql.tables.telemetry import device_latest as device_latest
 from adapters.storage.sql.tables.telemetry import device_metrics as device_metrics
 from adapters.storage.sql.tables.telemetry import metric_names as metric_names

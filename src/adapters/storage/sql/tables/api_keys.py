@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, Index, LargeBinary, Table
 
-from adapters.storage.sql.tables.columns import (
-    autoincrement_key,
-    foreign_key_column,
-    integer_column,
-    metadata,
-    text_column,
-)
+from adapters.storage.sql.tables.columns import autoincrement_key, foreign_key_column, integer_column, metadata, text_column
 
 api_keys = Table(
     "api_keys",

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, Table, Text
 
-from adapters.storage.sql.tables.columns import (
-    Int64,
-    integer_column,
-    metadata,
-    text_column,
-)
+from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, text_column
 
 audit_seals = Table(  # signed heads of an account's chains (see domain/audit/seal_model.py)
     "audit_seals",
@@ -22,7 +17,6 @@ audit_seals = Table(  # signed heads of an account's chains (see domain/audit/se
     Column("purged", Boolean, nullable=False),  # retention deletes the records up to this seal
     Index(None, "sealed_ms"),
 )
-
 
 audit_rounds = Table(  # what of the log was sealed when, of all accounts: retention deletes no record before it is sealed
     "audit_rounds",

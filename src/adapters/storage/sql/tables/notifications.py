@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, LargeBinary, Table, Text
 
-from adapters.storage.sql.tables.columns import (
-    autoincrement_key,
-    foreign_key_column,
-    integer_column,
-    metadata,
-    text_column,
-)
+from adapters.storage.sql.tables.columns import autoincrement_key, foreign_key_column, integer_column, metadata, text_column
 
 notification_settings = Table(
     "notification_settings",

@@ -15,7 +15,6 @@ reading_store_time = Table(
 )
 """One row: the store time of the newest readings, and that from which on all marks in `late_readings` are kept."""
 
-
 late_readings = Table(
     "late_readings",
     metadata,

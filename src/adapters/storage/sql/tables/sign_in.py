@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, UniqueConstraint
 
-from adapters.storage.sql.tables.columns import (
-    foreign_key_column,
-    integer_column,
-    metadata,
-    text_column,
-)
+from adapters.storage.sql.tables.columns import foreign_key_column, integer_column, metadata, text_column
 
 user_sessions = Table(
     "user_sessions",

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.accounts.policy import check_name
-from domain.accounts.ports import HasUserSessions, SecretHasher
 from domain.accounts.sign_in_model import UserSession
-from domain.kernel.caller import Role, Session, require_role
+from domain.accounts.sign_in_ports import HasUserSessions, SecretHasher
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
@@ -45,7 +45,7 @@ _OPERATION = re.compile(r"([a-z-]{1,32}):(read|write)")
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSession:
+class ServiceSessionToken:
     """Only the SHA-256 of its token is kept. `operations`: such as `devices:write`, which includes `devices:read`."""
 
     session_id: SessionId
@@ -60,7 +60,7 @@ class ServiceSession:
     expires_ms: int
     last_used_ms: int | None = None
 
-    def act_for(self, member: Session) -> Session | None:
+    def act_for(self, member: SessionCaller) -> SessionCaller | None:
         """The caller that its requests come from; None if the member has a lower role now than it has."""
         if not member.role.is_at_least(self.role):
             return None
@@ -68,7 +68,7 @@ class ServiceSession:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSessionInput:
+class ServiceSessionTokenInput:
     name: str
     role: Role
     operations: tuple[str, ...]
@@ -79,34 +79,34 @@ class ServiceSessionInput:
 class CreatedServiceSession:
     """`token` is returned once and not stored."""
 
-    session: ServiceSession
+    session: ServiceSessionToken
     token: str = field(repr=False)
 
 
-class ServiceSessionRepository(Protocol):
-    async def add(self, session: ServiceSession) -> None: ...
+class ServiceSessionTokenRepository(Protocol):
+    async def add(self, session: ServiceSessionToken) -> None: ...
 
-    async def find_by_hash(self, secret_hash: bytes) -> ServiceSession | None: ...
+    async def find_by_hash(self, secret_hash: bytes) -> ServiceSessionToken | None: ...
 
-    async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSession | None:
+    async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSessionToken | None:
         """None if it has expired or was revoked; it stays open until the transaction ends."""
 
-    async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSession]:
+    async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSessionToken]:
         """Those that are neither expired nor revoked, oldest first."""
 
     async def update_last_used(self, used: Mapping[SessionId, int]) -> None:
         """Set `last_used_ms` of many; unknown ones are ignored, and none goes back."""
 
 
-class HasServiceSessions(Protocol):
+class HasServiceSessionTokens(Protocol):
     @property
-    def service_sessions(self) -> ServiceSessionRepository: ...
+    def service_sessions(self) -> ServiceSessionTokenRepository: ...
 
 
-class ServiceSessionTx(Transaction, HasSecondFactors, HasServiceSessions, HasUserSessions, Protocol): ...
+class ServiceSessionTx(Transaction, HasSecondFactors, HasServiceSessionTokens, HasUserSessions, Protocol): ...
 
 
-class ServiceSessionService:
+class ServiceSessionTokenService:
     def __init__(
         self, *, uow: UnitOfWork[ServiceSessionTx], clock: Clock, ids: IdAndSecretGenerator, digest: SecretHasher
     ) -> None:
@@ -115,13 +115,13 @@ class ServiceSessionService:
         self._ids = ids
         self._digest = digest
 
-    async def list(self, caller: Session) -> Sequence[ServiceSession]:
+    async def list(self, caller: SessionCaller) -> Sequence[ServiceSessionToken]:
         """Those of the account. Raises PermissionDenied below Admin."""
         require_role(caller, Role.ADMIN)
         async with self._uow.read() as tx:
             return await tx.service_sessions.list_open(caller.account_id, self._clock.now_ms())
 
-    async def create(self, caller: Session, new: ServiceSessionInput) -> CreatedServiceSession:
+    async def create(self, caller: SessionCaller, new: ServiceSessionTokenInput) -> CreatedServiceSession:
         """Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; ValidationFailed; Conflict `SERVICE_SESSION_LIMIT`."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
@@ -138,7 +138,7 @@ class ServiceSessionService:
             await tx.emit(DomainEvent.from_caller(caller, "service_session_created", text, now_ms))
         return CreatedServiceSession(made, token)
 
-    async def revoke(self, caller: Session, session_id: SessionId) -> None:
+    async def revoke(self, caller: SessionCaller, session_id: SessionId) -> None:
         """At once, for whoever made it. Raises PermissionDenied, NotFound."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller, Role.ADMIN) as tx:
@@ -150,8 +150,8 @@ class ServiceSessionService:
             text = f"Service session {found.name} ({found.prefix}…) was revoked"
             await tx.emit(DomainEvent.from_caller(caller, "session_revoked", text, now_ms))
 
-    def _build(self, caller: Session, new: ServiceSessionInput, token: str, now_ms: int) -> ServiceSession:
-        return ServiceSession(
+    def _build(self, caller: SessionCaller, new: ServiceSessionTokenInput, token: str, now_ms: int) -> ServiceSessionToken:
+        return ServiceSessionToken(
             session_id=SessionId(self._ids.new_id(IdPrefix.SESSION)),
             account_id=caller.account_id,
             membership_id=caller.membership_id,
@@ -165,7 +165,7 @@ class ServiceSessionService:
         )
 
 
-def check_operation(caller: Session, tag: str, *, is_read: bool, affects: str | None = None) -> None:
+def check_operation(caller: SessionCaller, tag: str, *, is_read: bool, affects: str | None = None) -> None:
     """`tag`: the group of the operation. `affects`: the group that it reads or changes in place of its own, which it then only
     reads: a command to a group of devices needs `groups:read` and `commands:write`.
 
@@ -186,7 +186,7 @@ def check_operation(caller: Session, tag: str, *, is_read: bool, affects: str | 
     )
 
 
-def check_usable(found: ServiceSession | None, user_session: UserSession | None, now_ms: int) -> None:
+def check_usable(found: ServiceSessionToken | None, user_session: UserSession | None, now_ms: int) -> None:
     """Raises Unauthenticated, `TOKEN_EXPIRED` when only its time is over."""
     if found is None or user_session is None or user_session.revoked_ms is not None:
         raise Unauthenticated("This service session does not exist or was revoked. Create a new one.")
@@ -194,7 +194,7 @@ def check_usable(found: ServiceSession | None, user_session: UserSession | None,
         raise Unauthenticated("This service session has expired. Create a new one.", code="TOKEN_EXPIRED")
 
 
-def _check_new(caller: Session, new: ServiceSessionInput, now_ms: int) -> None:
+def _check_new(caller: SessionCaller, new: ServiceSessionTokenInput, now_ms: int) -> None:
     if new.role is Role.OWNER or not caller.role.is_at_least(new.role):
         raise ValidationFailed.for_field("role", "must be below Owner, and not above your own.")
     if not now_ms < new.expires_ms <= now_ms + MAX_TTL_MS:
@@ -209,7 +209,7 @@ def _check_new(caller: Session, new: ServiceSessionInput, now_ms: int) -> None:
             raise ValidationFailed.for_field(f"operations.{index}", message)
 
 
-def _user_session(caller: Session, made: ServiceSession) -> UserSession:
+def _user_session(caller: SessionCaller, made: ServiceSessionToken) -> UserSession:
     return UserSession(
         session_id=made.session_id,
         user_id=caller.user_id,

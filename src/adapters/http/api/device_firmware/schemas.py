@@ -6,12 +6,7 @@ from pydantic import Field
 
 from adapters.http.core.schemas import QueryParametersModel, ResponseModel
 from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
-from domain.devices.firmware_project import (
-    WIFI_NAME_PLACEHOLDER,
-    WIFI_PASSWORD_PLACEHOLDER,
-    FileEncoding,
-    FirmwareProject,
-)
+from domain.devices.firmware_project import WIFI_NAME_PLACEHOLDER, WIFI_PASSWORD_PLACEHOLDER, FileEncoding, FirmwareProject
 
 
 class FirmwareFileResponse(ResponseModel):

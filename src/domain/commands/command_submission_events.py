@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from domain.approvals.model import Approval
-from domain.commands.dispatch_queue import DispatchQueueEntry
+from domain.commands.local_dispatch_queue import DispatchQueueEntry
 from domain.commands.model import CommandRequest
-from domain.kernel.caller import ApiKeyCaller, Caller, Session
+from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import to_iso
 from domain.kernel.domain_events import DomainEvent, Json
 
@@ -28,7 +28,7 @@ def command_sent_event(caller: Caller, command: DispatchQueueEntry, now_ms: int,
 
 
 def approval_requested_event(
-    caller: Session | ApiKeyCaller, request: CommandRequest, approval: Approval, now_ms: int
+    caller: SessionCaller | ApiKeyCaller, request: CommandRequest, approval: Approval, now_ms: int
 ) -> DomainEvent:
     data: dict[str, Json] = {
         "approvalId": approval.approval_id,

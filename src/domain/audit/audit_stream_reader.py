@@ -49,7 +49,7 @@ class AuditBatch:
     lost: Sequence[str] = ()
 
 
-class AuditTailReader:
+class AuditStreamReader:
     def __init__(self, *, uow: UnitOfWork[AuditTx]) -> None:
         self._uow = uow
 

@@ -22,11 +22,11 @@ from adapters.http.core.caller_authentication import Authenticator, authenticate
 from adapters.http.core.idempotency import IdempotencyDependencies, execute_once
 from adapters.http.core.request_parsing import read_body, read_query
 from adapters.http.core.trimmed_quart import header_value
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.denied_request_log_port import DeniedRequestLog
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
-from domain.team.service_sessions import check_operation
+from domain.team.service_session_tokens import check_operation
 
 MAX_PATH_PARAMETER_LENGTH = 128
 SLOW_BODY_S = 0.05
@@ -47,7 +47,7 @@ class HandlerResult(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiDependencies:
+class RequestHandlingDependencies:
     """The dependencies of all operations; stored in the app's extensions."""
 
     authenticator: Authenticator
@@ -56,7 +56,7 @@ class ApiDependencies:
 
 
 async def handle_request(spec: ApiOperation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:
-    dependencies: ApiDependencies = current_app.extensions[API_DEPENDENCIES]
+    dependencies: RequestHandlingDependencies = current_app.extensions[API_DEPENDENCIES]
     try:
         return await _handle(dependencies, spec, handler, parts)
     except (PermissionDenied, RateLimited, Unauthenticated, ValidationFailed, HTTPException) as error:
@@ -67,10 +67,10 @@ async def handle_request(spec: ApiOperation, handler: Callable[..., Awaitable[An
 
 
 async def _audit_denial(
-    dependencies: ApiDependencies, spec: ApiOperation, parts: Mapping[str, str], error: DomainError | HTTPException
+    dependencies: RequestHandlingDependencies, spec: ApiOperation, parts: Mapping[str, str], error: DomainError | HTTPException
 ) -> None:
     caller = g.get("caller") or g.get("denied_caller")
-    if dependencies.denial_log is None or not isinstance(caller, Session | ApiKeyCaller):
+    if dependencies.denial_log is None or not isinstance(caller, SessionCaller | ApiKeyCaller):
         return
     if isinstance(error, HTTPException):
         error = ValidationFailed(error.name, code=error.name.upper().replace(" ", "_"))
@@ -78,14 +78,17 @@ async def _audit_denial(
     await dependencies.denial_log.log_denied(caller, spec.act, error, subject, always=spec.audited)
 
 
-async def _authenticate(dependencies: ApiDependencies, spec: ApiOperation) -> None:
+async def _authenticate(dependencies: RequestHandlingDependencies, spec: ApiOperation) -> None:
     await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
-    if isinstance(g.caller, Session):
+    if isinstance(g.caller, SessionCaller):
         check_operation(g.caller, spec.tag, is_read=spec.method == "GET", affects=spec.affects)
 
 
 async def _handle(
-    dependencies: ApiDependencies, spec: ApiOperation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]
+    dependencies: RequestHandlingDependencies,
+    spec: ApiOperation,
+    handler: Callable[..., Awaitable[Any]],
+    parts: Mapping[str, str],
 ) -> Response:
     await _authenticate(dependencies, spec)
     arguments: dict[str, Any] = {
@@ -108,7 +111,7 @@ async def _handle(
         if spec.body_parameter is not None:
             arguments[spec.body_parameter] = body
 
-    async def run(caller: Session | ApiKeyCaller | None) -> Response:
+    async def run(caller: SessionCaller | ApiKeyCaller | None) -> Response:
         g.caller = caller
         return _build_response(spec, await handler(**arguments))
 

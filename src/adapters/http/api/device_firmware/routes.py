@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.api.device_credentials import firmware_schemas as schema
+from adapters.http.api.device_firmware import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.devices.device_credential_service import DeviceCredentialService

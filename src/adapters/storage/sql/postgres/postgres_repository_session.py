@@ -185,6 +185,4 @@ def _joined(statements: tuple[BulkStatement, ...]) -> str:
 
 
 _BEGIN = {True: "BEGIN", False: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
-
-
 _compile = StatementCompiler(PGDialect_asyncpg())  # type: ignore[no-untyped-call]

@@ -15,10 +15,10 @@ from domain.rules.telemetry_engine_port import TelemetryRow
 from domain.telemetry.feed_reading_replay_ports import LATE_AFTER_MS, HasReadingArrivals, LateMark
 
 
-class StoreTimeAssignerTx(Transaction, HasReadingArrivals, Protocol): ...
+class ReadingArrivalRecorderTx(Transaction, HasReadingArrivals, Protocol): ...
 
 
-class StoreTimeAssigner:
+class ReadingArrivalRecorder:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._read_at_s: int | None = None
@@ -26,7 +26,7 @@ class StoreTimeAssigner:
         self._marked: dict[int, LateMark] = {}
         """By device number: the mark of the current minute."""
 
-    async def record(self, tx: StoreTimeAssignerTx, rows: Sequence[TelemetryRow]) -> int:
+    async def record(self, tx: ReadingArrivalRecorderTx, rows: Sequence[TelemetryRow]) -> int:
         """Call it in the transaction that stores the rows. Returns their store time, Unix seconds."""
         now_s = self._clock.now_ms() // SECOND_MS
         store_time_s = self._store_time_s

@@ -9,7 +9,7 @@ import structlog
 
 from app.workers.ingest import IngestWorker
 from app.workers.owned_partition_log_reader import PartitionInboundBatch
-from domain.devices.device_link import InboundBatch
+from domain.devices.inbound_link import InboundBatch
 from domain.ingest.decoded_messages import DecodedBatch
 from domain.ingest.metric_numbering import AssignNames
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
@@ -18,7 +18,7 @@ from domain.partitions.ownership_and_log_position import PartitionLostError
 log = structlog.get_logger("partitions")
 
 
-class OwnedPartitionIngestPipeline(IngestPipeline):
+class FencedIngestPipeline(IngestPipeline):
     """Its batches prove their ownership, and advance their positions, in the transaction that stores them."""
 
     async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
@@ -27,7 +27,7 @@ class OwnedPartitionIngestPipeline(IngestPipeline):
         return replace(evaluated, progress=owned.progress)
 
 
-class OwnedPartitionIngestWorker(IngestWorker):
+class FencedIngestWorker(IngestWorker):
     name = "partition_ingest"
 
     async def _process_batch(self, batch: InboundBatch) -> None:

@@ -9,10 +9,11 @@ from domain.commands.model import Execution
 from domain.devices.model import Device
 from domain.events.model import SCHEDULE_FIRED
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
-from domain.schedules import policy
+from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.event_kinds import EventKind
 from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
 from domain.schedules.model import EdgeOutcome, MisfirePolicy, Schedule, ScheduleSlotCommand, SwitchEdge
+from domain.schedules.schedule_lifecycle import RAN_OUTCOMES
 
 SCHEDULE_SKIPPED: Final = "schedule_skipped"
 
@@ -39,7 +40,7 @@ def edge_event(slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -
     """The event of an edge that ran or did not run."""
     schedule, decision = slot.schedule, slot.decision
     extra: dict[str, Json] = {"lateSeconds": decision.late_s}
-    if result.outcome in policy.RAN_OUTCOMES:
+    if result.outcome in RAN_OUTCOMES:
         edge, command = decision.due.edge, command_for_edge(schedule, decision.due.edge).command
         text = f"Slot {schedule.slot} switched {edge}: {command}"
         if result.outcome is EdgeOutcome.RAN_ON_DEVICE:

@@ -11,9 +11,9 @@ from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converte
 from adapters.storage.sql.tables import service_sessions, user_sessions
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, SessionId
-from domain.team.service_sessions import ServiceSession
+from domain.team.service_session_tokens import ServiceSessionToken
 
-SERVICE_SESSION = RowMapper(service_sessions, ServiceSession, {"role": enum_converter(Role), "operations": JSON_TUPLE})
+SERVICE_SESSION = RowMapper(service_sessions, ServiceSessionToken, {"role": enum_converter(Role), "operations": JSON_TUPLE})
 
 s = service_sessions.c
 ADD = insert(service_sessions)
@@ -35,18 +35,18 @@ TOUCH = (
 """The time of use is in this table: `user_sessions` is locked by each change that the service session makes."""
 
 
-class SqlServiceSessionRepository(SqlRepository):
-    async def add(self, session: ServiceSession) -> None:
+class SqlServiceSessionTokenRepository(SqlRepository):
+    async def add(self, session: ServiceSessionToken) -> None:
         await self._session.write(ADD, **SERVICE_SESSION.values(session))
 
-    async def find_by_hash(self, secret_hash: bytes) -> ServiceSession | None:
+    async def find_by_hash(self, secret_hash: bytes) -> ServiceSessionToken | None:
         return await self._first(SERVICE_SESSION, FIND, at_hash=secret_hash)
 
-    async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSession | None:
+    async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSessionToken | None:
         statement = FIND_OPEN_FOR_SHARE[self._session.writable]
         return await self._first(SERVICE_SESSION, statement, at_id=session_id, at_now=now_ms)
 
-    async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSession]:
+    async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSessionToken]:
         return await self._list(SERVICE_SESSION, LIST_OPEN, at_account=account_id, at_now=now_ms)
 
     async def update_last_used(self, used: Mapping[SessionId, int]) -> None:
