@@ -20,7 +20,7 @@ from domain.commands.command_submission_events import approval_requested_event, 
 from domain.commands.definition_model import CommandDefinition, CommandKind
 from domain.commands.effective_definitions import effective_definitions, require_definition
 from domain.commands.load_command_context import get_context, get_context_for_caller, load_contexts
-from domain.commands.local_dispatch_queue import DispatchQueue, DispatchQueueEntry
+from domain.commands.local_dispatch_queue import DispatchQueue, DispatchEntry
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,
@@ -111,7 +111,7 @@ class CommandSubmissionService:
             return CommandSubmissionResult(approval=approval, quota=permit.quota)
         command_checks.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms)
-        await self._queue(tx, [(caller, DispatchQueueEntry(context.device, execution))], now_ms, request.reason)
+        await self._queue(tx, [(caller, DispatchEntry(context.device, execution))], now_ms, request.reason)
         return CommandSubmissionResult(execution=execution, quota=permit.quota)
 
     async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
@@ -163,7 +163,7 @@ class CommandSubmissionService:
             for command, definition in zip(commands, checked, strict=True)
         ]
         queued = [
-            (command.caller, DispatchQueueEntry(command.request.device, outcome))
+            (command.caller, DispatchEntry(command.request.device, outcome))
             for command, outcome in zip(commands, outcomes, strict=True)
             if isinstance(outcome, Execution)
         ]
@@ -180,7 +180,7 @@ class CommandSubmissionService:
         permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=False)
         command_checks.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
-        await self._queue(tx, [(caller, DispatchQueueEntry(context.device, execution))], now_ms, approval.reason)
+        await self._queue(tx, [(caller, DispatchEntry(context.device, execution))], now_ms, approval.reason)
         return execution.execution_id
 
     def _require_definition(self, context: CommandContext, request: CommandRequest) -> CommandDefinition:
@@ -257,7 +257,7 @@ class CommandSubmissionService:
         )
 
     async def _queue(
-        self, tx: AutomationTx, queued: Sequence[tuple[Caller, DispatchQueueEntry]], now_ms: int, reason: str | None = None
+        self, tx: AutomationTx, queued: Sequence[tuple[Caller, DispatchEntry]], now_ms: int, reason: str | None = None
     ) -> None:
         if not queued:
             return

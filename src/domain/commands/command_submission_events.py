@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from domain.approvals.model import Approval
-from domain.commands.local_dispatch_queue import DispatchQueueEntry
+from domain.commands.local_dispatch_queue import DispatchEntry
 from domain.commands.model import CommandRequest
 from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import to_iso
 from domain.kernel.domain_events import DomainEvent, Json
 
 
-def command_sent_event(caller: Caller, command: DispatchQueueEntry, now_ms: int, reason: str | None) -> DomainEvent:
+def command_sent_event(caller: Caller, command: DispatchEntry, now_ms: int, reason: str | None) -> DomainEvent:
     execution, device = command.execution, command.device
     data: dict[str, Json] = {
         "executionId": execution.execution_id,

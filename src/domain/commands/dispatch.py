@@ -20,13 +20,7 @@ from domain.commands import firmware_behaviour
 from domain.commands.clock_step_deadline_shifter import ClockStepDeadlineShifter
 from domain.commands.command_topic_subscriptions import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
-from domain.commands.local_dispatch_queue import (
-    DispatchQueue,
-    DispatchQueueEntry,
-    QueuedForDevice,
-    append_queued,
-    group_by_device,
-)
+from domain.commands.local_dispatch_queue import DispatchQueue, DispatchEntry, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandExecutions
 from domain.devices.device_codec import DeviceCodec, OutboundCommand
@@ -168,7 +162,7 @@ class CommandDispatchService:
         """The open commands of newly subscribed devices, and the next page of a running scan. A new command must not overtake
         older ones on a later page, nor wait for a long scan: its device gets its whole backlog."""
         items: list[DispatchItem] = []
-        commands: Sequence[DispatchQueueEntry] = ()
+        commands: Sequence[DispatchEntry] = ()
         next_after_seq: int | None = None
         after_seq, self._rescan_after_seq = self._rescan_after_seq, None  # `rescan` during the reads starts a new scan
         async with self._uow.read() as tx:
@@ -181,7 +175,7 @@ class CommandDispatchService:
                 items = [(device, open_executions.get(device.device_id, ()), window) for device, window in listening]
             if after_seq is not None:
                 page = await tx.executions.list_queued(PAGE_SIZE, after_seq)
-                commands = await DispatchQueueEntry.load_devices(tx, page)
+                commands = await DispatchEntry.load_devices(tx, page)
                 next_after_seq = page[-1].seq if len(page) == PAGE_SIZE else None
             new_commands = self._pop_queued()
             if next_after_seq is not None:
@@ -196,7 +190,7 @@ class CommandDispatchService:
             self._rescan_after_seq = next_after_seq
         return items
 
-    def _pop_queued(self) -> Sequence[DispatchQueueEntry]:
+    def _pop_queued(self) -> Sequence[DispatchEntry]:
         commands = [
             one for one in self._dispatch_queue.pop_batch(PAGE_SIZE) if one.execution.execution_id not in self._recently_sent
         ]

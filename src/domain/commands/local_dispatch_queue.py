@@ -19,14 +19,14 @@ MAX_QUEUED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class DispatchQueueEntry:
+class DispatchEntry:
     """An execution to dispatch. `device`: its state in the transaction that queued the command."""
 
     device: Device
     execution: Execution
 
     @classmethod
-    async def load_devices(cls, tx: HasDevices, page: Sequence[Execution]) -> Sequence[DispatchQueueEntry]:
+    async def load_devices(cls, tx: HasDevices, page: Sequence[Execution]) -> Sequence[DispatchEntry]:
         """Stored executions with their devices, without those of deleted devices."""
         found = await tx.devices.list_by_ids({execution.device_id for execution in page})
         devices = {device.device_id: device for device in found}
@@ -37,7 +37,7 @@ class DispatchQueue:
     def __init__(self, wake: Callable[[], None]) -> None:
         """`wake` wakes the dispatcher."""
         self._wake = wake
-        self._queued: dict[ExecutionId, DispatchQueueEntry] = {}
+        self._queued: dict[ExecutionId, DispatchEntry] = {}
         self.has_overflowed = False
         """Commands were dropped. The dispatcher resets this when it scans the database instead."""
 
@@ -50,7 +50,7 @@ class DispatchQueue:
         oldest = next(iter(self._queued.values()), None)
         return None if oldest is None else oldest.execution.created_ms
 
-    def put(self, commands: Sequence[DispatchQueueEntry]) -> None:
+    def put(self, commands: Sequence[DispatchEntry]) -> None:
         """Call after the commit, with the commands in their queue order."""
         if len(self._queued) + len(commands) > MAX_QUEUED:
             self.clear()
@@ -58,7 +58,7 @@ class DispatchQueue:
             self._queued.update((command.execution.execution_id, command) for command in commands)
         self._wake()
 
-    def pop_batch(self, limit: int) -> Sequence[DispatchQueueEntry]:
+    def pop_batch(self, limit: int) -> Sequence[DispatchEntry]:
         """Remove and return the oldest commands."""
         return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
 
@@ -76,7 +76,7 @@ QueuedForDevice = tuple[Device, dict[ExecutionId, Execution]]
 """A device and its queued executions, in order."""
 
 
-def group_by_device(commands: Sequence[DispatchQueueEntry]) -> dict[DeviceId, QueuedForDevice]:
+def group_by_device(commands: Sequence[DispatchEntry]) -> dict[DeviceId, QueuedForDevice]:
     by_device: dict[DeviceId, QueuedForDevice] = {}
     for command in commands:
         _, executions = by_device.setdefault(command.device.device_id, (command.device, {}))
