@@ -33,7 +33,7 @@ from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_writer_numbers import RESERVE_POSITIONS
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from domain.accounts.model import Account
-from domain.events.domain_event_recorder import DomainEventDispatcher
+from domain.events.domain_event_dispatcher import DomainEventDispatcher
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.instance_lease import InstanceLeaseService
-from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance
 from domain.partitions.peer_lease_poll import PeerLeaseResponse
 from support.cluster_simulation import ClusterSimulation, Size, Violation

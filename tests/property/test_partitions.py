@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.partitions.assignment import assign
+from domain.partitions.cluster_failure_detector import FORGET_MS, LEASE_MS, MAX_GAP_MS, ClusterFailureDetector
 from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.device_hash import partition_of
-from domain.partitions.instance_liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, ClusterFailureDetector
 from domain.partitions.owned_partitions import MAX_MOVES, OwnedPartitions
 from domain.partitions.ownership_and_log_position import (
     LogPositionAlreadyStoredError,

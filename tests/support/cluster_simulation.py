@@ -19,8 +19,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from domain.partitions.assignment import assign
+from domain.partitions.cluster_failure_detector import ClusterFailureDetector
 from domain.partitions.cluster_member import ClusterMember
-from domain.partitions.instance_liveness import ClusterFailureDetector
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import LogPositionAlreadyStoredError, Partition, PartitionLostError
 from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation

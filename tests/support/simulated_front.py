@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from domain.devices.credential_changes_for_other_instances import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
+from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.instance_lease import AWAY_MS, InstanceLeaseService
-from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.peer_lease_poll import PeerLeaseResponse
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from adapters.mqtt.mosquitto_connection import MosquittoConnection, MosquittoConnectionSettings, MosquittoSessionConfig
 from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle
-from domain.devices.broker_access import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
 from domain.devices.device_codec import OutboundMessage
+from domain.devices.external_broker_auth import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
 
 MAIN = 0
 TELEMETRY_SESSIONS = 16

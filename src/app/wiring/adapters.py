@@ -43,7 +43,7 @@ from app.runtime.instance_lock import InstanceLock
 from app.runtime.startup_errors import StartupError
 from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.wiring.device_link import create_device_link
-from app.wiring.engines import load_engine, own_devices_only
+from app.wiring.native_or_reference_components import load_engine, own_devices_only
 from domain.accounts.ports import Mailer
 from domain.devices.device_link import DeviceBrokerLink
 from domain.feed.feed_between_instances import FeedMessageBus

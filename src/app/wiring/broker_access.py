@@ -11,7 +11,7 @@ from adapters.http.broker_access.routes import broker_access_blueprint
 from adapters.http.core.trusted_proxies import parse_networks
 from app.config.settings import Settings
 from app.wiring.composed_service import ComposedService
-from domain.devices.broker_access import ExternalBrokerAuthService, ServiceBrokerLogin
+from domain.devices.external_broker_auth import ExternalBrokerAuthService, ServiceBrokerLogin
 
 
 def create_broker_access(program: ComposedService) -> list[Blueprint]:

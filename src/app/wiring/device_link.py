@@ -10,7 +10,7 @@ from app.config.settings import Settings
 from app.runtime import open_file_limit
 from app.runtime.startup_errors import StartupError
 from app.wiring.device_broker_endpoint import broker_port
-from app.wiring.engines import NativeOrReferenceComponents
+from app.wiring.native_or_reference_components import NativeOrReferenceComponents
 from domain.devices.device_link import DeviceBrokerLink
 from domain.kernel.clock import Clock
 

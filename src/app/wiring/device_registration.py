@@ -9,8 +9,8 @@ from app.wiring.shared_ports import creating_ports, secret_ports
 from domain.devices.bulk_registration import BulkRegistrationService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
-from domain.provisioning.claiming import ProvisioningCodeRedemptionService
 from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
+from domain.provisioning.code_redemption import ProvisioningCodeRedemptionService
 
 
 class DeviceRegistrationServices:

@@ -20,7 +20,7 @@ from domain.commands.command_submission_events import approval_requested_event, 
 from domain.commands.definition_model import CommandDefinition, CommandKind
 from domain.commands.effective_definitions import effective_definitions, require_definition
 from domain.commands.load_command_context import get_context, get_context_for_caller, load_contexts
-from domain.commands.local_dispatch_queue import DispatchQueue, DispatchEntry
+from domain.commands.local_dispatch_queue import DispatchEntry, DispatchQueue
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     AutomationCommand,

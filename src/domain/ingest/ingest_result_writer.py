@@ -16,7 +16,7 @@ from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationTx
 from domain.devices.model import DeviceStatus
-from domain.events.domain_event_recorder import DomainEventDispatcher
+from domain.events.domain_event_dispatcher import DomainEventDispatcher
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
 from domain.ingest.reading_arrival_recorder import ReadingArrivalRecorder
 from domain.kernel.caller import SystemCaller
@@ -26,7 +26,7 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import DomainError
 from domain.kernel.event_kinds import EventKind
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
-from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
+from domain.rules.rule_loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.rule_repository import HasRules
 from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, ReadingWithSubscribers, TelemetryEngine
 from domain.telemetry.feed_reading_replay_ports import HasReadingArrivals

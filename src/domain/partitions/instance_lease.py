@@ -18,7 +18,7 @@ from dataclasses import field
 
 from domain.kernel.clock import Clock
 from domain.kernel.service_class import service
-from domain.partitions.instance_liveness import OWN_LEASE_MS
+from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from domain.partitions.peer_lease_poll import PeerLeaseClient, PeerLeaseRequest, PeerLeaseResponse
 

@@ -23,9 +23,9 @@ from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, RuleId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
-from domain.rules import policy
 from domain.rules.model import EngineRule, Rule
 from domain.rules.rule_repository import HasRules, RuleTx
+from domain.rules.rule_validation import MAX_RULES_PER_DEVICE, apply_changes, check_rule, needs_rearm
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
@@ -93,10 +93,8 @@ class RuleService:
         present = await tx.rules.list_by_device(device.device_id)
         if unless_named and any(rule.name == fields["name"] for rule in present):
             raise Conflict(f"The device has a rule {fields['name']!r} already; it was not changed.", code="RULE_EXISTS")
-        if len(present) >= policy.MAX_RULES_PER_DEVICE:
-            raise Conflict(
-                f"A device can have at most {policy.MAX_RULES_PER_DEVICE} rules. Delete one first.", code="TOO_MANY_RULES"
-            )
+        if len(present) >= MAX_RULES_PER_DEVICE:
+            raise Conflict(f"A device can have at most {MAX_RULES_PER_DEVICE} rules. Delete one first.", code="TOO_MANY_RULES")
         rule = Rule(
             rule_id=RuleId(self.ids.new_id(IdPrefix.RULE)),
             rule_no=0,
@@ -117,11 +115,11 @@ class RuleService:
         async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await get_rule(tx, device_id, rule_id)
-            rule = policy.apply_changes(before, changes)
+            rule = apply_changes(before, changes)
             rule = replace(rule, created_by=caller.membership_id)  # it runs with the permissions of the member who saved it last
             await self._check_rule(tx, caller, device, rule, now_ms)
             await tx.rules.save(rule)
-            if policy.needs_rearm(before, rule):
+            if needs_rearm(before, rule):
                 await tx.rules.rearm(rule.rule_id)
             await self._emit_change(tx, caller, device, rule, "rule_updated", now_ms)
         return rule
@@ -145,7 +143,7 @@ class RuleService:
 
     async def _check_rule(self, tx: RuleTx, caller: SessionCaller, device: Device, rule: Rule, now_ms: int) -> None:
         known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
-        policy.check_rule(rule, known)
+        check_rule(rule, known)
         try:
             await self.commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
         except ValidationFailed as error:

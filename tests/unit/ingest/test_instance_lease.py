@@ -9,8 +9,8 @@ import pytest
 from domain.devices.credential_changes_for_other_instances import RecentCredentialChanges
 from domain.devices.model import DeviceCredentials
 from domain.kernel.ids import DeviceId
+from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLeaseService
-from domain.partitions.instance_liveness import OWN_LEASE_MS
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from domain.partitions.peer_lease_poll import PeerLeaseRequest, PeerLeaseResponse
 from support.manual_clock import ManualClock

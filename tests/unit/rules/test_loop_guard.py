@@ -9,7 +9,7 @@ import pytest
 from domain.ingest.ingest_result_writer import IngestResult
 from domain.kernel.errors import Unavailable
 from domain.rules.model import RuleFiring
-from domain.rules.policy import SWEEP_THRESHOLD, RuleLoopGuard
+from domain.rules.rule_loop_guard import SWEEP_THRESHOLD, RuleLoopGuard
 from support.telemetry_world import TelemetryWorld
 
 

@@ -11,7 +11,7 @@ from quart import Blueprint, Response, request
 
 from adapters.http.broker_access.request_guard import BrokerAuthRequestGuard
 from adapters.http.core.json_body import parse_json_object
-from domain.devices.broker_access import BrokerAction, ExternalBrokerAuthService
+from domain.devices.external_broker_auth import BrokerAction, ExternalBrokerAuthService
 from domain.kernel.errors import DomainError, Unavailable
 
 Fields = Mapping[str, str]

@@ -19,8 +19,8 @@ from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import EngineRule, MetricValue, Rule, RuleDryRunResult, RuleState
-from domain.rules.policy import check_metrics_known
 from domain.rules.rule_repository import HasRules
+from domain.rules.rule_validation import check_metrics_known
 from domain.rules.service import get_rule
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx

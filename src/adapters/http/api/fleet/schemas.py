@@ -17,7 +17,7 @@ from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.devices.model import FirmwareProfile
 from domain.fleet_file.model import MAX_OBJECTS
-from domain.rules.policy import MAX_RULES_PER_DEVICE
+from domain.rules.rule_validation import MAX_RULES_PER_DEVICE
 from domain.schedules.model import SLOTS_PER_DEVICE
 from domain.webhooks.model import WebhookFormat
 

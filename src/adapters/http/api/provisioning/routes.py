@@ -8,8 +8,8 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import PageQuery, list_response, page_response
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
-from domain.provisioning.claiming import ProvisioningClaimInput, ProvisioningCodeRedemptionService
 from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
+from domain.provisioning.code_redemption import ProvisioningClaimInput, ProvisioningCodeRedemptionService
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import POLL_AFTER_S
 
