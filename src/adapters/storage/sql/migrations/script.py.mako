@@ -1,7 +1,4 @@
-"""${message}
-
-Revision: ${up_revision}, after ${down_revision | comma,n}.
-"""
+"""${message}"""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 ${imports if imports else ""}
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
-branch_labels = ${repr(branch_labels)}
-depends_on = ${repr(depends_on)}
 
 
 def upgrade() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+from adapters.storage.sql.migrations.revision_0001 import NUMBER, create_partial_index
 
 
 def create() -> None:
@@ -50,38 +50,12 @@ def executions() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_executions__device_id_seq", "executions", ["device_id", "seq"], unique=False)
-    op.create_index(
-        "ix_executions__expiry",
-        "executions",
-        ["expires_ms", "seq"],
-        unique=False,
-        sqlite_where=sa.text("status IN ('QUEUED', 'SENT', 'ACKED')"),
-        postgresql_where=sa.text("status IN ('QUEUED', 'SENT', 'ACKED')"),
+    create_partial_index("ix_executions__expiry", "executions", ["expires_ms", "seq"], "status IN ('QUEUED', 'SENT', 'ACKED')")
+    create_partial_index(
+        "ix_executions__finished", "executions", ["created_ms"], "status IN ('DONE', 'FAILED', 'TIMED_OUT', 'EXPIRED')"
     )
-    op.create_index(
-        "ix_executions__finished",
-        "executions",
-        ["created_ms"],
-        unique=False,
-        sqlite_where=sa.text("status IN ('DONE', 'FAILED', 'TIMED_OUT', 'EXPIRED')"),
-        postgresql_where=sa.text("status IN ('DONE', 'FAILED', 'TIMED_OUT', 'EXPIRED')"),
-    )
-    op.create_index(
-        "ix_executions__open",
-        "executions",
-        ["device_id", "seq"],
-        unique=False,
-        sqlite_where=sa.text("status IN ('QUEUED', 'SENT')"),
-        postgresql_where=sa.text("status IN ('QUEUED', 'SENT')"),
-    )
-    op.create_index(
-        "ix_executions__queued",
-        "executions",
-        ["seq"],
-        unique=False,
-        sqlite_where=sa.text("status = 'QUEUED'"),
-        postgresql_where=sa.text("status = 'QUEUED'"),
-    )
+    create_partial_index("ix_executions__open", "executions", ["device_id", "seq"], "status IN ('QUEUED', 'SENT')")
+    create_partial_index("ix_executions__queued", "executions", ["seq"], "status = 'QUEUED'")
 
 
 def schedules() -> None:
@@ -121,38 +95,18 @@ def schedules() -> None:
         sa.PrimaryKeyConstraint("seq", name="pk_schedules"),
         sa.UniqueConstraint("schedule_id", name="uq_schedules__schedule_id"),
     )
-    op.create_index(
+    create_partial_index(
         "ix_schedules__due",
         "schedules",
         ["next_fire_ts", "seq"],
-        unique=False,
-        sqlite_where=sa.text("enabled = 1 AND status IN ('PENDING', 'ACTIVE')"),
-        postgresql_where=sa.text("enabled AND status IN ('PENDING', 'ACTIVE')"),
+        "enabled AND status IN ('PENDING', 'ACTIVE')",
+        on_sqlite="enabled = 1 AND status IN ('PENDING', 'ACTIVE')",
     )
-    op.create_index(
-        "ix_schedules__ended",
-        "schedules",
-        ["updated_ms"],
-        unique=False,
-        sqlite_where=sa.text("status IN ('COMPLETED', 'CANCELLED')"),
-        postgresql_where=sa.text("status IN ('COMPLETED', 'CANCELLED')"),
+    create_partial_index("ix_schedules__ended", "schedules", ["updated_ms"], "status IN ('COMPLETED', 'CANCELLED')")
+    create_partial_index(
+        "ix_schedules__history", "schedules", ["device_id", "updated_ms", "seq"], "status IN ('COMPLETED', 'CANCELLED')"
     )
-    op.create_index(
-        "ix_schedules__history",
-        "schedules",
-        ["device_id", "updated_ms", "seq"],
-        unique=False,
-        sqlite_where=sa.text("status IN ('COMPLETED', 'CANCELLED')"),
-        postgresql_where=sa.text("status IN ('COMPLETED', 'CANCELLED')"),
-    )
-    op.create_index(
-        "uq_schedules__slot",
-        "schedules",
-        ["device_id", "slot"],
-        unique=True,
-        sqlite_where=sa.text("status IN ('PENDING', 'ACTIVE')"),
-        postgresql_where=sa.text("status IN ('PENDING', 'ACTIVE')"),
-    )
+    create_partial_index("uq_schedules__slot", "schedules", ["device_id", "slot"], "status IN ('PENDING', 'ACTIVE')", unique=True)
 
 
 def schedule_edges() -> None:
@@ -255,11 +209,4 @@ def approvals() -> None:
     op.create_index("ix_approvals__account_id_seq", "approvals", ["account_id", "seq"], unique=False)
     op.create_index("ix_approvals__account_id_status_seq", "approvals", ["account_id", "status", "seq"], unique=False)
     op.create_index("ix_approvals__device_id_seq", "approvals", ["device_id", "seq"], unique=False)
-    op.create_index(
-        "ix_approvals__expiry",
-        "approvals",
-        ["expires_ms", "seq"],
-        unique=False,
-        sqlite_where=sa.text("status = 'PENDING'"),
-        postgresql_where=sa.text("status = 'PENDING'"),
-    )
+    create_partial_index("ix_approvals__expiry", "approvals", ["expires_ms", "seq"], "status = 'PENDING'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+from adapters.storage.sql.migrations.revision_0001 import NUMBER, create_partial_index
 
 
 def create() -> None:
@@ -147,30 +147,9 @@ def deliveries() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_deliveries__device_id", "deliveries", ["device_id"], unique=False)
-    op.create_index(
-        "ix_deliveries__owed",
-        "deliveries",
-        ["ready_ms", "no", "webhook_id"],
-        unique=False,
-        sqlite_where=sa.text("state = 'PENDING'"),
-        postgresql_where=sa.text("state = 'PENDING'"),
-    )
-    op.create_index(
-        "ix_deliveries__owed_to",
-        "deliveries",
-        ["webhook_id", "ready_ms", "no"],
-        unique=False,
-        sqlite_where=sa.text("state = 'PENDING'"),
-        postgresql_where=sa.text("state = 'PENDING'"),
-    )
-    op.create_index(
-        "ix_deliveries__settled",
-        "deliveries",
-        ["created_ms"],
-        unique=False,
-        sqlite_where=sa.text("state <> 'PENDING'"),
-        postgresql_where=sa.text("state <> 'PENDING'"),
-    )
+    create_partial_index("ix_deliveries__owed", "deliveries", ["ready_ms", "no", "webhook_id"], "state = 'PENDING'")
+    create_partial_index("ix_deliveries__owed_to", "deliveries", ["webhook_id", "ready_ms", "no"], "state = 'PENDING'")
+    create_partial_index("ix_deliveries__settled", "deliveries", ["created_ms"], "state <> 'PENDING'")
     op.create_index("ix_deliveries__webhook_id", "deliveries", ["webhook_id"], unique=False)
 
 

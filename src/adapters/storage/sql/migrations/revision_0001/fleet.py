@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+from adapters.storage.sql.migrations.revision_0001 import NUMBER, create_partial_index
 
 
 def create() -> None:
@@ -73,14 +73,7 @@ def devices() -> None:
     )
     op.create_index("ix_devices__account_id_device_no", "devices", ["account_id", "device_no"], unique=False)
     op.create_index("ix_devices__device_type_id", "devices", ["device_type_id"], unique=False)
-    op.create_index(
-        "ix_devices__online",
-        "devices",
-        ["device_no"],
-        unique=False,
-        sqlite_where=sa.text("is_online = 1"),
-        postgresql_where=sa.text("is_online"),
-    )
+    create_partial_index("ix_devices__online", "devices", ["device_no"], "is_online", on_sqlite="is_online = 1")
     op.create_index("ix_devices__project_id_device_no", "devices", ["project_id", "device_no"], unique=False)
 
 
@@ -160,11 +153,4 @@ def rules() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_rules__device_id_priority_rule_no", "rules", ["device_id", "priority", "rule_no"], unique=False)
-    op.create_index(
-        "ix_rules__enabled",
-        "rules",
-        ["device_no", "priority", "rule_no"],
-        unique=False,
-        sqlite_where=sa.text("enabled = 1"),
-        postgresql_where=sa.text("enabled"),
-    )
+    create_partial_index("ix_rules__enabled", "rules", ["device_no", "priority", "rule_no"], "enabled", on_sqlite="enabled = 1")

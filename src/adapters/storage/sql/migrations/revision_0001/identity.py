@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+from adapters.storage.sql.migrations.revision_0001 import NUMBER, create_partial_index
 
 
 def create() -> None:
@@ -79,13 +79,8 @@ def projects() -> None:
         sa.UniqueConstraint("project_id", name="uq_projects__project_id"),
     )
     op.create_index("ix_projects__account_id_seq", "projects", ["account_id", "seq"], unique=False)
-    op.create_index(
-        "uq_projects__one_default",
-        "projects",
-        ["account_id"],
-        unique=True,
-        sqlite_where=sa.text("is_default = 1"),
-        postgresql_where=sa.text("is_default"),
+    create_partial_index(
+        "uq_projects__one_default", "projects", ["account_id"], "is_default", on_sqlite="is_default = 1", unique=True
     )
 
 

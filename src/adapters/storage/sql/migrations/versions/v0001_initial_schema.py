@@ -1,7 +1,4 @@
-"""The first schema.
-
-Revision: 0001, after nothing.
-"""
+"""The first schema."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ from adapters.storage.sql.migrations.revision_0001 import commands_and_permissio
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

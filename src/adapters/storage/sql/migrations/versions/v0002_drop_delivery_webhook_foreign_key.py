@@ -1,7 +1,4 @@
-"""Drops the foreign key from deliveries to webhooks: a worker deletes the deliveries of a deleted webhook in batches.
-
-Revision: 0002, after 0001.
-"""
+"""Drops the foreign key from deliveries to webhooks: a worker deletes the deliveries of a deleted webhook in batches."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ from alembic import op
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

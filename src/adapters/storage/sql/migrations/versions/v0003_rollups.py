@@ -2,8 +2,6 @@
 
 Marks every hour that has readings as due, for the roll-up worker. A recursive query finds the hours with one index seek each,
 from hour to hour and from device to device, without reading the readings.
-
-Revision: 0003, after 0002.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ from alembic import op
 
 revision = "0003"
 down_revision = "0002"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 MARK_ALL_HOURS_DUE = """

@@ -1,7 +1,4 @@
-"""Event counts per kind and device, so that a filtered total adds up few numbers; and an index for both filters.
-
-Revision: 0004, after 0003.
-"""
+"""Event counts per kind and device, so that a filtered total adds up few numbers; and an index for both filters."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

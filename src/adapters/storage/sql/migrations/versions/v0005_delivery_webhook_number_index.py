@@ -1,7 +1,4 @@
-"""An index of deliveries by webhook and number, so that deleting a million of them continues where the last batch ended.
-
-Revision: 0005, after 0004.
-"""
+"""An index of deliveries by webhook and number, so that deleting a million of them continues where the last batch ended."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

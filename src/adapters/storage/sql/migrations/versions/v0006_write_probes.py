@@ -1,7 +1,4 @@
-"""A table with one row, which the readiness check rewrites to prove that the database can write.
-
-Revision: 0006, after 0005.
-"""
+"""A table with one row, which the readiness check rewrites to prove that the database can write."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0006"
 down_revision = "0005"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

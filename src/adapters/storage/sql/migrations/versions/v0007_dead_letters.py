@@ -1,7 +1,4 @@
-"""Messages from devices that the database refused, kept with their bytes until they are replayed or deleted.
-
-Revision: 0007, after 0006.
-"""
+"""Messages from devices that the database refused, kept with their bytes until they are replayed or deleted."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0007"
 down_revision = "0006"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

@@ -1,7 +1,4 @@
-"""What is known of a device's health, and what of its messages was dropped.
-
-Revision: 0008, after 0007.
-"""
+"""What is known of a device's health, and what of its messages was dropped."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0008"
 down_revision = "0007"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

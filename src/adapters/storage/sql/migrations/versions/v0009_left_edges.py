@@ -1,7 +1,4 @@
-"""Edges that are left to offline devices, until the devices confirm them.
-
-Revision: 0009, after 0008.
-"""
+"""Edges that are left to offline devices, until the devices confirm them."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0009"
 down_revision = "0008"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

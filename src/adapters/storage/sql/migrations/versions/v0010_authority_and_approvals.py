@@ -2,8 +2,6 @@
 event types that a webhook wants.
 
 The maker of an existing key is taken from the event log, where it is still known there.
-
-Revision: 0010, after 0009.
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ from alembic import op
 
 revision = "0010"
 down_revision = "0009"
-branch_labels = None
-depends_on = None
 
 ADDED = (
     ("api_keys", "created_by"),

@@ -1,7 +1,4 @@
-"""A row for each sign-in. Those of older versions get one without address and program; their refresh tokens stay valid.
-
-Revision: 0011, after 0010.
-"""
+"""A row for each sign-in. Those of older versions get one without address and program; their refresh tokens stay valid."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0011"
 down_revision = "0010"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 ADD_SESSIONS = """

@@ -1,7 +1,4 @@
-"""Links that let a browser sign in while strangers guess the password.
-
-Revision: 0012, after 0011.
-"""
+"""Links that let a browser sign in while strangers guess the password."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0012"
 down_revision = "0011"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

@@ -1,7 +1,4 @@
-"""What members want to be told by mail, and the mails that are owed.
-
-Revision: 0013, after 0012.
-"""
+"""What members want to be told by mail, and the mails that are owed."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0013"
 down_revision = "0012"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

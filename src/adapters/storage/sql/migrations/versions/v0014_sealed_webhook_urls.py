@@ -1,8 +1,6 @@
 """Webhook URLs are stored sealed. What was `url` holds only scheme and host, once the service has sealed the rest at its start.
 
 The column is renamed, so that no older version can write a plain URL into it.
-
-Revision: 0014, after 0013.
 """
 
 from __future__ import annotations
@@ -12,8 +10,6 @@ from alembic import op
 
 revision = "0014"
 down_revision = "0013"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -1,7 +1,4 @@
-"""The store time of readings, and late uploads: what a feed client missed is read from the stored readings.
-
-Revision: 0015, after 0014.
-"""
+"""The store time of readings, and late uploads: what a feed client missed is read from the stored readings."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0015"
 down_revision = "0014"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

@@ -1,7 +1,4 @@
-"""Authenticator apps, recovery codes, sign-ins that wait for a second factor, and when a session's user was last verified.
-
-Revision: 0016, after 0015.
-"""
+"""Authenticator apps, recovery codes, sign-ins that wait for a second factor, and when a session's user was last verified."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0016"
 down_revision = "0015"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

@@ -1,7 +1,4 @@
-"""Invitations to an account.
-
-Revision: 0017, after 0016.
-"""
+"""Invitations to an account."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0017"
 down_revision = "0016"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

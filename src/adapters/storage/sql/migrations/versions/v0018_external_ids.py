@@ -1,7 +1,4 @@
-"""The users' own ids of devices.
-
-Revision: 0018, after 0017.
-"""
+"""The users' own ids of devices."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0018"
 down_revision = "0017"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -1,7 +1,4 @@
-"""Steady time: what leases and the pauses before retries are stored in.
-
-Revision: 0019, after 0018.
-"""
+"""Steady time: what leases and the pauses before retries are stored in."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0019"
 down_revision = "0018"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

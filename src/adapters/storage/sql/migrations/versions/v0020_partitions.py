@@ -1,7 +1,4 @@
-"""Tables of a cluster: partitions, members, and the connections of devices.
-
-Revision: 0020, after 0019.
-"""
+"""Tables of a cluster: partitions, members, and the connections of devices."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0020"
 down_revision = "0019"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

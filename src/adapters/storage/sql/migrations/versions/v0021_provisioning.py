@@ -1,7 +1,4 @@
-"""Provisioning codes, and the claims that devices make with them.
-
-Revision: 0021, after 0020.
-"""
+"""Provisioning codes, and the claims that devices make with them."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0021"
 down_revision = "0020"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

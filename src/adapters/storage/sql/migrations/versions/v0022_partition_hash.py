@@ -1,7 +1,4 @@
-"""An instance of a cluster finds the devices of a partition that it takes over.
-
-Revision: 0022, after 0021.
-"""
+"""An instance of a cluster finds the devices of a partition that it takes over."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0022"
 down_revision = "0021"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

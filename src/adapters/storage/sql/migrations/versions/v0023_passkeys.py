@@ -1,7 +1,4 @@
-"""Passkeys, and the challenges that were used and have not expired.
-
-Revision: 0023, after 0022.
-"""
+"""Passkeys, and the challenges that were used and have not expired."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0023"
 down_revision = "0022"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

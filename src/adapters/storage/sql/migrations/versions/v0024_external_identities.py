@@ -1,7 +1,4 @@
-"""Identities of users at identity providers, the states of sign-ins that were used, and sessions that a provider began.
-
-Revision: 0024, after 0023.
-"""
+"""Identities of users at identity providers, the states of sign-ins that were used, and sessions that a provider began."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0024"
 down_revision = "0023"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

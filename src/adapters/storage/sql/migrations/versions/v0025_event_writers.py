@@ -2,8 +2,6 @@
 
 On PostgreSQL all 32 numbers begin at the newest position: every event of an older version is before the next one of each. The
 counters get a row per number.
-
-Revision: 0025, after 0024.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ from alembic import op
 
 revision = "0025"
 down_revision = "0024"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 WRITERS = 32

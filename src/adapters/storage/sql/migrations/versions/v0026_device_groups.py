@@ -1,7 +1,4 @@
-"""Groups of devices, and grants on them. A grant on a group also names the group's project.
-
-Revision: 0026, after 0025.
-"""
+"""Groups of devices, and grants on them. A grant on a group also names the group's project."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0026"
 down_revision = "0025"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

@@ -1,7 +1,4 @@
-"""Channels of notifications: where each member is told. Who chose mails until now has a channel for mail.
-
-Revision: 0027, after 0026.
-"""
+"""Channels of notifications: where each member is told. Who chose mails until now has a channel for mail."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0027"
 down_revision = "0026"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 KEPT = ("topic", "device_id", "subject", "text", "due_ms", "attempt")

@@ -1,8 +1,6 @@
 """The event log as hash chains with signed seals (decision 0023).
 
 Events that are stored already stay unlinked: their sequence is 0, and the chain of an account begins with its next event.
-
-Revision: 0028, after 0027.
 """
 
 from __future__ import annotations
@@ -12,8 +10,6 @@ from alembic import op
 
 revision = "0028"
 down_revision = "0027"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

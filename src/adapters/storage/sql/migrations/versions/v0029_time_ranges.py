@@ -2,8 +2,6 @@
 
 What is stored stays where it is: the table becomes the partition before the bound, a day after its newest row. It is read twice,
 for the bound and for PostgreSQL's check; nothing is copied. SQLite has no partitions.
-
-Revision: 0029, after 0028.
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ from alembic import op
 
 revision = "0029"
 down_revision = "0028"
-branch_labels = None
-depends_on = None
 
 
 class _TableToPartition(NamedTuple):

@@ -1,7 +1,4 @@
-"""The form of a webhook's requests: the service's envelope, or CloudEvents.
-
-Revision: 0030, after 0029.
-"""
+"""The form of a webhook's requests: the service's envelope, or CloudEvents."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0030"
 down_revision = "0029"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -1,7 +1,4 @@
-"""Service sessions.
-
-Revision: 0031, after 0030.
-"""
+"""Service sessions."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0031"
 down_revision = "0030"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 KEYS = (

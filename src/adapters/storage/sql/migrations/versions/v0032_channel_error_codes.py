@@ -1,7 +1,4 @@
-"""Why a channel did not take a notification, as a code that the page translates.
-
-Revision: 0032, after 0031.
-"""
+"""Why a channel did not take a notification, as a code that the page translates."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0032"
 down_revision = "0031"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -1,7 +1,4 @@
-"""The language of a member's notifications.
-
-Revision: 0033, after 0032.
-"""
+"""The language of a member's notifications."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0033"
 down_revision = "0032"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -1,7 +1,4 @@
-"""When a service session was last used, and which service session asked for an approval.
-
-Revision: 0034, after 0033.
-"""
+"""When a service session was last used, and which service session asked for an approval."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0034"
 down_revision = "0033"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

@@ -1,7 +1,4 @@
-"""How each member of a cluster reaches the log: 0 not, 1 again since a moment, 2 steadily. An older instance does not say.
-
-Revision: 0035, after 0034.
-"""
+"""How each member of a cluster reaches the log: 0 not, 1 again since a moment, 2 steadily. An older instance does not say."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ from alembic import op
 
 revision = "0035"
 down_revision = "0034"
-branch_labels = None
-depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
