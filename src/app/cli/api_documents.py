@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.command_support import run_async
+from app.cli.command_support import EXIT_FAILURE, exit_with, run_async
 from app.config.settings import Settings
 from app.version import VERSION
 
@@ -33,8 +33,11 @@ def _print_document(document: dict[str, Any], output: Path | None) -> None:
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     if output is None:
         sys.stdout.write(text)
-    else:
+        return
+    try:
         output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        exit_with(f"{output} cannot be written: {error.strerror}", EXIT_FAILURE)
 
 
 async def _build_openapi_document() -> dict[str, Any]:

@@ -43,6 +43,14 @@ def test_the_version_is_printed() -> None:
     assert (result.exit_code, result.output.split()[0]) == (0, "latchboard")
 
 
+@pytest.mark.parametrize("command", ["openapi", "asyncapi"])
+@pytest.mark.parametrize("target", ["missing/document.json", "."])
+def test_a_document_that_cannot_be_written_is_named_with_the_reason(command: str, target: str) -> None:
+    result = runner.invoke(app, [command, "--output", target])
+    assert (result.exit_code, isinstance(result.exception, SystemExit)) == (1, True)
+    assert f"latchboard: {target} cannot be written: " in result.output
+
+
 def test_config_prints_the_source_of_each_value_and_truncates_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("LATCHBOARD_DATA_DIR", "/srv/" + "long/" * 20)
