@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from domain.ingest.dead_letters import DeadLetter, DeadLetterService, DeadLetterState
+from domain.ingest.dead_letters import DeadLetter, DeadLetterService, IngestDeadLetterState
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount
 
@@ -47,9 +47,9 @@ async def test_marked_letters_are_replayed_oldest_first_until_one_fails_again(wo
         assert [letter.letter_id for letter in await tx.dead_letters.list_for_replay(9)] == [first, third]
         await tx.dead_letters.set_aside_again(first, "again")
         [marked] = await tx.dead_letters.list_for_replay(9)
-        assert (marked.letter_id, marked.state) == (third, DeadLetterState.REPLAY)
+        assert (marked.letter_id, marked.state) == (third, IngestDeadLetterState.REPLAY)
         failed = await tx.dead_letters.find(first)
-        assert (failed.state, failed.reason) == (DeadLetterState.SET_ASIDE, "again")
+        assert (failed.state, failed.reason) == (IngestDeadLetterState.SET_ASIDE, "again")
         assert await tx.dead_letters.mark_for_replay(None) == 3
         assert len(await tx.dead_letters.list_for_replay(2)) == 2
         assert await tx.dead_letters.find(second) is not None

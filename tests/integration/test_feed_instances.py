@@ -14,8 +14,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
+from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, LeadershipTakenOverError
-from adapters.storage.sql.postgres.listen_notify import PostgresListener
 from app.runtime.worker_supervisor import WorkerSupervisor
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.postgres_listener import PostgresListenerWorker
@@ -66,7 +66,7 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
     changes = RecordedChanges()
     assert world.followed is not None
     log = EventLogFollower(uow=world.uow, feed=world.followed, peer_changes=changes, wake_event=world.log_wake_event)  # type: ignore[arg-type]
-    listener = PostgresListener(url, on_notify=world.log_wake_event.set, process_id=b"a process")
+    listener = PostgresCoordinationConnection(url, on_notify=world.log_wake_event.set, process_id=b"a process")
     world.followed.notify_instances = listener.request_notify
     await log.seek_to_end()
     supervisor = WorkerSupervisor([PostgresListenerWorker(listener), log])
@@ -226,7 +226,9 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
 async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_connection_ends() -> None:
     url = await empty_postgres()
     first, second = (
-        PostgresListener(url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock())
+        PostgresCoordinationConnection(
+            url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock()
+        )
         for _ in range(2)
     )
     await first.open()
@@ -249,7 +251,9 @@ async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_
 async def test_an_instance_that_lost_leadership_ends() -> None:
     url = await empty_postgres()
     first, second = (
-        PostgresListener(url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock())
+        PostgresCoordinationConnection(
+            url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock()
+        )
         for _ in range(2)
     )
     await first.open()
@@ -272,7 +276,9 @@ async def test_a_connection_that_is_lost_while_it_is_prepared_is_closed_and_said
         async def acquire(self, connection: Any) -> None:
             await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
-    listener = PostgresListener(await empty_postgres(), on_notify=lambda: None, process_id=b"a process", leader_lock=Cut())
+    listener = PostgresCoordinationConnection(
+        await empty_postgres(), on_notify=lambda: None, process_id=b"a process", leader_lock=Cut()
+    )
     with pytest.raises(Unavailable, match="LATCHBOARD_DATABASE_URL"):
         await listener.open()
     assert (listener.is_open, listener.opened) == (False, 0)

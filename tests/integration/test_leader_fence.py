@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
+from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
 from adapters.storage.sql.postgres.leader_fence import LeaderFence, NotLeaderError
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
-from adapters.storage.sql.postgres.listen_notify import PostgresListener
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from domain.kernel.errors import Unavailable
 from support import postgres
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreS
 @dataclass
 class Instance:
     database: SqlDatabase
-    listener: PostgresListener
+    listener: PostgresCoordinationConnection
     uow: SqlUnitOfWork
 
     async def queue_command(self, world: StoredAccount) -> None:
@@ -42,7 +42,7 @@ class Instance:
 async def instance(url: str) -> AsyncIterator[Instance]:
     database, fence = SqlDatabase(url), LeaderFence()
     await database.start()
-    listener = PostgresListener(
+    listener = PostgresCoordinationConnection(
         url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock(fence)
     )
     try:
@@ -73,7 +73,7 @@ async def commands(world: StoredAccount) -> int:
         return len(await tx.executions.list_queued(10, 0))
 
 
-async def become_leader(listener: PostgresListener) -> Any:
+async def become_leader(listener: PostgresCoordinationConnection) -> Any:
     waiting = asyncio.create_task(listener.run_until_lost())
     await asyncio.wait_for(listener.leader_lock.acquired.wait(), TIMEOUT_S)
     return waiting

@@ -12,8 +12,8 @@ from sqlalchemy import text
 
 from adapters.storage.sql import SqlDatabase, tables
 from adapters.storage.sql.bulk_statements import bulk_insert
-from adapters.storage.sql.postgres import backend, pool
-from adapters.storage.sql.postgres.listen_notify import PostgresListener
+from adapters.storage.sql.postgres import pool, postgres_repository_session
+from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
 from adapters.storage.transaction_misuse_errors import SecondReadStatementError, TransactionClosedError
 from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import Unavailable
@@ -105,7 +105,7 @@ async def test_behind_a_silent_network_nothing_waits_for_the_limit_of_a_statemen
                 await tx.session.write(touch)
 
         await database.start()
-        listener = PostgresListener(
+        listener = PostgresCoordinationConnection(
             network.url,
             on_notify=lambda: None,
             process_id=secrets.token_bytes(16),
@@ -187,7 +187,7 @@ async def test_nothing_runs_after_a_transaction_that_could_not_begin(tmp_path: P
     async with storage.open_storage("postgres", tmp_path, pool_size=1) as uow:
         with pytest.raises(TransactionClosedError):
             async with uow.write() as tx:
-                monkeypatch.setitem(backend._BEGIN, True, "BEGIN NONSENSE")
+                monkeypatch.setitem(postgres_repository_session._BEGIN, True, "BEGIN NONSENSE")
                 with pytest.raises(Unavailable):
                     await tx.accounts.add(storage.an_account())
                 await tx.accounts.add(storage.an_account())
@@ -206,7 +206,7 @@ async def test_the_readings_of_an_hour_are_read_without_a_transaction_around_eac
         async with uow.write() as tx:
             await tx.readings.add_many([(1, hour * HOUR_MS + 7, 1, pack_readings([(1, 20.5)]))])
             await tx.due_rollups.mark([(1, hour)], storage.NOW)
-        monkeypatch.setitem(backend._BEGIN, False, "BEGIN NONSENSE")
+        monkeypatch.setitem(postgres_repository_session._BEGIN, False, "BEGIN NONSENSE")
         assert await rollups.run_once() == 1
         monkeypatch.undo()
         async with uow.read() as tx:

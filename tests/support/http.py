@@ -49,7 +49,7 @@ from domain.sign_in.login import LoginService
 from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.password_change import PasswordChangeService
+from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
 from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.session_token_issuer import SessionTokenIssuer

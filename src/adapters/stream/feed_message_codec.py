@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from domain.events.model import Event
-from domain.feed.feed_between_instances import PeerFeedReadingsMessage
+from domain.feed.feed_message_bus import PeerFeedReadingsMessage
 from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 
 encode = msgspec.json.encode

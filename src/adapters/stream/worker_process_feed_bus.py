@@ -2,7 +2,7 @@
 
 Each worker listens on a socket of its number and connects to those of the others. A message is its length, a letter and JSON; the
 first of a connection is the sender's name. Messages to a worker that is away, or reads too slowly, are lost; the receivers notice
-by their numbers (`domain.feed.feed_between_instances`).
+by their numbers (`domain.feed.feed_message_bus`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings, encode
-from domain.feed.feed_between_instances import PeerFeedReadingsMessage
+from domain.feed.feed_message_bus import PeerFeedReadingsMessage
 from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 
 MAX_UNSENT_BYTES = 8 * 1024 * 1024

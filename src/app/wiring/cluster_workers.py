@@ -10,11 +10,11 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
 from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.domain_services import DomainServices
+from app.workers.cluster_device_events import ClusterDeviceEventWorker, InboundEventQueue
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.fenced_ingest import FencedIngestWorker
-from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker

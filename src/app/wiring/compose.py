@@ -191,8 +191,10 @@ def _add_cluster_workers(
 ) -> None:
     """Follow the event log when other instances may write to the same database."""
     if services.followed_feed is not None:
+        from adapters.storage.sql.postgres.coordination_connection import (
+            PostgresCoordinationConnection,  # needs asyncpg; SQLite does not
+        )
         from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
-        from adapters.storage.sql.postgres.listen_notify import PostgresListener  # needs asyncpg; SQLite does not
 
         peer_changes = OtherInstanceEventHandler(
             uow=services.uow,
@@ -208,7 +210,7 @@ def _add_cluster_workers(
         workers.log_follower = EventLogFollower(
             uow=services.uow, feed=services.followed_feed, peer_changes=peer_changes, wake_event=wake_events.event_log
         )
-        workers.postgres_listener = PostgresListener(
+        workers.postgres_listener = PostgresCoordinationConnection(
             settings.effective_database_url,
             on_notify=wake_events.event_log.set,
             process_id=adapters.process_id,

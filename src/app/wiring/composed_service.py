@@ -18,13 +18,13 @@ from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from app.workers.approval_expiry import ApprovalExpiryWorker
+from app.workers.cluster_device_events import ClusterDeviceEventWorker, InboundEventQueue
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
-from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.instance_lease_polling import InstanceLeaseWorker
@@ -43,7 +43,7 @@ from domain.ingest.partition_ownership import PartitionOwnershipService
 from domain.partitions.instance_lease import InstanceLeaseService
 
 if TYPE_CHECKING:
-    from adapters.storage.sql.postgres.listen_notify import PostgresListener
+    from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Workers:
     every_instance: tuple[BackgroundWorker, ...]
     approval_expiry: ApprovalExpiryWorker
     log_follower: EventLogFollower | None = None
-    postgres_listener: PostgresListener | None = None
+    postgres_listener: PostgresCoordinationConnection | None = None
     cluster: ClusterWorkers | None = None
     shared_feed: ClusterFeedWorker | None = None
     """Set where other processes send readings to the feed clients of this one."""

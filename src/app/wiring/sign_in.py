@@ -14,7 +14,7 @@ from domain.sign_in.passkey_management import PasskeyManagementService
 from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.password_change import PasswordChangeService
+from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
 from domain.sign_in.second_factor import SecondFactorService
 from domain.sign_in.second_factor_check import SecondFactorChecker

@@ -12,7 +12,7 @@ from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
-    from adapters.storage.sql.postgres.listen_notify import PostgresListener
+    from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
 
 log = structlog.get_logger("postgres_listener")
 
@@ -20,7 +20,7 @@ log = structlog.get_logger("postgres_listener")
 class PostgresListenerWorker:
     name = "postgres_listener"
 
-    def __init__(self, listener: PostgresListener) -> None:
+    def __init__(self, listener: PostgresCoordinationConnection) -> None:
         self._listener = listener
 
     async def run(self) -> None:

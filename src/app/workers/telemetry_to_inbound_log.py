@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from app.workers.inbound_events import InboundEventQueue
+from app.workers.cluster_device_events import InboundEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import InboundBatchWorker
 from domain.devices.device_link import OutboundLink

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from domain.audit.export import AuditLogPart, list_part, record_line, seal_line
-from domain.audit.ports import AuditTx
+from domain.audit.seal_and_chain_ports import AuditTx
 from domain.audit.seal_model import AuditSeal, ChainHeads
 from domain.audit.sink import AuditExportLine
 from domain.events.hash_chain import ChainedEvent, EventChainHead

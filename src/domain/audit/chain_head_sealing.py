@@ -6,7 +6,7 @@ import json
 from dataclasses import field
 from typing import Final
 
-from domain.audit.ports import AuditTx
+from domain.audit.seal_and_chain_ports import AuditTx
 from domain.audit.seal_model import AuditSeal, AuditSealBatch, AuditSealSignerProvider, ChainHeads, heads_of, seal_heads
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.service_class import service

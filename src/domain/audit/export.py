@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from domain.audit.export_by_time_or_command_story import EVERYTHING, AuditRecordFilter, AuditSelection, choose_records
-from domain.audit.ports import AuditTx
+from domain.audit.seal_and_chain_ports import AuditTx
 from domain.audit.seal_model import AuditSeal, ChainHeads, heads_of
 from domain.events.hash_chain import ChainedEvent, EventChainHead, digest_of, record_json
 from domain.kernel.canonical_json import canonical_json

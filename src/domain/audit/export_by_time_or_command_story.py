@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from domain.audit.ports import AuditTx
+from domain.audit.seal_and_chain_ports import AuditTx
 from domain.events.hash_chain import ChainedEvent
 from domain.kernel.canonical_json import quote
 from domain.kernel.clock import HOUR_MS

@@ -30,7 +30,7 @@ TELEMETRY_KIND = "telemetry"
 """The kind of native telemetry; every other kind is a topic below the device's prefix."""
 
 
-class DeadLetterState(StrEnum):
+class IngestDeadLetterState(StrEnum):
     SET_ASIDE = "SET_ASIDE"
     REPLAY = "REPLAY"
     """Marked by the operator; the service replays it next."""
@@ -48,7 +48,7 @@ class DeadLetter:
     arrived_ms: int
     reason: str
     created_ms: int = 0
-    state: DeadLetterState = DeadLetterState.SET_ASIDE
+    state: IngestDeadLetterState = IngestDeadLetterState.SET_ASIDE
 
 
 class IngestDeadLetterRepository(Protocol):

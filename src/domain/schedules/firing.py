@@ -26,7 +26,8 @@ from domain.schedules.due_edges import decide_due_edge
 from domain.schedules.edge_commands import automation_command, command_result
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.ports import Recurrence, ScheduleTx
-from domain.schedules.schedule_events import (
+from domain.schedules.schedule_lifecycle import apply_edge_outcome
+from domain.schedules.schedule_run_events import (
     DueScheduleSlot,
     ScheduleEdgeResult,
     describe_misfire_policy,
@@ -34,7 +35,6 @@ from domain.schedules.schedule_events import (
     quarantined_event,
     superseded_event,
 )
-from domain.schedules.schedule_lifecycle import apply_edge_outcome
 
 SHORT_BATCH, LONG_BATCH = 80, 320
 """Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait

@@ -31,7 +31,7 @@ class UserSessionTx(
 
 
 @dataclass(frozen=True, slots=True)
-class MemberWithAccount:
+class SignedInProfile:
     """The signed-in user with the account."""
 
     member: Member
@@ -104,7 +104,7 @@ class UserSessionService:
             await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
             await tx.emit(DomainEvent.from_caller(caller, "session_revoked", "All other sessions were signed out", now_ms))
 
-    async def get_profile(self, caller: SessionCaller) -> MemberWithAccount:
+    async def get_profile(self, caller: SessionCaller) -> SignedInProfile:
         async with self._uow.read() as tx:
             user = await tx.users.get(caller.user_id)
             membership = await tx.memberships.get(caller.membership_id)
@@ -112,7 +112,7 @@ class UserSessionService:
             projects = await tx.projects.list_with_device_counts(caller.account_id)
         if user is None or membership is None or account is None:
             raise Unauthenticated("This user is no longer a member of the account.")
-        return MemberWithAccount(Member(membership, user), account, sum(count for _, count in projects))
+        return SignedInProfile(Member(membership, user), account, sum(count for _, count in projects))
 
 
 async def _get_token_for_update(tx: UserSessionTx, token_hash: bytes) -> RefreshToken | None:

@@ -10,14 +10,13 @@ deletes those marks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
-from domain.telemetry.engine.rollup_merging import merge_by_higher_count
 from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
 from domain.telemetry.queries.message_paging import HistoryTimeRange, read_page
 
@@ -99,3 +98,12 @@ class RollupService:
                 if merged:
                     rows.append((device_no, hour, pack_rollup(merged)))
             await tx.rollups.upsert(rows)
+
+
+def merge_by_higher_count(one: Iterable[AggregateCell], other: Iterable[AggregateCell]) -> list[AggregateCell]:
+    """Merge two roll-ups of an hour: per metric the one with the higher count, since readings are only added or expire."""
+    best = {cell[1]: cell for cell in one}
+    for cell in other:
+        if cell[1] not in best or cell[2] > best[cell[1]][2]:
+            best[cell[1]] = cell
+    return list(best.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from domain.ingest.dead_letters import DeadLetter, DeadLetterState
+from domain.ingest.dead_letters import DeadLetter, IngestDeadLetterState
 from domain.kernel.ids import DeviceId
 from support.memory_storage.tables import Database, Table
 
@@ -36,17 +36,17 @@ class MemoryDeadLetterRepository:
         kept = self._database.writable_rows(DEAD_LETTERS)
         marked = [each for each in kept if letter_ids is None or each in letter_ids]
         for letter_id in marked:
-            kept[letter_id] = replace(kept[letter_id], state=DeadLetterState.REPLAY)
+            kept[letter_id] = replace(kept[letter_id], state=IngestDeadLetterState.REPLAY)
         return len(marked)
 
     async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
         rows = self._database.rows(DEAD_LETTERS).values()
-        return [letter for letter in rows if letter.state is DeadLetterState.REPLAY][:limit]
+        return [letter for letter in rows if letter.state is IngestDeadLetterState.REPLAY][:limit]
 
     async def set_aside_again(self, letter_id: int, reason: str) -> None:
         kept = self._database.writable_rows(DEAD_LETTERS)
         if letter_id in kept:
-            kept[letter_id] = replace(kept[letter_id], state=DeadLetterState.SET_ASIDE, reason=reason)
+            kept[letter_id] = replace(kept[letter_id], state=IngestDeadLetterState.SET_ASIDE, reason=reason)
 
     async def delete(self, letter_ids: Collection[int] | None) -> int:
         known = list(self._database.rows(DEAD_LETTERS))

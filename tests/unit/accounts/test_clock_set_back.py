@@ -12,7 +12,7 @@ from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
 from domain.kernel.ids import UserId
 from domain.sign_in.login_throttle import CODE_ATTEMPTS, LoginThrottleSubjects, check_login_backoff, increment_failures
-from domain.sign_in.password_change import _check_cooldown
+from domain.sign_in.password_change_and_mailed_code import _check_cooldown
 from domain.sign_in.step_up import STEP_UP_TTL_MS, is_verified
 from domain.sign_in.unlock_link import _is_cooling_down
 

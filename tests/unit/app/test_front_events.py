@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.workers.inbound_events import ClusterDeviceEventWorker, InboundEventQueue
+from app.workers.cluster_device_events import ClusterDeviceEventWorker, InboundEventQueue
 from domain.devices.inbound_link import DeviceConnected, InboundMessage
 from domain.ingest.decoded_messages import DecodedBatch
 from domain.ingest.follow_ups import IngestFollowUps

@@ -14,7 +14,7 @@ from app.workers.dead_letter_replay import DeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
-from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, DeadLetterState
+from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, IngestDeadLetterState
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
 from domain.ingest.follow_ups import IngestFollowUps
@@ -131,7 +131,7 @@ async def test_a_letter_that_is_refused_again_stays_with_the_new_reason_and_the_
     device = await world.device()
     replay = Replay(world, FakeDeviceMessages((), *[ValueError("still no")] * 2))
     [left] = await replay.of(message(device, "state"), telemetry(device, 8, temperature=1))
-    assert (left.kind, left.state, left.reason) == ("state", DeadLetterState.SET_ASIDE, "ValueError: still no")
+    assert (left.kind, left.state, left.reason) == ("state", IngestDeadLetterState.SET_ASIDE, "ValueError: still no")
     assert (replay.letters.replayed, replay.letters.count) == (1, 1)
 
 

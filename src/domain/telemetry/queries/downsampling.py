@@ -35,7 +35,7 @@ MAX_MESSAGES = 1_000_000
 MAX_BUCKETS = 1_000
 
 
-class DownsamplingTx(TelemetryQueryTx, HasRollups, Protocol): ...
+class DownsamplingQueryTx(TelemetryQueryTx, HasRollups, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _AggregationQuery:
 
 @service
 class DownsamplingQueryService:
-    uow: UnitOfWork[DownsamplingTx]
+    uow: UnitOfWork[DownsamplingQueryTx]
     clock: Clock
     engine: TelemetryEngine
     authorizer: Authorizer
@@ -80,7 +80,7 @@ class DownsamplingQueryService:
         ]
 
     async def _clip_range(
-        self, tx: DownsamplingTx, device_no: int, span: HistoryTimeRange, step_ms: int, count: int
+        self, tx: DownsamplingQueryTx, device_no: int, span: HistoryTimeRange, step_ms: int, count: int
     ) -> HistoryTimeRange:
         """The last `count` buckets of the range that can contain readings."""
         until_ms = min(span.until_ms, self.clock.now_ms() + DAY_MS)
@@ -93,7 +93,7 @@ class DownsamplingQueryService:
         first_ms = (until_ms - 1) // step_ms * step_ms - (count - 1) * step_ms
         return HistoryTimeRange(max(span.since_ms, first_ms, 0), until_ms)
 
-    async def _aggregate(self, tx: DownsamplingTx, query: _AggregationQuery) -> list[AggregateCell]:
+    async def _aggregate(self, tx: DownsamplingQueryTx, query: _AggregationQuery) -> list[AggregateCell]:
         since_ms, until_ms = query.span.since_ms, query.span.until_ms
         if query.step_ms % HOUR_MS:
             return await self._aggregate_readings(tx, query, query.span, query.step_ms)
@@ -106,7 +106,7 @@ class DownsamplingQueryService:
         return combine_cells(cells, query.step_ms)
 
     async def _aggregate_whole_hours(
-        self, tx: DownsamplingTx, query: _AggregationQuery, first: int, end: int
+        self, tx: DownsamplingQueryTx, query: _AggregationQuery, first: int, end: int
     ) -> list[AggregateCell]:
         """Cells of the full hours with first ≤ hour < end."""
         due = await tx.due_rollups.list_hours(query.device.device_no, first, end)
@@ -124,7 +124,7 @@ class DownsamplingQueryService:
             before = rows[-1][0]
 
     async def _aggregate_readings(
-        self, tx: DownsamplingTx, query: _AggregationQuery, span: HistoryTimeRange, step_ms: int
+        self, tx: DownsamplingQueryTx, query: _AggregationQuery, span: HistoryTimeRange, step_ms: int
     ) -> list[AggregateCell]:
         """Cells computed from the readings."""
         aggregator = self.engine.create_aggregator(step_ms, query.metric_no)

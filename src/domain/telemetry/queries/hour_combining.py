@@ -1,4 +1,5 @@
-"""Combines hours into longer buckets."""
+"""Combines hours into longer buckets, newest first, whether an hour comes from its roll-up or from its readings: so both give
+the same sum to the last bit."""
 
 from __future__ import annotations
 

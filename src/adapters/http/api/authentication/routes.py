@@ -6,7 +6,7 @@ from adapters.http.api.authentication import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.login import LoginService, SecondFactorNeeded
-from domain.sign_in.password_change import PasswordChangeService
+from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
 from domain.sign_in.unlock_link import UnlockLinkService
 from domain.sign_in.user_sessions import UserSessionService
 

@@ -44,7 +44,7 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
         returns={200: NonJsonResponse("application/x-ndjson", "One JSON object per line.")},
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
     )
-    async def export_events(query: schema.EventsExportQuery) -> Response:
+    async def export_events(query: schema.AuditExportQuery) -> Response:
         """The log as proof, oldest first: records that are linked by hashes, and signed seals. For Owners and Admins.
         `latchboard audit verify` verifies the lines; the audit format says how to do it without this service."""
         caller = current_session()

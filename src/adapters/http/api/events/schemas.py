@@ -33,7 +33,7 @@ class EventsQuery(QueryParametersModel):
         return EventSearch(self.since, self.until, self.source, self.text)
 
 
-class EventsExportQuery(QueryParametersModel):
+class AuditExportQuery(QueryParametersModel):
     since: InstantMs | None = Field(default=None, description="Only records at or after this time.")
     until: InstantMs | None = Field(default=None, description="Only records before this time.")
     command_id: IdText[str] | None = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.http.api.groups import schemas as schema
-from adapters.http.api.groups.bulk_action_routes import WRITE_ERRORS, add_automation_routes, add_command_routes
+from adapters.http.api.groups.command_schedule_and_rule_routes import WRITE_ERRORS, add_automation_routes, add_command_routes
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HandlerResult

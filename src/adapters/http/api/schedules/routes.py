@@ -30,7 +30,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
 
     @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history", paged=True)
     async def list_schedule_history(
-        device_id: DeviceId, query: schema.ScheduleHistoryQuery
+        device_id: DeviceId, query: schema.EndedSchedulesQuery
     ) -> HandlerResult[list[schema.ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
         found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=query.before)

@@ -219,7 +219,7 @@ class ScheduleContextResponse(ResponseModel):
     commands: list[CommandDefinitionResponse]
 
 
-class ScheduleHistoryQuery(QueryParametersModel):
+class EndedSchedulesQuery(QueryParametersModel):
     limit: Annotated[int, Field(ge=1, le=200)] = HISTORY_LIMIT
     before: IdText[ScheduleId] | None = Field(
         default=None, description="The id of an ended schedule: only those after it in the list. The `Link` header carries it."

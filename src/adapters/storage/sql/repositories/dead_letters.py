@@ -11,11 +11,11 @@ from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, to_json
 from adapters.storage.sql.statement_builders import listed_integers
 from adapters.storage.sql.tables import dead_letters
-from domain.ingest.dead_letters import DeadLetter, DeadLetterState
+from domain.ingest.dead_letters import DeadLetter, IngestDeadLetterState
 from domain.kernel.ids import DeviceId
 
 c = dead_letters.c
-LETTER: RowMapper[DeadLetter] = RowMapper(dead_letters, DeadLetter, {"state": enum_converter(DeadLetterState)})
+LETTER: RowMapper[DeadLetter] = RowMapper(dead_letters, DeadLetter, {"state": enum_converter(IngestDeadLetterState)})
 
 ADD = insert(dead_letters)
 LIST = LETTER.select().order_by(c.letter_id.desc()).limit(bindparam("at_limit"))
@@ -23,14 +23,14 @@ LIST_BY_DEVICE = LIST.where(c.device_id == bindparam("at_device"))
 FIND = LETTER.select().where(c.letter_id == bindparam("at_id"))
 COUNT = select(func.count()).select_from(dead_letters)
 LIST_FOR_REPLAY = (
-    LETTER.select().where(c.state == DeadLetterState.REPLAY.value).order_by(c.letter_id).limit(bindparam("at_limit"))
+    LETTER.select().where(c.state == IngestDeadLetterState.REPLAY.value).order_by(c.letter_id).limit(bindparam("at_limit"))
 )
-MARK_ALL = update(dead_letters).values(state=DeadLetterState.REPLAY.value).returning(c.letter_id)
+MARK_ALL = update(dead_letters).values(state=IngestDeadLetterState.REPLAY.value).returning(c.letter_id)
 MARK = MARK_ALL.where(c.letter_id.in_(listed_integers()))
 SET_ASIDE_AGAIN = (
     update(dead_letters)
     .where(c.letter_id == bindparam("at_id"))
-    .values(state=DeadLetterState.SET_ASIDE.value, reason=bindparam("reason"))
+    .values(state=IngestDeadLetterState.SET_ASIDE.value, reason=bindparam("reason"))
 )
 DELETE_ALL = delete(dead_letters).returning(c.letter_id)
 DELETE = DELETE_ALL.where(c.letter_id.in_(listed_integers()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Column, Index, LargeBinary, Table, Text
 
 from adapters.storage.sql.tables.columns import Int64, autoincrement_key, integer_column, metadata, one_of_check, text_column
-from domain.ingest.dead_letters import DeadLetterState
+from domain.ingest.dead_letters import IngestDeadLetterState
 
 device_health = Table(
     "device_health",
@@ -41,7 +41,7 @@ dead_letters = Table(
     text_column("reason"),
     integer_column("created_ms"),
     text_column("state"),
-    one_of_check("state", [state.value for state in DeadLetterState]),
+    one_of_check("state", [state.value for state in IngestDeadLetterState]),
     Index(None, "state", "letter_id"),
     Index(None, "device_no"),
     sqlite_autoincrement=True,

@@ -28,7 +28,7 @@ _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 _CONNECTION_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
-class PostgresListener:
+class PostgresCoordinationConnection:
     def __init__(
         self,
         url: str,
