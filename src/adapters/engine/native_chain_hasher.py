@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from adapters.engine.extension_check import EngineMissingError
+from adapters.engine import _native
 from domain.events.hash_chain import ChainPlace, EventChainHead
 from domain.events.model import Event
 from domain.kernel.ids import AccountId
-
-try:
-    from adapters.engine import _native
-except ImportError as missing:
-    raise EngineMissingError from missing
 
 
 def chain_events(events: Sequence[Event], heads: Mapping[AccountId, EventChainHead]) -> list[ChainPlace]:

@@ -2,14 +2,13 @@
 
 Rows cross the boundary as the tuples that database drivers take, rule transitions and firings as columns: a list for each field
 that somebody reads. Messages never become objects.
-Importing this module without the extension raises EngineMissingError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from adapters.engine.extension_check import EngineMissingError
+from adapters.engine import _native
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.columnar_records import ColumnarRecords
 from domain.kernel.errors import ValidationFailed
@@ -38,11 +37,6 @@ from domain.rules.telemetry_engine_port import (
     TelemetryRow,
     UnpackedReading,
 )
-
-try:
-    from adapters.engine import _native
-except ImportError as missing:
-    raise EngineMissingError from missing
 
 _ConditionTuple = tuple[str, str, float, str | None]
 """(metric, comparator, number or milliseconds, text)"""

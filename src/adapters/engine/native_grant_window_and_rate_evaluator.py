@@ -8,37 +8,23 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
-from adapters.engine.extension_check import EngineMissingError
+from adapters.engine import _native
+from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.rate_limit import GrantRateLimitDecision
-from domain.grants.reference_window_and_rate_limit import load_timezone, next_open_ms
-from domain.kernel.errors import ValidationFailed
-
-try:
-    from adapters.engine import _native
-except ImportError as missing:
-    raise EngineMissingError from missing
+from domain.grants.reference_window_and_rate_limit import load_timezone
 
 MAX_CACHED_WINDOWS = 4096
 
 
-class NativeGrantWindowAndRateEvaluator:
+class NativeGrantWindowAndRateEvaluator(ReferenceGrantWindowAndRateEvaluator):
+    """The reference definition answers what only checks of input and texts of denials ask."""
+
     def __init__(self) -> None:
         self._get_compiled = lru_cache(maxsize=MAX_CACHED_WINDOWS)(_compile_window)
 
-    def is_known_timezone(self, timezone: str) -> bool:
-        try:
-            load_timezone(timezone)
-        except ValidationFailed:
-            return False
-        return True
-
     def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
         return self._get_compiled(window).is_open(at_ms)
-
-    def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
-        """Needed only for the text of a denial, so the reference definition computes it."""
-        return next_open_ms(window, at_ms)
 
     def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
         return GrantRateLimitDecision(*_native.allowance(uses, limit, now_ms))

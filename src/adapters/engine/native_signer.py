@@ -1,17 +1,9 @@
-"""Webhook signatures by the extension; `domain.webhooks.signature_reference` defines them.
-
-Importing this module without the extension raises EngineMissingError.
-"""
+"""Webhook signatures by the extension; `domain.webhooks.signature_reference` defines them."""
 
 from __future__ import annotations
 
-from adapters.engine.extension_check import EngineMissingError
+from adapters.engine import _native
 from domain.webhooks.signature_reference import standard_key
-
-try:
-    from adapters.engine import _native
-except ImportError as missing:
-    raise EngineMissingError from missing
 
 
 def create_native_signer(secret: str) -> _native.Signer:
