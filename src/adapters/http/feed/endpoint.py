@@ -41,8 +41,6 @@ POLICY_VIOLATION = 1008  # RFC 6455 7.4.1: policy violation
 TRY_AGAIN_LATER = 1013
 INTERNAL_ERROR = 1011
 MESSAGE_TOO_LONG = WebSocketCloseFrame(1009, "That message was too long.")
-CLIENT_GONE = WebSocketCloseFrame(0, "")
-"""The client has left; no close frame is sent."""
 
 
 class FeedEndpoint:
@@ -89,8 +87,7 @@ class FeedEndpoint:
         except DomainError as error:
             close_reason = _close_reason(error)
         connection.set_authenticated(False)
-        if close_reason is not CLIENT_GONE:
-            await connection.close(close_reason)
+        await connection.close(close_reason)
 
     async def _handle_connection(self, connection: FeedClientReceiver) -> WebSocketCloseFrame:
         address = connection.client_address(self._proxies)
@@ -108,7 +105,9 @@ class FeedEndpoint:
 
     async def _run_stream(self, connection: FeedClientReceiver, stream: FeedStream, address: str) -> WebSocketCloseFrame:
         receiver = asyncio.create_task(self._receive_loop(connection, stream, address), name="feed receiver")
-        receiver.add_done_callback(lambda done: stream.request_end(_receiver_result(done)))
+        receiver.add_done_callback(
+            lambda done: stream.request_end(FeedClientGoneError() if done.cancelled() else done.exception() or done.result())
+        )
         try:
             return await stream.run()
         finally:
@@ -210,20 +209,6 @@ def _credentials_in_message(message: dict[str, Any]) -> RequestCredentials:
     if isinstance(token, str) and token:
         return credentials_from_token(token)
     return RequestCredentials(key=key) if isinstance(key, str) and key else RequestCredentials()
-
-
-def _receiver_result(receiver: asyncio.Task[WebSocketCloseFrame]) -> WebSocketCloseFrame | BaseException:
-    """Why the receive loop ended."""
-    if receiver.cancelled():
-        return CLIENT_GONE
-    error = receiver.exception()
-    if error is None:
-        return receiver.result()
-    if isinstance(error, FeedClientGoneError | ConnectionError):
-        return CLIENT_GONE
-    if isinstance(error, WebSocketMessageTooLongError):
-        return MESSAGE_TOO_LONG
-    return _close_reason(error) if isinstance(error, DomainError) else error
 
 
 def _close_reason(error: DomainError) -> WebSocketCloseFrame:

@@ -36,6 +36,8 @@ CREDENTIALS_EXPIRED = 4001
 ACCESS_REVOKED = 4003
 CLIENT_TOO_SLOW = 4008
 GOING_AWAY = 1001  # RFC 6455 7.4.1
+_TOO_SLOW = "Client too slow. Reconnect with your cursor."
+_REVOKED = "The key or membership has been revoked or disabled."
 _RENEW_ADVICE = "The access token has expired. Send a new one in an auth message before it expires."
 SEND_TIMEOUT_S = 20.0
 """A client that reads nothing for this long while its buffers are full is too slow, like one whose queue overflows."""
@@ -80,9 +82,9 @@ class FeedDependencies:
 
 
 class _FeedEndedError(Exception):
-    def __init__(self, close_reason: WebSocketCloseFrame) -> None:
-        super().__init__(close_reason.reason)
-        self.close_reason = close_reason
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.close_reason = WebSocketCloseFrame(code, reason)
 
 
 class FeedStream:
@@ -184,9 +186,7 @@ class FeedStream:
         readings = self._sources.missed_readings
         replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
         if replay is None:
-            raise _FeedEndedError(
-                WebSocketCloseFrame(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor.")
-            )
+            raise _FeedEndedError(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor.")
         async for events in readings.list_events(replay):
             for event in events:
                 await self._check_access(subscription)
@@ -234,13 +234,11 @@ class FeedStream:
         """End the stream if it must end, and reload what the client may see if that may have changed."""
         self._raise_if_ended()
         if subscription.closing:
-            raise _FeedEndedError(
-                WebSocketCloseFrame(GOING_AWAY, "The service stops, or now holds the devices. Reconnect with your cursor.")
-            )
+            raise _FeedEndedError(GOING_AWAY, "The service stops, or now holds the devices. Reconnect with your cursor.")
         if subscription.overflowed:
-            raise _FeedEndedError(WebSocketCloseFrame(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
+            raise _FeedEndedError(CLIENT_TOO_SLOW, _TOO_SLOW)
         if self._is_expired():
-            raise _FeedEndedError(WebSocketCloseFrame(CREDENTIALS_EXPIRED, _RENEW_ADVICE))
+            raise _FeedEndedError(CREDENTIALS_EXPIRED, _RENEW_ADVICE)
         if subscription.access_stale or self._is_refresh_due():
             subscription.access_stale = False
             subscription.allowed_devices = None  # queue all events meanwhile; filter them afterwards
@@ -249,20 +247,20 @@ class FeedStream:
 
     def _raise_if_ended(self) -> None:
         if isinstance(self._end_reason, WebSocketCloseFrame):
-            raise _FeedEndedError(self._end_reason)
+            raise _FeedEndedError(self._end_reason.code, self._end_reason.reason)
         if self._end_reason is not None:
             raise self._end_reason
 
     async def _refresh_view(self) -> None:
         view = await self._audience.get_visibility(self.identity.viewer)
         if view is None:
-            raise _FeedEndedError(WebSocketCloseFrame(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
+            raise _FeedEndedError(ACCESS_REVOKED, _REVOKED)
         self._set_visibility(view)
 
     async def _load_snapshot(self) -> FeedSnapshot:
         snapshot = await self._audience.snapshot(self.identity.viewer, with_devices=self._query.with_devices)
         if snapshot is None:
-            raise _FeedEndedError(WebSocketCloseFrame(ACCESS_REVOKED, "The key or membership has been revoked or disabled."))
+            raise _FeedEndedError(ACCESS_REVOKED, _REVOKED)
         self._set_visibility(snapshot.visibility)
         return snapshot
 
@@ -297,4 +295,4 @@ class FeedStream:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await self._sender.send_text(text)
         except TimeoutError:
-            raise _FeedEndedError(WebSocketCloseFrame(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None
+            raise _FeedEndedError(CLIENT_TOO_SLOW, _TOO_SLOW) from None
