@@ -78,13 +78,13 @@ def _register_connections(metrics: MetricsRegistry, program: ComposedService) ->
     metrics.register_counter(
         "http_connections_refused",
         "HTTP connections closed at once, by reason.",
-        lambda: dict(connections.counts.refused),
+        lambda: dict(connections.refused),
         label="reason",
     )
     metrics.register_counter(
         "http_connections_evicted",
         "HTTP connections closed to make room for another, by what they were.",
-        lambda: dict(connections.counts.evicted),
+        lambda: dict(connections.evicted),
         label="state",
     )
     metrics.register_gauge("http_banned_addresses", "Addresses that HTTP refuses at present.", connections.banned_count)

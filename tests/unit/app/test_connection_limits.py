@@ -57,7 +57,7 @@ def test_a_newcomer_takes_the_place_of_the_oldest_silent_one_of_the_address_that
     _, younger = world.open("192.0.2.2")
     world.open("192.0.2.3")
     assert (of_another.is_aborted, oldest.is_aborted, younger.is_aborted) == (False, True, False)
-    assert world.limiter.counts.evicted["pending"] == 1
+    assert world.limiter.evicted["pending"] == 1
 
 
 def test_silent_ones_go_before_idle_ones_and_those_before_ones_that_keep_the_service_waiting() -> None:
@@ -79,13 +79,13 @@ def test_an_address_has_its_share_and_a_proxy_has_none_of_its_own() -> None:
     for _ in range(2):
         world.open("192.0.2.1", HttpConnectionPhase.ACTIVE)
     assert world.is_refused("192.0.2.1")
-    assert world.limiter.counts.refused == {"address_full": 1}
+    assert world.limiter.refused == {"address_full": 1}
     assert not world.is_refused("192.0.2.2")
     proxied = World()
     for _ in range(3):
         proxied.open(PROXY, HttpConnectionPhase.ACTIVE)
     assert proxied.is_refused(PROXY)
-    assert proxied.limiter.counts.refused == {"full": 1}
+    assert proxied.limiter.refused == {"full": 1}
 
 
 def test_addresses_of_one_ipv6_subscriber_count_as_one() -> None:

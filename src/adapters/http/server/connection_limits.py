@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -61,14 +61,6 @@ class HttpConnectionLimiterEntry:
     has_failed: bool = False
 
 
-@dataclass(slots=True)
-class RefusedAndEvictedCounts:
-    """Since the start: refused by reason, evicted by state."""
-
-    refused: Counter[str] = field(default_factory=Counter)
-    evicted: Counter[str] = field(default_factory=lambda: Counter({state.value: 0 for state in HttpConnectionPhase}))
-
-
 class HttpConnectionLimiter:
     """`clock` gives monotonic seconds."""
 
@@ -77,7 +69,10 @@ class HttpConnectionLimiter:
         self._clock = clock
         self._by_address: dict[str, dict[HttpConnectionLimiterEntry, None]] = {}
         self._open = 0
-        self.counts = RefusedAndEvictedCounts()
+        self.refused: Counter[str] = Counter()
+        """By reason, since the start."""
+        self.evicted = Counter({state.value: 0 for state in HttpConnectionPhase})
+        """By state, since the start."""
         self.bans = AddressBans(limits.ban_after, limits.ban_max_s)
 
     def open(self, address: str, client: AbortableHttpConnection) -> HttpConnectionLimiterEntry | None:
@@ -92,7 +87,7 @@ class HttpConnectionLimiter:
         elif self._open >= self._limits.total and not self._make_room(self._largest_first()):
             reason = "full"
         if reason:
-            self.counts.refused[reason] += 1
+            self.refused[reason] += 1
             return None
         connection = HttpConnectionLimiterEntry(block, is_unlimited, client)
         self._by_address.setdefault(block, {})[connection] = None
@@ -146,7 +141,7 @@ class HttpConnectionLimiter:
 
     def _evict(self, connection: HttpConnectionLimiterEntry) -> None:
         connection.has_failed = connection.state is HttpConnectionPhase.PENDING
-        self.counts.evicted[connection.state.value] += 1
+        self.evicted[connection.state.value] += 1
         self.close(connection)
         connection.client.abort()
 
