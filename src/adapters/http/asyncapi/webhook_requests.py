@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, create_model
 
-from adapters.http.asyncapi.event_payloads import EVENT_PAYLOADS, EventPayload, UnixMilliseconds, event_type
+from adapters.http.asyncapi.event_payloads import EVENT_PAYLOADS, UnixMilliseconds, event_type
 from adapters.http.core.schemas import ResponseModel, Timestamp
 
 DELIVERY_ID = "whd_8h6f4d2b0z9x7v5t3r1p"
@@ -30,18 +30,14 @@ class WebhookEnvelope(ResponseModel):
     created_at: Timestamp
 
 
-def _envelope(name: str, kind: str, payload: type[ResponseModel]) -> type[WebhookEnvelope]:
-    fields: dict[str, Any] = {"type": (Literal[kind], ...), "data": (payload, ...)}
+def _envelope(name: str, payload: type[ResponseModel]) -> type[WebhookEnvelope]:
+    fields: dict[str, Any] = {"type": (payload.model_fields["type"].annotation, ...), "data": (payload, ...)}
     return create_model(f"{name}Webhook", __base__=WebhookEnvelope, __doc__=payload.__doc__, **fields)
 
 
-def _event_envelope(payload: type[EventPayload]) -> type[WebhookEnvelope]:
-    return _envelope(payload.__name__.removesuffix("Event"), event_type(payload), payload)
-
-
 WEBHOOK_ENVELOPES: dict[str, type[WebhookEnvelope]] = {
-    **{event_type(payload): _event_envelope(payload) for payload in EVENT_PAYLOADS},
-    "ping": _envelope("Ping", "ping", PingPayload),
+    **{event_type(payload): _envelope(payload.__name__.removesuffix("Event"), payload) for payload in EVENT_PAYLOADS},
+    "ping": _envelope("Ping", PingPayload),
 }
 """By event type."""
 

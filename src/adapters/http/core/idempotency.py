@@ -120,14 +120,12 @@ async def _execute(
 ) -> Response:
     try:
         response = await handler(caller)
-    except Unavailable:
-        await _release_claim(store, claim)
-        raise
-    except DomainError:
-        await _discard_claim(store, claim)
-        raise
-    except BaseException:
-        await _release_claim(store, claim)
+    except BaseException as error:
+        async with store.uow.write(caller=None) as tx:
+            if isinstance(error, DomainError) and not isinstance(error, Unavailable):
+                await tx.stored_responses.discard(claim)  # a denied request may have committed an audit event, but nothing else
+            else:
+                await tx.stored_responses.release(claim)  # stays if the request committed a change before it failed
         raise
     sealed = store.vault.seal((await response.get_data(as_text=False)).decode(), claim.seal_context)
     async with store.uow.write(caller=None) as tx:
@@ -180,18 +178,6 @@ async def _is_abandoned(
     return stored.body != store.process_id and not await responses.is_process_alive(stored.body)
 
 
-async def _release_claim(store: IdempotencyDependencies, claim: StoredResponse) -> None:
-    """Delete the claim, unless the request committed a change before it failed."""
-    async with store.uow.write(caller=None) as tx:
-        await tx.stored_responses.release(claim)
-
-
-async def _discard_claim(store: IdempotencyDependencies, claim: StoredResponse) -> None:
-    """Delete the claim in any case: a denied request may have committed an audit event, but nothing else."""
-    async with store.uow.write(caller=None) as tx:
-        await tx.stored_responses.discard(claim)
-
-
 async def _authorize_replay(
     store: IdempotencyDependencies, caller: SessionCaller | ApiKeyCaller, handler: Handler, operation: str
 ) -> None:
@@ -201,14 +187,12 @@ async def _authorize_replay(
     about the state that the first request has left, and whoever still may gets its response."""
     try:
         await handler(caller)
-    except IdempotentReplayRollbackError:
-        pass
     except (PermissionDenied, Unauthenticated) as error:
         if error.code not in STATE_CODES:
             raise
     except (Unavailable, NotFound):
         raise
-    except DomainError:
+    except (DomainError, IdempotentReplayRollbackError):
         pass
     async with store.uow.write(replace(caller, is_replay=False), Role.VIEWER) as tx:
         text = f"Response given again for an Idempotency-Key: {operation}"

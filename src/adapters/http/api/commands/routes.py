@@ -6,7 +6,7 @@ from adapters.http.api.commands import schemas as schema
 from adapters.http.api.commands.definition_routes import READ_ERRORS, add_definition_routes
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.error_responses import rate_limit_headers
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions
 from adapters.http.core.operation_handling import HandlerResult
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
@@ -17,13 +17,18 @@ from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import DeviceId, ExecutionId
 
 SendResponse = HandlerResult[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
-SEND_ERRORS = {
-    400: "UNKNOWN_COMMAND INVALID_PARAMS",
-    403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
-    409: "TOO_MANY_QUEUED",
-    429: "RATE_LIMITED",
+SEND_OPTIONS: ApiOperationOptions = {
+    "returns": {200: schema.CommandResultResponse | schema.CommandQueuedResponse, 202: schema.ApprovalPendingResponse},
+    "errors": {
+        400: "UNKNOWN_COMMAND INVALID_PARAMS",
+        403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
+        "OUTSIDE_GRANT_WINDOW",
+        409: "TOO_MANY_QUEUED",
+        429: "RATE_LIMITED",
+    },
+    "idempotent": True,
+    "limited": True,
 }
-SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse, 202: schema.ApprovalPendingResponse}
 
 
 def commands_blueprint(
@@ -40,15 +45,7 @@ def commands_blueprint(
 
 
 def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waiter: SubmittedCommandWaiter) -> None:
-    @bp.operation(
-        "POST /devices/<device_id>/command",
-        AllowedCallers.KEY,
-        "Send a command",
-        returns=SEND_RETURNS,
-        errors=SEND_ERRORS,
-        idempotent=True,
-        limited=True,
-    )
+    @bp.operation("POST /devices/<device_id>/command", AllowedCallers.KEY, "Send a command", **SEND_OPTIONS)
     async def send_command(device_id: DeviceId, body: schema.CommandSendRequest) -> SendResponse:
         """Responds with 202 if the command needs approval first. With `waitSeconds`, the response waits for the device's
         `result`, and for the decision before that."""
@@ -58,28 +55,12 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waite
             submitted = await waiter.wait(submitted, body.wait_seconds)
         return _submission_response(submitted, with_result=bool(body.wait_seconds))
 
-    @bp.operation(
-        "POST /devices/<device_id>/command/on",
-        AllowedCallers.KEY,
-        "Switch on",
-        returns=SEND_RETURNS,
-        errors=SEND_ERRORS,
-        idempotent=True,
-        limited=True,
-    )
+    @bp.operation("POST /devices/<device_id>/command/on", AllowedCallers.KEY, "Switch on", **SEND_OPTIONS)
     async def switch_on(device_id: DeviceId) -> SendResponse:
         """Sends the command ON without parameters."""
         return _submission_response(await commands.submit(current_caller(), device_id, "ON"))
 
-    @bp.operation(
-        "POST /devices/<device_id>/command/off",
-        AllowedCallers.KEY,
-        "Switch off",
-        returns=SEND_RETURNS,
-        errors=SEND_ERRORS,
-        idempotent=True,
-        limited=True,
-    )
+    @bp.operation("POST /devices/<device_id>/command/off", AllowedCallers.KEY, "Switch off", **SEND_OPTIONS)
     async def switch_off(device_id: DeviceId) -> SendResponse:
         """Sends the command OFF without parameters."""
         return _submission_response(await commands.submit(current_caller(), device_id, "OFF"))

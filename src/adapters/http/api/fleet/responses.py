@@ -91,15 +91,16 @@ class FleetResponse(ResponseModel):
 
 
 def plan_response(outcomes: Sequence[FleetObjectOutcome]) -> FleetPlanResponse:
-    return FleetPlanResponse(counts=_counts(outcomes), objects=[FleetObjectPlan(**_shown(each)) for each in _differing(outcomes)])
+    return FleetPlanResponse(
+        counts=_counts(outcomes), objects=[FleetObjectPlan.of(each, **_shown(each)) for each in _differing(outcomes)]
+    )
 
 
 def apply_response(outcomes: Sequence[FleetObjectOutcome]) -> FleetApplyResponse:
     made = [
-        FleetObjectResult(
+        FleetObjectResult.of(
+            each,
             **_shown(each),
-            id=each.id,
-            secret=each.secret,
             credentials=None if each.credentials is None else CredentialsResponse.from_domain(each.credentials),
         )
         for each in _differing(outcomes)
@@ -141,14 +142,7 @@ def _shown(outcome: FleetObjectOutcome) -> dict[str, Any]:
         )
         for change in outcome.changes
     ]
-    return {
-        "section": outcome.kind,
-        "action": outcome.action,
-        "path": outcome.path,
-        "name": outcome.name,
-        "device": outcome.owner,
-        "changes": changes,
-    }
+    return {"section": outcome.kind, "device": outcome.owner, "changes": changes}
 
 
 def _counts(outcomes: Sequence[FleetObjectOutcome]) -> FleetCounts:

@@ -12,11 +12,9 @@ from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
 from domain.kernel.ids import GroupId
 
-TAG = "Groups"
-
 
 def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService) -> ApiBlueprint:
-    bp = ApiBlueprint("groups", TAG)
+    bp = ApiBlueprint("groups", "Groups")
     _add_read_routes(bp, groups)
     _add_write_routes(bp, groups)
     add_command_routes(bp, actions)

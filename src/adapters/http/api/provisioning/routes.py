@@ -13,14 +13,13 @@ from domain.provisioning.code_redemption import ProvisioningClaimInput, Provisio
 from domain.provisioning.model import ClaimStatus
 from domain.provisioning.policy import POLL_AFTER_S
 
-TAG = "Provisioning"
 DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
 
 
 def provisioning_blueprint(
     codes: ProvisioningCodeAndClaimAdminService, claims: ProvisioningCodeRedemptionService
 ) -> ApiBlueprint:
-    bp = ApiBlueprint("provisioning", TAG)
+    bp = ApiBlueprint("provisioning", "Provisioning")
 
     @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)
     async def list_provisioning_codes(query: PageQuery) -> HandlerResult[list[schema.ProvisioningCodeResponse]]:
