@@ -191,14 +191,10 @@ def _exclusive_cursor_file(cursor_file: Path) -> Iterator[None]:
     """Two streams with one cursor file would overwrite each other's place."""
     descriptor = os.open(cursor_file.with_name(f"{cursor_file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _lock_cursor_file(descriptor, cursor_file)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartupError(f"Another `audit stream` uses {cursor_file}. Use one file for each receiver.") from None
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock_cursor_file(descriptor: int, cursor_file: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StartupError(f"Another `audit stream` uses {cursor_file}. Use one file for each receiver.") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with,
 from app.cli.open_database import open_database
 from app.cli.stdout_console import stdout_console
 from domain.ingest.dead_letters import DeadLetter
+from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
 
 deadletters = typer.Typer(help="Messages from devices that the database refused.", no_args_is_help=True)
@@ -34,7 +34,7 @@ def deadletters_list(
 
     letters, count = _run(read)
     for each in letters:
-        line = f"{each.letter_id:>6}  {each.state:<9}  {_iso(each.arrived_ms)}  {_device_of(each)}  {each.kind}  "
+        line = f"{each.letter_id:>6}  {each.state:<9}  {to_iso(each.arrived_ms)}  {_device_of(each)}  {each.kind}  "
         stdout_console.print(f"{line}{len(each.payload)} bytes  {each.reason}", markup=False)
     stdout_console.print(f"{len(letters)} of {count} dead letters.")
 
@@ -56,8 +56,8 @@ def deadletters_show(
         "state": found.state,
         "device": _device_of(found),
         "kind": found.kind,
-        "arrived": _iso(found.arrived_ms),
-        "set aside": _iso(found.created_ms),
+        "arrived": to_iso(found.arrived_ms),
+        "set aside": to_iso(found.created_ms),
         "reason": found.reason,
         "payload": _printable(found.payload),
     }
@@ -104,10 +104,6 @@ def _chosen(ids: list[int] | None, every: bool) -> list[int] | None:
 
 def _device_of(letter: DeadLetter) -> str:
     return letter.device_id or f"deleted (number {letter.device_no})"
-
-
-def _iso(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _printable(payload: bytes) -> str:

@@ -49,7 +49,7 @@ async def serve(
         from app.simulator.demo_seed import HIGHLIGHTS
 
         startup_banner.print_banner(shown, login[0], highlights=HIGHLIGHTS, demo=True)
-        demo_fleet = DemoFleet(program, port, _owner_password(settings, login[0]))
+        demo_fleet = DemoFleet(program, startup_banner.http_url(shown), _owner_password(settings, login[0]))
         demo_tasks.append(asyncio.create_task(demo_fleet.run(), name="demo"))
         demo_tasks[0].add_done_callback(_log_demo_failure)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import structlog
@@ -58,7 +57,10 @@ def demo() -> None:
     settings = load_settings_or_exit()
     changes: dict[str, Any] = {"webhook_allow_private": True, "workers": 1}
     if "data_dir" not in settings.model_fields_set:
-        run_async(_create_data_dir(settings.data_dir))
+        from app.wiring.adapters import prepare_data_dir
+
+        with our_errors_exit():
+            prepare_data_dir(settings.data_dir)  # the demo's is below it; this one gets mode 0700 too
         changes["data_dir"] = settings.data_dir / "demo"
     _run_service(settings.model_copy(update=changes), demo=True)
 
@@ -96,10 +98,3 @@ def _exit_process(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-async def _create_data_dir(data_dir: Path) -> None:
-    """The demo uses a directory below the data directory; this creates the parent with mode 0700 too."""
-    from app.wiring.adapters import prepare_data_dir
-
-    prepare_data_dir(data_dir)

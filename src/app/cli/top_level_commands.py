@@ -35,16 +35,8 @@ app.add_typer(audit, name="audit")
 app.add_typer(deadletters, name="deadletters")
 app.add_typer(tls, name="tls")
 app.add_typer(broker_config, name="broker-config")
-
-
-app.command()(simulate)
-
-
-app.command()(openapi)
-app.command()(asyncapi)
-app.command()(plan)
-app.command()(apply)
-app.command()(export)
+for command in (simulate, openapi, asyncapi, plan, apply, export):
+    app.command()(command)
 
 
 @app.command()

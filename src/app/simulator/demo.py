@@ -40,6 +40,7 @@ OPTIONS = SimulationOptions(device_count=len(DEMO_DEVICES))
 WARM = RuleCondition("temperature", Comparator.GREATER, 27.0)
 COOL = RuleCondition("temperature", Comparator.LESS, 22.0)
 FIRST_REPORT_TIMEOUT_S = 20.0
+_OWN_HOST_BY_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 log = structlog.get_logger("demo")
 
@@ -47,10 +48,11 @@ log = structlog.get_logger("demo")
 class DemoFleet:
     """Registers the missing devices and runs all of them until cancelled."""
 
-    def __init__(self, program: ComposedService, http_port: int, password: str | None) -> None:
-        """`password`: of the Owner, and then of the Viewer too; None when the account is older than this start."""
+    def __init__(self, program: ComposedService, url: str, password: str | None) -> None:
+        """`url`: where this machine reaches the service. `password`: of the Owner, and then of the Viewer too; None when the
+        account is older than this start."""
         self._program = program
-        self._http_port = http_port
+        self._url = url
         self._password = password
 
     async def run(self) -> None:
@@ -58,7 +60,7 @@ class DemoFleet:
         devices = await self._register_missing_devices(owner)
         logins = [await self._create_login(owner, device) for device in devices]
         settings = self._program.settings
-        host = _own_host(settings.mqtt_host)
+        host = _OWN_HOST_BY_WILDCARD.get(settings.mqtt_host, settings.mqtt_host)
         if all(device.last_seen_ms is None for device in devices):
             await send_history(logins, host, settings.mqtt_port, self._program.adapters.clock.now_ms())
         fleet = start_fleet(OPTIONS, ProvisionedFleet(logins, FirmwareProfile.NATIVE), host, settings.mqtt_port)
@@ -73,14 +75,13 @@ class DemoFleet:
         """By the API, as a person would do it."""
         if self._password is None:
             return
-        services, adapters, settings = self._program.services, self._program.adapters, self._program.settings
+        services, adapters = self._program.services, self._program.adapters
         issuer = SessionTokenIssuer(ids=adapters.ids, tokens=adapters.tokens, digest=adapters.digest)
-        url = f"http://{_own_host(settings.http_host, in_url=True)}:{self._http_port}"
-        credentials = ApiCredentials(url, token=await services.operator.issue_owner_token(issuer))
+        credentials = ApiCredentials(self._url, token=await services.operator.issue_owner_token(issuer))
         by_name = {device.name: str(device.device_id) for device in devices}
         try:
             async with SimulatorApiClient(credentials) as api:
-                await furnish_account(api, url, by_name, self._password, adapters.clock.now_ms())
+                await furnish_account(api, self._url, by_name, self._password, adapters.clock.now_ms())
         except SimulationError as error:
             log.warning("the demo could not furnish its account", error=str(error))
 
@@ -137,9 +138,3 @@ class DemoFleet:
         now_s = self._program.adapters.clock.now_ms() // SECOND_MS
         wanted = ScheduleInput(on_ts=now_s + 20, off_ts=now_s + 40, label="Shortly on, shortly off")
         await self._program.services.schedules.put(owner, light.device_id, 0, wanted)
-
-
-def _own_host(listening: str, *, in_url: bool = False) -> str:
-    """Where this process reaches a server of its own."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening, listening)  # noqa: S104 - compared, not bound
-    return f"[{host}]" if in_url and ":" in host else host
