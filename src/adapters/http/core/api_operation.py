@@ -15,6 +15,11 @@ from adapters.http.core.caller_authentication import AllowedCallers
 _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 
 
+def openapi_path(path: str) -> str:
+    """A path of Quart as the document writes it."""
+    return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", path)
+
+
 @dataclass(frozen=True, slots=True)
 class NonJsonResponse:
     """A success response that is not JSON: the handler returns a Quart `Response`."""
@@ -64,14 +69,9 @@ class ApiOperation:
     type_adapters: ResponseSerializers
 
     @property
-    def openapi_path(self) -> str:
-        """The path as in the document, below `/api/v1`."""
-        return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", self.path)
-
-    @property
     def act(self) -> str:
         """What the log calls it."""
-        return f"{self.summary} ({self.method} {self.openapi_path})"
+        return f"{self.summary} ({self.method} {openapi_path(self.path)})"
 
     @property
     def body_required(self) -> bool:

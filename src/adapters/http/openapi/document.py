@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from quart import Quart
 
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
-from adapters.http.core.api_operation import ApiOperation, NonJsonResponse
+from adapters.http.core.api_operation import ApiOperation, NonJsonResponse, openapi_path
 from adapters.http.core.caller_authentication import AllowedCallers
 from adapters.http.core.document_schema_generator import REF_TEMPLATE, DocumentSchemaGenerator
 from adapters.http.core.schemas import ErrorResponse, without_null
@@ -22,7 +21,6 @@ from adapters.http.openapi.tags import tag_object
 from adapters.http.openapi.webhooks import webhook_items
 
 Schema = dict[str, Any]
-_PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 
 RATE_LIMIT_HEADERS: Schema = {
     "RateLimit-Policy": {
@@ -96,8 +94,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
     queries = {spec.query.__name__ for _, spec in found if spec.query is not None}
     paths: Schema = {}
     for rule, spec in found:
-        path = _PATH_PARAMETER.sub(lambda match: "{" + to_camel(match[1]) + "}", rule)
-        paths.setdefault(path, {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
+        paths.setdefault(openapi_path(rule), {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
     examples = ExampleBuilder(definitions)
     _add_examples(paths, examples)
     return {

@@ -17,19 +17,8 @@ DEVICE_TYPE_ID = "dty_2b4d6f8h0j1k3m5n7p9r"
 KEY_ID = "key_9r7p5n3m1k0j8h6f4d2b"
 MEMBERSHIP_ID = "mbr_3n5p7r9t1v2x4z6b8d0f"
 USER_ID = "usr_8d6b4z2x1v9t7r5p3n0m"
-SESSION_ID = "ses_6f8h0j2k4m6n8p0q2r4t"
-INVITATION_ID = "inv_2w4y6a8c0e1g3i5k7m9o"
-ACCOUNT_ID = "acc_0m2n4p6q8r1s3t5u7v9w"
-GRANT_ID = "grt_5h3f1d9b7z6x4v2t0r8p"
-EXECUTION_ID = "exe_1a3c5e7g9i2k4m6o8q0s"
-APPROVAL_ID = "apv_6s4q2o0m8k7i5g3e1c9a"
-COMMAND_ID = "cmd_2t4v6x8z0b1d3f5h7j9l"
 EVENT_ID = "evt_7l5j3h1f9d8b6z4x2v0t"
-RULE_ID = "rul_4w6y8a0c2e1g3i5k7m9o"
-SCHEDULE_ID = "sched_9o7m5k3i1g0e8c6a4y2w"
-WEBHOOK_ID = "whk_3p5r7t9v1x2z4b6d8f0h"
-DELIVERY_ID = "whd_8h6f4d2b0z9x7v5t3r1p"
-CREATED_AT, UPDATED_AT = "2026-11-21T04:00:00.000Z", "2026-11-21T04:00:02.120Z"
+UPDATED_AT = "2026-11-21T04:00:02.120Z"
 SLOT_ON_S, NEXT_FIRE_AT = 2_053_828_800, "2035-01-31T04:00:00.000Z"
 """Far ahead: the service refuses a request for the past."""
 OVERHEAT_RULE: Mapping[str, Any] = {
@@ -40,12 +29,10 @@ OVERHEAT_RULE: Mapping[str, Any] = {
 
 REQUEST_EXAMPLES: dict[str, Any] = {
     "LoginRequest": {"email": "ada@example.com", "password": "four words only you know"},
-    "UnlockLinkRequest": {"email": "ada@example.com"},
     "UnlockRequest": {"token": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz"},
     "SecondFactorLoginRequest": {"challengeToken": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz", "totp": "402913"},
     "StepUpRequest": {"totp": "402913"},
     "TotpConfirmRequest": {"code": "402913"},
-    "RefreshTokenRequest": {"refreshToken": "Zk3vXq81mPbT0wYd5nRc7uHs2LgJ9aEo4iKfNx6QyBtVrCzM"},
     "PasswordChangeRequest": {"currentPassword": "four words only you know", "newPassword": "a new and longer passphrase"},
     "PasswordChangeByCodeRequest": {"otp": "402913", "newPassword": "a new and longer passphrase"},
     "FleetApplyRequest": {
@@ -86,7 +73,6 @@ REQUEST_EXAMPLES: dict[str, Any] = {
         "password": "four words only you know",
     },
     "MemberUpdateRequest": {"role": "Admin"},
-    "ProjectRequest": {"name": "Greenhouse"},
     "ApiKeyCreateRequest": {"name": "Irrigation robot"},
     "ApiKeyUpdateRequest": {"enabled": False},
     "DeviceRegistrationRequest": {
@@ -152,9 +138,9 @@ REQUEST_EXAMPLES: dict[str, Any] = {
 }
 
 FIELD_EXAMPLES: dict[str, Any] = {
-    "accountId": ACCOUNT_ID,
+    "accountId": "acc_0m2n4p6q8r1s3t5u7v9w",
     "deviceIds": [DEVICE_ID],
-    "sessionId": SESSION_ID,
+    "sessionId": "ses_6f8h0j2k4m6n8p0q2r4t",
     "deviceToken": "b7Qe2LmXc9TzR4uWk1Hs.0d1f2c3b4a5968778695a4b3c2d1e0f00d1f2c3b4a5968778695a4b3c2d1e0f0",
     "challengeToken": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz",
     "recoveryCodes": ["7Kq2m-Zx91T"],
@@ -162,23 +148,23 @@ FIELD_EXAMPLES: dict[str, Any] = {
     "userAgent": "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0",
     "userId": USER_ID,
     "membershipId": MEMBERSHIP_ID,
-    "invitationId": INVITATION_ID,
+    "invitationId": "inv_2w4y6a8c0e1g3i5k7m9o",
     "projectId": PROJECT_ID,
     "deviceId": DEVICE_ID,
     "deviceTypeId": DEVICE_TYPE_ID,
     "keyId": KEY_ID,
-    "grantId": GRANT_ID,
-    "executionId": EXECUTION_ID,
-    "approvalId": APPROVAL_ID,
-    "commandId": COMMAND_ID,
+    "grantId": "grt_5h3f1d9b7z6x4v2t0r8p",
+    "executionId": "exe_1a3c5e7g9i2k4m6o8q0s",
+    "approvalId": "apv_6s4q2o0m8k7i5g3e1c9a",
+    "commandId": "cmd_2t4v6x8z0b1d3f5h7j9l",
     "eventId": EVENT_ID,
-    "ruleId": RULE_ID,
-    "scheduleId": SCHEDULE_ID,
-    "webhookId": WEBHOOK_ID,
-    "deliveryId": DELIVERY_ID,
+    "ruleId": "rul_4w6y8a0c2e1g3i5k7m9o",
+    "scheduleId": "sched_9o7m5k3i1g0e8c6a4y2w",
+    "webhookId": "whk_3p5r7t9v1x2z4b6d8f0h",
+    "deliveryId": "whd_8h6f4d2b0z9x7v5t3r1p",
     "webhookEventId": EVENT_ID,
     "accessToken": "eyJhbGciOiJIUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJ1c3JfOGQ2YjR6Mngxdjl0N3I1cDNuMG0ifQ.c2lnbmF0dXJl",
-    "refreshToken": REQUEST_EXAMPLES["RefreshTokenRequest"]["refreshToken"],
+    "refreshToken": "Zk3vXq81mPbT0wYd5nRc7uHs2LgJ9aEo4iKfNx6QyBtVrCzM",
     "accountName": "Analytical Engines",
     "email": "ada@example.com",
     "name": "Ada",
@@ -209,7 +195,6 @@ FIELD_EXAMPLES: dict[str, Any] = {
     "mqttPort": 1_883,
     "wsPort": 8_083,
     "lastSeen": UPDATED_AT,
-    "createdAt": CREATED_AT,
     "updatedAt": UPDATED_AT,
     "recordedAt": UPDATED_AT,
     "reportedAt": UPDATED_AT,

@@ -1,4 +1,4 @@
-"""Example values of fields whose name means something else in one model; all others are in `example_values.py`."""
+"""Example values of fields whose name means something else in one model; all others are in `example_values_by_field.py`."""
 
 from __future__ import annotations
 
@@ -71,4 +71,3 @@ MODEL_FIELD_EXAMPLES: dict[str, Any] = {
     "ExecutionPageResponse.hasMore": False,
     "ExecutionPageResponse.cursor": "",
 }
-"""`Model.field` where a name means something else there."""
