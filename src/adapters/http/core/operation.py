@@ -29,8 +29,7 @@ class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
     the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
-    `on_record`: invalid calls are all audited, as denied ones. `affects`: the tag of the operations whose permission a service
-    session needs, where it is not that of the blueprint."""
+    `on_record`: invalid calls are all audited, as denied ones. `affects`: by default that of the blueprint."""
 
     affects: str
     description: str
@@ -45,11 +44,13 @@ class ApiOperationOptions(TypedDict, total=False):
 
 
 class ApiBlueprint(Blueprint):
-    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out."""
+    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out.
+    `affects`: the tag of the operations whose permission a service session needs, where it is not `tag`."""
 
-    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1") -> None:
+    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1", *, affects: str | None = None) -> None:
         super().__init__(name, __name__, url_prefix=url_prefix)
         self.tag = tag
+        self.affects = affects
 
     def operation(
         self, route: str, access: AllowedCallers, summary: str, **options: Unpack[ApiOperationOptions]
@@ -58,7 +59,7 @@ class ApiBlueprint(Blueprint):
         method, _, path = route.partition(" ")
 
         def decorate(handler: Handler) -> Handler:
-            spec = _build_operation(handler, self.tag or "", method, path, access, summary, options)
+            spec = _build_operation(handler, self, method, path, access, summary, options)
 
             async def answer(**arguments: Any) -> Any:
                 result = await handler(**arguments)
@@ -78,7 +79,7 @@ class ApiBlueprint(Blueprint):
 
 def _build_operation(
     handler: Callable[..., Any],
-    tag: str,
+    bp: ApiBlueprint,
     method: str,
     path: str,
     access: AllowedCallers,
@@ -104,8 +105,8 @@ def _build_operation(
         method=method,
         path=path,
         handler_name=handler.__name__,
-        tag=tag,
-        affects=options.get("affects"),
+        tag=bp.tag or "",
+        affects=options.get("affects", bp.affects),
         access=access,
         summary=summary,
         description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),

@@ -56,9 +56,5 @@ def page_response(
 
 def next_link(name: str, text: str, *replaced: str) -> str:
     """The `Link` header of the page that this request reaches with the query parameter `name`, without those it replaces."""
-    return f'<{_url_with(name, text, *replaced)}>; rel="next"'
-
-
-def _url_with(name: str, text: str, *replaced: str) -> str:
     given = [(each, value) for each, value in request.args.items(multi=True) if each not in (name, *replaced)]
-    return f"{request.path}?{urlencode([*given, (name, text)])}"
+    return f'<{request.path}?{urlencode([*given, (name, text)])}>; rel="next"'

@@ -114,7 +114,5 @@ def dashboard_session_blueprint(
 
 def signed_in_response(result: OpenedSession, cookie: RefreshTokenCookie) -> HandlerResult[Any]:
     tokens = result.tokens
-    content = DashboardLoginResponse(
-        access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(result)
-    )
+    content = DashboardLoginResponse.of(tokens, expires_in=tokens.expires_in_s, user=signed_in_user(result))
     return HandlerResult(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])

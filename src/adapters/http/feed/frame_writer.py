@@ -25,8 +25,6 @@ def text_frame(text: bytes) -> bytes:
 
 
 class WebSocketFrameWriter:
-    """Writes complete frames to the socket of a WebSocket connection."""
-
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._transport = writer.transport

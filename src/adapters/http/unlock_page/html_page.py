@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 
 from quart import Response
@@ -23,12 +22,7 @@ def text_page(title: str, *paragraphs: str, form: str = "", status: int = 200) -
     return response
 
 
-def form(action: str, button: str, fields: Sequence[tuple[str, str, str, str]]) -> str:
-    """Markup of a form that is posted to `action`. A field is (type, name, label, value)."""
-    rows = "".join(
-        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
-        if kind == "hidden"
-        else f'<p><label>{escape(label)} <input type="{kind}" name="{escape(name)}" value="{escape(value)}" required></label></p>'
-        for kind, name, label, value in fields
-    )
-    return f'<form method="post" action="{escape(action)}">{rows}<p><button>{escape(button)}</button></p></form>'
+def form(action: str, button: str, token: str) -> str:
+    """Markup of a form that posts `token` to `action`."""
+    hidden = f'<input type="hidden" name="token" value="{escape(token)}">'
+    return f'<form method="post" action="{escape(action)}">{hidden}<p><button>{escape(button)}</button></p></form>'

@@ -26,7 +26,7 @@ def unlock_page_blueprint(*, unlock: UnlockLinkService) -> Blueprint:
         return text_page(
             "Sign in to Latchboard in this browser",
             "This lets this browser try to sign in while others are stopped after too many wrong passwords.",
-            form=form(UNLOCK_PATH, "Allow this browser to sign in", [("hidden", "token", "", token)]),
+            form=form(UNLOCK_PATH, "Allow this browser to sign in", token),
         )
 
     @bp.post(UNLOCK_PATH)

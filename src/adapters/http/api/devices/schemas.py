@@ -37,8 +37,6 @@ DescriptionText = Annotated[str, StringConstraints(max_length=2000)]
 ExternalId = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
 Tags = Annotated[list[ShortText], Field(max_length=MAX_TAGS)]
 
-_METADATA_FIELDS = ("description", "location", "manufacturer", "model", "industry")
-
 
 class DeviceRegistrationRequest(RequestBodyModel):
     name: DeviceName
@@ -68,7 +66,19 @@ class DeviceRegistrationRequest(RequestBodyModel):
 class DeviceUpdateRequest(PatchBody):
     """Omitted fields keep their value; `null` clears a field that may be empty."""
 
-    nullable = frozenset({"app_type_other", "device_type_id", "external_id", "tags", *_METADATA_FIELDS})
+    nullable = frozenset(
+        {
+            "app_type_other",
+            "device_type_id",
+            "external_id",
+            "tags",
+            "description",
+            "location",
+            "manufacturer",
+            "model",
+            "industry",
+        }
+    )
 
     name: DeviceName | None = None
     board_type: ShortText | None = None

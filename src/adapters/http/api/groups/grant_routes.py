@@ -16,15 +16,10 @@ GRANT_ERRORS = {403: "ROLE_REQUIRED"}
 
 
 def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
-    bp = ApiBlueprint("group_grants", "Groups")
+    bp = ApiBlueprint("group_grants", "Groups", affects="Grants")
 
     @bp.operation(
-        "GET /groups/<group_id>/grants",
-        AllowedCallers.SESSION,
-        "List a group's grants",
-        affects="Grants",
-        errors=GRANT_ERRORS,
-        paged=True,
+        "GET /groups/<group_id>/grants", AllowedCallers.SESSION, "List a group's grants", errors=GRANT_ERRORS, paged=True
     )
     async def list_group_grants(group_id: GroupId, query: PageQuery) -> HandlerResult[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""
@@ -35,7 +30,6 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         "POST /groups/<group_id>/grants",
         AllowedCallers.SESSION,
         "Create a grant on a group",
-        affects="Grants",
         status=201,
         errors={**GRANT_ERRORS, 409: "GRANT_LIMIT REQUEST_PENDING"},
         idempotent=True,
@@ -50,7 +44,6 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         "PATCH /groups/<group_id>/grants/<grant_id>",
         AllowedCallers.SESSION,
         "Change a grant on a group",
-        affects="Grants",
         errors={**GRANT_ERRORS, 409: "REQUEST_PENDING"},
     )
     async def update_group_grant(group_id: GroupId, grant_id: GrantId, body: GrantUpdateRequest) -> None:
@@ -58,11 +51,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
         await grants.update(current_session(), group_id, grant_id, body.to_changes())
 
     @bp.operation(
-        "DELETE /groups/<group_id>/grants/<grant_id>",
-        AllowedCallers.SESSION,
-        "Delete a grant on a group",
-        affects="Grants",
-        errors=GRANT_ERRORS,
+        "DELETE /groups/<group_id>/grants/<grant_id>", AllowedCallers.SESSION, "Delete a grant on a group", errors=GRANT_ERRORS
     )
     async def delete_group_grant(group_id: GroupId, grant_id: GrantId) -> None:
         """Takes effect with the next call. Requires the role Admin or Owner."""
