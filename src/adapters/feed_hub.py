@@ -113,8 +113,8 @@ MAX_OWN_POSITIONS = 10_000
 class InProcessFeedHub:
     """Implements `FeedHub`. Calls `on_filters_changed` when a client subscribes, and when access changes."""
 
-    def __init__(self, *, queue_length: int = MAX_QUEUE_LENGTH, on_filters_changed: Callable[[], None] = lambda: None) -> None:
-        self._max_queue_length = queue_length
+    def __init__(self, *, on_filters_changed: Callable[[], None] = lambda: None) -> None:
+        self._max_queue_length = MAX_QUEUE_LENGTH
         self._on_filters_changed = on_filters_changed
         self._subscriptions: dict[AccountId, set[QueuedFeedSubscription]] = {}
         self._closing = False

@@ -14,10 +14,10 @@ import ssl
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from domain.audit.sink import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
+from domain.kernel.clock import to_iso
 
 TIMEOUT_S: Final = 10.0
 _PRIORITY: Final = 13 * 8 + 6
@@ -29,8 +29,7 @@ _TCP_CLOSED: Final = 7
 
 def syslog_message(line: AuditExportLine, host: str) -> bytes:
     """The message id is the kind of the event; the text is the line, in UTF-8."""
-    moment = datetime.fromtimestamp(line.at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return f"<{_PRIORITY}>1 {moment} {host} latchboard - {line.kind[:32]} - {line.text}".encode()
+    return f"<{_PRIORITY}>1 {to_iso(line.at_ms)} {host} latchboard - {line.kind[:32]} - {line.text}".encode()
 
 
 def own_host_name() -> str:

@@ -49,9 +49,7 @@ class CertificateAuthority:
     def create(cls, name: str, now: datetime.datetime) -> CertificateAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
-        builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_DAYS)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+        builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_DAYS, is_authority=True)
         return cls(builder.sign(key, hashes.SHA256()), key)
 
     @classmethod
@@ -83,9 +81,7 @@ class CertificateAuthority:
         days: int,
     ) -> PemCertificateAndKey:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name(common_name), self._certificate.subject, key.public_key(), now, days)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
+        builder = _builder(_name(common_name), self._certificate.subject, key.public_key(), now, days, is_authority=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(issuer, critical=False)
@@ -100,7 +96,13 @@ def expiry(certificate: bytes) -> datetime.datetime:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime.datetime, days: int
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime.datetime,
+    days: int,
+    *,
+    is_authority: bool,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -111,6 +113,8 @@ def _builder(
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
+        .add_extension(_key_usage(signs_certificates=is_authority), critical=True)
     )
 
 

@@ -28,8 +28,8 @@ class UnknownHostError(OSError):
 class SystemHostLookup:
     """A `HostLookup` by getaddrinfo (RFC 3493)."""
 
-    def __init__(self, threads: int = MAX_THREADS) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="webhook-dns")
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="webhook-dns")
         self._pending: dict[str, asyncio.Task[Sequence[str]]] = {}
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
@@ -64,8 +64,7 @@ class GuardedResolver:
     def __init__(self, guard: AddressGuard, lookup: HostLookup | None = None) -> None:
         """`lookup`: None for the system's resolver."""
         self._guard = guard
-        self._own_lookup = SystemHostLookup() if lookup is None else None
-        self._lookup: HostLookup = lookup or self._own_lookup or SystemHostLookup()
+        self._lookup = lookup or SystemHostLookup()
 
     async def resolve(self, host: str, port: int, *, https: bool) -> Sequence[str]:
         """At least one address, as text. `host` is a name or an address. Raises UnknownHostError and ForbiddenAddressError."""
@@ -75,8 +74,8 @@ class GuardedResolver:
         return addresses
 
     def close(self) -> None:
-        if self._own_lookup is not None:
-            self._own_lookup.close()
+        if isinstance(self._lookup, SystemHostLookup):
+            self._lookup.close()
 
     async def _look_up(self, host: str, port: int, *, https: bool) -> Sequence[str]:
         try:

@@ -6,17 +6,18 @@ password file of an external broker, a retained plan) would overwrite the leader
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import DeviceBrokerLink, PublishResult
-from domain.devices.inbound_link import InboundBatch
 
 
 class StandbyDeviceLink:
     def __init__(self, link: DeviceBrokerLink) -> None:
         self._link = link
         self.is_active = False
+        self.hold_partitions, self.receive = link.hold_partitions, link.receive
+        self.suspend, self.resume = link.suspend, link.resume
 
     def activate(self) -> None:
         """From now on credentials are passed on to the link; `start` opens it."""
@@ -29,18 +30,6 @@ class StandbyDeviceLink:
     async def stop(self) -> None:
         if self.is_active:
             await self._link.stop()
-
-    def hold_partitions(self, partitions: Collection[int]) -> None:
-        self._link.hold_partitions(partitions)
-
-    def suspend(self) -> None:
-        self._link.suspend()
-
-    def resume(self) -> None:
-        self._link.resume()
-
-    async def receive(self, limit: int) -> InboundBatch:
-        return await self._link.receive(limit)
 
     async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
         if self.is_active:

@@ -6,6 +6,7 @@ import hashlib
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -120,19 +121,21 @@ class OidcIdentityProvider:
         )
 
     async def _verify(self, id_token: str, nonce: str, access_token: str | None, now_ms: int) -> dict[str, Any]:
-        expected: dict[str, Any] = {
-            "issuer": self._config.issuer,
-            "client_id": self._config.client_id,
-            "nonce": nonce,
-            "now_ms": now_ms,
-            "access_token": access_token,
-        }
+        config = self._config
+        verify = partial(
+            verify_id_token,
+            id_token,
+            issuer=config.issuer,
+            client_id=config.client_id,
+            nonce=nonce,
+            now_ms=now_ms,
+            access_token=access_token,
+        )
         try:
             try:
-                return verify_id_token(id_token, await self._documents.get_keys(), **expected)
+                return verify(await self._documents.get_keys())
             except UnknownSigningKeyError:
-                keys = await self._documents.get_keys(newer_than_known=True)
-                return verify_id_token(id_token, keys, **expected)
+                return verify(await self._documents.get_keys(newer_than_known=True))
         except IdTokenError as error:
             raise _rejected_error(f"the ID token is not valid: {error}") from None
 
