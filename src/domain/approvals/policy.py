@@ -1,4 +1,4 @@
-"""Who may decide an approval, and its state afterwards. The table is the whole lifecycle: only PENDING has successors."""
+"""Who may decide an approval, and its state afterwards: a decision is final."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ from domain.kernel.clock import to_iso
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import ExecutionId, MembershipId, UserId
 
-ALLOWED_TRANSITIONS: dict[ApprovalStatus, frozenset[ApprovalStatus]] = {
-    ApprovalStatus.PENDING: frozenset({ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.EXPIRED}),
-    ApprovalStatus.APPROVED: frozenset(),
-    ApprovalStatus.DENIED: frozenset(),
-    ApprovalStatus.EXPIRED: frozenset(),
-}
 ALREADY_DECIDED = "ALREADY_DECIDED"
 
 
@@ -69,7 +63,7 @@ def apply_decision(
     note: str | None = None,
 ) -> Approval:
     """The approval after a decision. Raises Conflict `ALREADY_DECIDED` when it is no longer pending or has expired."""
-    if status not in ALLOWED_TRANSITIONS[approval.status]:
+    if approval.status is not ApprovalStatus.PENDING:
         raise Conflict(f"This request is already {approval.status}. Exactly one decision counts.", code=ALREADY_DECIDED)
     if status is not ApprovalStatus.EXPIRED and now_ms >= approval.expires_ms:
         raise Conflict(f"This request expired at {to_iso(approval.expires_ms)}. Send the command again.", code=ALREADY_DECIDED)

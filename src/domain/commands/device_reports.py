@@ -23,7 +23,8 @@ STATUS_BY_REPORT: dict[str, ExecutionStatus] = {
     "error": ExecutionStatus.FAILED,
     "expired": ExecutionStatus.EXPIRED,
 }
-_SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
+SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
+"""What a device gives as the cause of a relay state when it ran its copy of the plan."""
 
 
 class CommandReportService:
@@ -164,4 +165,4 @@ def expire_execution(execution: Execution, now_ms: int) -> ExecutionTransition:
 
 def _device_trigger(reported_cause: str | None) -> TriggeredBy:
     """A device that runs its copy of the schedules reports that; everything else is a button, wiring, or its own logic."""
-    return TriggeredBy.SCHEDULE if reported_cause in _SCHEDULE_CAUSES else TriggeredBy.DEVICE
+    return TriggeredBy.SCHEDULE if reported_cause in SCHEDULE_CAUSES else TriggeredBy.DEVICE

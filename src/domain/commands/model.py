@@ -34,10 +34,8 @@ class ExecutionStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self in _FINAL_STATUSES
+        return not ALLOWED_TRANSITIONS[self]
 
-
-_FINAL_STATUSES = frozenset({ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.EXPIRED})
 
 ALLOWED_TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ExecutionStatus.QUEUED: frozenset(

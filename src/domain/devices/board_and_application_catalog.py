@@ -17,8 +17,8 @@ class CatalogBoard:
     board_type: str
     name: str
     description: str
-    profile: FirmwareProfile
-    config_format: str
+    profile: FirmwareProfile = FirmwareProfile.NATIVE
+    config_format: str = "arduino"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,44 +28,25 @@ class CatalogApplication:
     description: str
 
 
+_TASMOTA = (FirmwareProfile.TASMOTA, "tasmota")
 BOARDS: tuple[CatalogBoard, ...] = (
-    CatalogBoard(
-        "ESP32", "Espressif ESP32", "Dual-core microcontroller with WiFi and Bluetooth", FirmwareProfile.NATIVE, "arduino"
-    ),
-    CatalogBoard("ESP32-S3", "Espressif ESP32-S3", "ESP32 with native USB and more memory", FirmwareProfile.NATIVE, "arduino"),
-    CatalogBoard(
-        "ESP32-C3", "Espressif ESP32-C3", "Single-core RISC-V microcontroller with WiFi", FirmwareProfile.NATIVE, "arduino"
-    ),
-    CatalogBoard(
-        "ESP8266",
-        "Espressif ESP8266",
-        "Small WiFi microcontroller, such as NodeMCU or Wemos D1 mini",
-        FirmwareProfile.NATIVE,
-        "arduino",
-    ),
-    CatalogBoard("ARDUINO", "Arduino with network", "Arduino board with WiFi or Ethernet", FirmwareProfile.NATIVE, "arduino"),
-    CatalogBoard("PICO_W", "Raspberry Pi Pico W", "RP2040 microcontroller with WiFi", FirmwareProfile.NATIVE, "micropython"),
-    CatalogBoard(
-        "MICROPYTHON", "Any board with MicroPython", "Runs the MicroPython example client", FirmwareProfile.NATIVE, "micropython"
-    ),
-    CatalogBoard(
-        "RASPBERRY_PI", "Raspberry Pi", "Linux computer that runs a Python client", FirmwareProfile.NATIVE, "micropython"
-    ),
-    CatalogBoard("SONOFF", "Sonoff with Tasmota", "Relay or socket flashed with Tasmota", FirmwareProfile.TASMOTA, "tasmota"),
-    CatalogBoard(
-        "TASMOTA",
-        "Any board with Tasmota",
-        "Stock Tasmota firmware, configured in its console",
-        FirmwareProfile.TASMOTA,
-        "tasmota",
-    ),
+    CatalogBoard("ESP32", "Espressif ESP32", "Dual-core microcontroller with WiFi and Bluetooth"),
+    CatalogBoard("ESP32-S3", "Espressif ESP32-S3", "ESP32 with native USB and more memory"),
+    CatalogBoard("ESP32-C3", "Espressif ESP32-C3", "Single-core RISC-V microcontroller with WiFi"),
+    CatalogBoard("ESP8266", "Espressif ESP8266", "Small WiFi microcontroller, such as NodeMCU or Wemos D1 mini"),
+    CatalogBoard("ARDUINO", "Arduino with network", "Arduino board with WiFi or Ethernet"),
+    CatalogBoard("PICO_W", "Raspberry Pi Pico W", "RP2040 microcontroller with WiFi", config_format="micropython"),
+    CatalogBoard("MICROPYTHON", "Any board with MicroPython", "Runs the MicroPython example client", config_format="micropython"),
+    CatalogBoard("RASPBERRY_PI", "Raspberry Pi", "Linux computer that runs a Python client", config_format="micropython"),
+    CatalogBoard("SONOFF", "Sonoff with Tasmota", "Relay or socket flashed with Tasmota", *_TASMOTA),
+    CatalogBoard("TASMOTA", "Any board with Tasmota", "Stock Tasmota firmware, configured in its console", *_TASMOTA),
     CatalogBoard(
         "ESPHOME", "Any board with ESPHome", "Stock ESPHome firmware, configured in YAML", FirmwareProfile.ESPHOME, "esphome"
     ),
     CatalogBoard(
         "SHELLY", "Shelly, generation 2 and later", "Stock Shelly firmware, configured over RPC", FirmwareProfile.SHELLY, "shelly"
     ),
-    CatalogBoard("OTHER", "Something else", "Any other board or firmware", FirmwareProfile.NATIVE, "arduino"),
+    CatalogBoard("OTHER", "Something else", "Any other board or firmware"),
 )
 
 APPS: tuple[CatalogApplication, ...] = (

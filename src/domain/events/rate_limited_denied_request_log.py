@@ -57,15 +57,14 @@ class RateLimitedDeniedRequestLog:
         error.already_logged = True
         now_ms = self._clock.now_ms()
         data: dict[str, Json] = {"code": error.code, **subject}
-        if always:
-            await self._emit(caller, f"Refused ({error.code}): {act}", now_ms, data, subject.get("deviceId"))
-            return
-        minute = self._current_minute(caller)
-        if minute is None or minute.logged_count >= MAX_LOGGED_PER_MINUTE:
-            if minute is not None:
+        if not always:
+            minute = self._current_minute(caller)
+            if minute is None:
+                return
+            if minute.logged_count >= MAX_LOGGED_PER_MINUTE:
                 minute.suppressed_count += 1
-            return
-        minute.logged_count += 1
+                return
+            minute.logged_count += 1
         await self._emit(caller, f"Refused ({error.code}): {act}", now_ms, data, subject.get("deviceId"))
 
     async def flush(self, *, everything: bool = False) -> None:

@@ -43,10 +43,10 @@ class AccessExplanation:
     allowed: bool
     code: str | None
     message: str
-    passes_from_ms: int | None
-    grant: Grant | None
-    needs_approval: bool
-    grant_results: tuple[SingleGrantResult, ...]
+    passes_from_ms: int | None = None
+    grant: Grant | None = None
+    grant_results: tuple[SingleGrantResult, ...] = ()
+    needs_approval: bool = False
     device_is_active: bool = True
     """Whether the device takes commands at all; `allowed` is about the permission."""
 
@@ -100,15 +100,15 @@ class AccessExplainer(Generic[TxT]):
         try:
             subject = required_grant_subject(principal, request)
         except PermissionDenied as error:
-            return _explain_without_grants(False, error.code, error.message)
+            return AccessExplanation(False, error.code, error.message)
         if subject is None:
-            return _explain_without_grants(
+            return AccessExplanation(
                 True, None, f"{principal.display_name} needs no grant for this: the role {principal.role} is enough."
             )
         grants = await tx.grants.list_by_subject_and_device(subject, device)
         if not grants:
             missing = policy.missing_grant_error(principal.display_name, device.device_id, request)
-            return _explain_without_grants(False, missing.code, missing.message)
+            return AccessExplanation(False, missing.code, missing.message)
         passing, denials = policy.filter_applicable(grants, request, now_ms, self.evaluator)
         rate_denials = [] if request.command is None else [await self._rate_denial(tx, grant, now_ms) for grant in passing]
         return _summarize(grants, [*denials, *(denial for denial in rate_denials if denial is not None)], request)
@@ -129,20 +129,16 @@ def _summarize(grants: Sequence[Grant], denials: Sequence[FailedGrantCheck], req
     first = next((grant for grant in grants if grant.grant_id not in denied), None)
     if first is not None:
         message = f"Grant {first.grant_id} allows this."
-        return AccessExplanation(True, None, message, None, first, False, results)
+        return AccessExplanation(True, None, message, None, first, results)
     denial = policy.closest_denial(denials)
     soonest = min((m.passes_from_ms for m in denials if m.passes_from_ms is not None), default=None)
-    return AccessExplanation(False, denial.code, policy.explain_denial(denial, request), soonest, denial.grant, False, results)
+    return AccessExplanation(False, denial.code, policy.explain_denial(denial, request), soonest, denial.grant, results)
 
 
 def _grant_result(grant: Grant, denial: FailedGrantCheck | None, request: GrantCheckRequest) -> SingleGrantResult:
     if denial is None:
         return SingleGrantResult(grant, None, "Allows this.", None)
     return SingleGrantResult(grant, denial.code, policy.explain_denial(denial, request), denial.passes_from_ms)
-
-
-def _explain_without_grants(allowed: bool, code: str | None, message: str) -> AccessExplanation:
-    return AccessExplanation(allowed, code, message, None, None, False, ())
 
 
 def _check_can_explain(caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None) -> None:

@@ -88,15 +88,8 @@ def filter_applicable(
     grants: Iterable[Grant], request: GrantCheckRequest, now_ms: int, evaluator: GrantWindowEvaluator
 ) -> tuple[list[Grant], list[FailedGrantCheck]]:
     """The grants that allow the call apart from their rate, and the denials of the others; both in the given order."""
-    passing: list[Grant] = []
-    denials: list[FailedGrantCheck] = []
-    for grant in grants:
-        denial = first_failed_check(grant, request, now_ms, evaluator)
-        if denial is None:
-            passing.append(grant)
-        else:
-            denials.append(denial)
-    return passing, denials
+    checked = [(grant, first_failed_check(grant, request, now_ms, evaluator)) for grant in grants]
+    return [grant for grant, denial in checked if denial is None], [denial for _, denial in checked if denial is not None]
 
 
 def is_wider(after: Grant, before: Grant) -> bool:

@@ -128,9 +128,10 @@ class HomeAssistantBridge:
             for device in devices
         }
 
-    async def submit_command(self, device_id: DeviceId, command: str) -> Execution | None:
+    async def submit_command(self, device_id: DeviceId, command: str, params: Json = None) -> Execution | None:
         """Submit as the key, which is authenticated again. Returns None if the command waits for approval. Raises any denial."""
-        return await self._submit(device_id, command, None)
+        caller, _ = await self.authenticate()
+        return (await self.commands.submit(caller, device_id, command, params)).execution
 
     async def submit_entity_command(self, device_id: DeviceId, name: str, payload: str) -> Execution | None:
         """The same for the entity of a command. Raises ValidationFailed if the device has no such entity, or for a payload that
@@ -145,9 +146,5 @@ class HomeAssistantBridge:
                     params = entity.parse_params(payload)
                 except ValueError as error:
                     raise ValidationFailed(f"{name} got no value of its entity: {error}.") from None
-                return await self._submit(device_id, name, params)
+                return await self.submit_command(device_id, name, params)
         raise ValidationFailed(f"{name} is no entity of this device.")
-
-    async def _submit(self, device_id: DeviceId, command: str, params: Json) -> Execution | None:
-        caller, _ = await self.authenticate()
-        return (await self.commands.submit(caller, device_id, command, params)).execution

@@ -55,12 +55,8 @@ def command_entities(definitions: Iterable[CommandDefinition]) -> list[HomeAssis
 def _entity(definition: CommandDefinition) -> HomeAssistantCommandEntity | None:
     schema = definition.params_schema or {}
     match definition.shape:
-        case CommandWidget.BUTTON:
-            return (
-                None
-                if schema.get("required")
-                else HomeAssistantCommandEntity(definition, "button", None, {"payload_press": PRESS})
-            )
+        case CommandWidget.BUTTON if not schema.get("required"):
+            return HomeAssistantCommandEntity(definition, "button", None, {"payload_press": PRESS})
         case CommandWidget.NUMBER:
             return _number(definition, *_only_property(schema))
         case CommandWidget.SELECT:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
@@ -74,31 +74,19 @@ class IngestResult:
     def split(self) -> list[IngestResult]:
         """Parts that are stored one by one, in this order, so that a refused one does not affect the others: of each device its
         new metrics, its readings, its rules. Readings bring their metrics along."""
-        rows, hours, watched = _by_device(self.rows), _by_device(self.rollup_hours), _by_device(self.watched_readings)
-        transitions, firings = _by_device(self.rule_transitions), _by_device(self.rule_firings)
-        suppressions = _by_device(self.rule_suppressions)
-        checkpoints = _by_device(self.checkpoints)
-        metrics = {device_no: replace(NOTHING, new_metrics=new) for device_no, new in _by_device(self.new_metrics).items()}
-        readings = [
-            replace(
-                metrics.get(device_no, NOTHING),
-                rows=rows.get(device_no, ()),
-                rollup_hours=hours.get(device_no, ()),
-                watched_readings=watched.get(device_no, ()),
-                checkpoints=checkpoints.get(device_no, ()),
-            )
-            for device_no in dict.fromkeys([*rows, *watched])
-        ]
-        rules = [
-            replace(
-                NOTHING,
-                rule_transitions=transitions.get(device_no, ()),
-                rule_firings=firings.get(device_no, ()),
-                rule_suppressions=suppressions.get(device_no, ()),
-            )
-            for device_no in dict.fromkeys([*transitions, *firings, *suppressions])
-        ]
-        return [*metrics.values(), *readings, *rules]
+        metrics = {device_no: replace(NOTHING, **new) for device_no, new in self._by_device("new_metrics").items()}
+        of_readings = self._by_device("rows", "watched_readings", "rollup_hours", "checkpoints")
+        readings = [replace(metrics.get(device_no, NOTHING), **found) for device_no, found in of_readings.items()]
+        of_rules = self._by_device("rule_transitions", "rule_firings", "rule_suppressions")
+        return [*metrics.values(), *readings, *(replace(NOTHING, **found) for found in of_rules.values())]
+
+    def _by_device(self, *names: str) -> dict[int, dict[str, Any]]:
+        """The parts of these fields, by the device number that their rows begin with."""
+        found: dict[int, dict[str, Any]] = {}
+        for name in names:
+            for row in getattr(self, name):
+                found.setdefault(_device_no(row), {}).setdefault(name, []).append(row)
+        return found
 
     @property
     def is_empty(self) -> bool:
@@ -108,19 +96,9 @@ class IngestResult:
 NOTHING = IngestResult((), (), (), (), (), (), ())
 
 
-Row = TypeVar("Row", bound=tuple[object, ...])
-
-
 def _device_no(row: tuple[object, ...]) -> int:
     """All rows of a result begin with the device number."""
     return cast("int", row[0])
-
-
-def _by_device(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
-    for row in rows:
-        found.setdefault(_device_no(row), []).append(row)
-    return found
 
 
 class IngestResultWriter:

@@ -51,7 +51,7 @@ def next_edge_after(schedule: Schedule, after: ScheduleEdgeOccurrence, recurrenc
     candidates = []
     for edge in SwitchEdge:
         floor_ts = after.ts - 1 if edge_rank(schedule, edge) > rank else after.ts
-        at_ts = _next_occurrence_ts(schedule, edge, floor_ts, recurrence)
+        at_ts = next_occurrence_ts(schedule, edge, floor_ts, recurrence)
         if at_ts is not None:
             candidates.append(ScheduleEdgeOccurrence(at_ts, edge))
     return min(candidates, key=lambda candidate: (candidate.ts, edge_rank(schedule, candidate.edge)), default=None)
@@ -63,7 +63,8 @@ def first_edge_after(schedule: Schedule, after_ts: int, recurrence: Recurrence) 
     return next_edge_after(schedule, ScheduleEdgeOccurrence(after_ts, last_edge), recurrence)
 
 
-def _next_occurrence_ts(schedule: Schedule, edge: SwitchEdge, after_ts: int, recurrence: Recurrence) -> int | None:
+def next_occurrence_ts(schedule: Schedule, edge: SwitchEdge, after_ts: int, recurrence: Recurrence) -> int | None:
+    """The first time of this edge strictly after `after_ts`."""
     own_ts = schedule.on_ts if edge is SwitchEdge.ON else schedule.off_ts
     if schedule.rrule is None:
         return own_ts if own_ts > after_ts else None

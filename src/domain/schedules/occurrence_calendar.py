@@ -16,6 +16,7 @@ from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.schedules.due_edges import next_occurrence_ts
 from domain.schedules.model import Schedule, SwitchEdge
 from domain.schedules.ports import HasSchedules, Recurrence
 
@@ -76,14 +77,8 @@ class ScheduleOccurrenceService:
 
     def _edges(self, schedule: Schedule, from_ts: int, until_ts: int) -> Iterator[tuple[SwitchEdge, int]]:
         start_ts = max(from_ts, schedule.next_fire_ts or from_ts)
-        for edge, first_ts in ((SwitchEdge.ON, schedule.on_ts), (SwitchEdge.OFF, schedule.off_ts)):
+        for edge in SwitchEdge:
             after_ts = start_ts - 1
-            while (at_ts := self._next(schedule, first_ts, after_ts)) is not None and at_ts < until_ts:
+            while (at_ts := next_occurrence_ts(schedule, edge, after_ts, self._recurrence)) is not None and at_ts < until_ts:
                 yield edge, at_ts
                 after_ts = at_ts
-
-    def _next(self, schedule: Schedule, first_ts: int, after_ts: int) -> int | None:
-        if schedule.rrule is None:
-            return first_ts if first_ts > after_ts else None
-        paired = first_ts if first_ts != schedule.on_ts else None
-        return self._recurrence.next_occurrence(schedule.rrule, schedule.timezone, schedule.on_ts, after_ts, paired_ts=paired)

@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from domain.commands.device_reports import SCHEDULE_CAUSES
 from domain.kernel.clock import SECOND_MS
 from domain.schedules.due_edges import DueEdgeDecision, ScheduleEdgeOccurrence
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleStatus, SwitchEdge
 
 RESOLVE_AFTER_MS = 10 * SECOND_MS
 """How long a device that is back may take to report its relay."""
-SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
-"""What a device gives as the cause of a relay state when it ran its copy of the plan."""
 PERSON_CAUSES = frozenset({"button", "switch", "manual"})
 
 

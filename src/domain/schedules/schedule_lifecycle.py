@@ -49,15 +49,13 @@ def next_status(status: ScheduleStatus, trigger: ScheduleStatusChangeCause) -> S
     return following
 
 
-_LEFT_TRIGGERS = {SwitchEdge.ON: ScheduleStatusChangeCause.ON_RAN, SwitchEdge.OFF: ScheduleStatusChangeCause.OFF_RAN}
+_RAN_TRIGGERS = {SwitchEdge.ON: ScheduleStatusChangeCause.ON_RAN, SwitchEdge.OFF: ScheduleStatusChangeCause.OFF_RAN}
 
 
 def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: ScheduleEdgeOccurrence | None) -> ScheduleStatusChangeCause:
     if following is None:
         return ScheduleStatusChangeCause.LAST
-    if outcome not in RAN_OUTCOMES:
-        return ScheduleStatusChangeCause.PASSED
-    return ScheduleStatusChangeCause.ON_RAN if edge is SwitchEdge.ON else ScheduleStatusChangeCause.OFF_RAN
+    return _RAN_TRIGGERS[edge] if outcome in RAN_OUTCOMES else ScheduleStatusChangeCause.PASSED
 
 
 RAN_OUTCOMES = frozenset({EdgeOutcome.FIRED, EdgeOutcome.FIRED_LATE, EdgeOutcome.RAN_ON_DEVICE})
@@ -102,8 +100,7 @@ def apply_resolved_outcome(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOu
     status, last_fired_ms = schedule.status, schedule.last_fired_ms
     if outcome in RAN_OUTCOMES:
         last_fired_ms = due_ms if outcome is EdgeOutcome.RAN_ON_DEVICE else now_ms
-        if (status, _LEFT_TRIGGERS[edge]) in TRANSITIONS:
-            status = TRANSITIONS[status, _LEFT_TRIGGERS[edge]]
+        status = TRANSITIONS.get((status, _RAN_TRIGGERS[edge]), status)
     return replace(schedule, status=status, last_fired_ms=last_fired_ms, last_outcome=outcome, updated_ms=now_ms)
 
 

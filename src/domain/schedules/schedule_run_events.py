@@ -40,17 +40,18 @@ def edge_event(slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -
     """The event of an edge that ran or did not run."""
     schedule, decision = slot.schedule, slot.decision
     extra: dict[str, Json] = {"lateSeconds": decision.late_s}
+    edge = decision.due.edge
     if result.outcome in RAN_OUTCOMES:
-        edge, command = decision.due.edge, command_for_edge(schedule, decision.due.edge).command
+        command = command_for_edge(schedule, edge).command
         text = f"Slot {schedule.slot} switched {edge}: {command}"
         if result.outcome is EdgeOutcome.RAN_ON_DEVICE:
             text = f"Slot {schedule.slot} switched {edge} by the device: {command}"
         if result.execution is not None:
             extra["executionId"] = result.execution.execution_id
-        return _slot_event(slot, SCHEDULE_FIRED, text, now_ms, _event_data(schedule, decision.due.edge, extra))
+        return _schedule_event(schedule, SCHEDULE_FIRED, text, now_ms, edge, extra, slot.device)
     extra["reason"] = result.outcome.value
-    text = f"Slot {schedule.slot} did not switch {decision.due.edge}: {result.reason}"
-    return _slot_event(slot, SCHEDULE_SKIPPED, text, now_ms, _event_data(schedule, decision.due.edge, extra))
+    text = f"Slot {schedule.slot} did not switch {edge}: {result.reason}"
+    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
 
 
 def superseded_event(slot: DueScheduleSlot, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
@@ -63,14 +64,13 @@ def superseded_event(slot: DueScheduleSlot, edge: SwitchEdge, due_ts: int, now_m
         "edges": decision.superseded_count,
     }
     text = f"Slot {schedule.slot}: {decision.superseded_count} missed edge(s) skipped because {decision.due.edge} is due"
-    return _slot_event(slot, SCHEDULE_SKIPPED, text, now_ms, _event_data(schedule, edge, extra))
+    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
 
 
 def quarantined_event(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, now_ms: int) -> DomainEvent:
     """The event of an edge that an internal error has skipped."""
-    data = _event_data(schedule, edge, {"reason": outcome.value})
     text = f"Slot {schedule.slot} was skipped because of an internal error. See the service log."
-    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, data, None)
+    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, {"reason": outcome.value}, None)
 
 
 def describe_misfire_policy(schedule: Schedule) -> str:
@@ -83,22 +83,8 @@ def command_for_edge(schedule: Schedule, edge: SwitchEdge) -> ScheduleSlotComman
     return schedule.on_command if edge is SwitchEdge.ON else schedule.off_command
 
 
-def _event_data(schedule: Schedule, edge: SwitchEdge, extra: dict[str, Json]) -> dict[str, Json]:
-    return {
-        "scheduleId": schedule.schedule_id,
-        "slot": schedule.slot,
-        "edge": edge.value,
-        "command": command_for_edge(schedule, edge).command,
-        **extra,
-    }
-
-
-def _slot_event(slot: DueScheduleSlot, kind: EventKind, text: str, now_ms: int, data: dict[str, Json]) -> DomainEvent:
-    return _schedule_event(slot.schedule, kind, text, now_ms, data, slot.device)
-
-
 def _schedule_event(
-    schedule: Schedule, kind: EventKind, text: str, now_ms: int, data: dict[str, Json], device: Device | None
+    schedule: Schedule, kind: EventKind, text: str, now_ms: int, edge: SwitchEdge, extra: dict[str, Json], device: Device | None
 ) -> DomainEvent:
     return DomainEvent(
         account_id=schedule.account_id,
@@ -107,6 +93,12 @@ def _schedule_event(
         at_ms=now_ms,
         source=f"schedule:{schedule.schedule_id}",
         device_id=schedule.device_id,
-        data=data,
+        data={
+            "scheduleId": schedule.schedule_id,
+            "slot": schedule.slot,
+            "edge": edge.value,
+            "command": command_for_edge(schedule, edge).command,
+            **extra,
+        },
         device_name=None if device is None else device.name,
     )

@@ -14,6 +14,13 @@ def is_over(failures: LoginFailures, window_ms: int, now_ms: int) -> bool:
     return now_ms >= failures.since_ms + window_ms or is_of_earlier_clock(failures.last_ms, now_ms)
 
 
+def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int, window_ms: int) -> LoginFailures:
+    """One more failure. After the window has ended, counting starts again at 1."""
+    if failures is None or is_over(failures, window_ms, now_ms):
+        return LoginFailures(subject, 1, now_ms, now_ms)
+    return replace(failures, count=failures.count + 1, last_ms=now_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptLimit:
     """At most `max_failures` wrong attempts in the window that begins with the first of them."""
@@ -30,6 +37,4 @@ class AttemptLimit:
 
     def count(self, failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
         """One more wrong attempt."""
-        if failures is None or is_over(failures, self.window_ms, now_ms):
-            return LoginFailures(subject, 1, now_ms, now_ms)
-        return replace(failures, count=failures.count + 1, last_ms=now_ms)
+        return increment_failures(failures, subject, now_ms, self.window_ms)

@@ -17,8 +17,9 @@ from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.attempt_window_limit import increment_failures
 from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
-from domain.sign_in.login_throttle import LoginThrottleSubjects, check_login_backoff, increment_failures
+from domain.sign_in.login_throttle import LOGIN_FAILURE_WINDOW_MS, LoginThrottleSubjects, check_login_backoff
 from domain.sign_in.passkeys.challenges import purpose_of_second_factor
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker
@@ -246,7 +247,7 @@ async def _count_failure(
 ) -> None:
     for subject in subjects.counted_subjects():
         before = await tx.login_failures.get_for_update(subject)
-        await tx.login_failures.upsert(increment_failures(before, subject, now_ms))
+        await tx.login_failures.upsert(increment_failures(before, subject, now_ms, LOGIN_FAILURE_WINDOW_MS))
     if candidate is not None:
         description = f"Failed login as {candidate.user.email}"
         await tx.emit(DomainEvent.from_caller(candidate.membership.to_session(address), "login_failed", description, now_ms))

@@ -10,7 +10,7 @@ this email has signed in before. A user who is delayed gets a link by mail that 
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from domain.accounts.sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures
 from domain.kernel.backoff import Backoff
@@ -101,10 +101,3 @@ CODE_ATTEMPTS = AttemptLimit(10, DAY_MS)
 """Wrong codes of one user, over all codes."""
 PASSWORD_CONFIRMATIONS = AttemptLimit(10, 15 * MINUTE_MS)
 """For a signed-in user who enters the password again."""
-
-
-def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
-    """One more failure. After the window has ended, counting starts again at 1."""
-    if failures is None or is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
-        return LoginFailures(subject, 1, now_ms, now_ms)
-    return replace(failures, count=failures.count + 1, last_ms=now_ms)

@@ -11,7 +11,8 @@ from domain.accounts.sign_in_model import LoginFailures, PasswordChangeCode, Unl
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
 from domain.kernel.ids import UserId
-from domain.sign_in.login_throttle import CODE_ATTEMPTS, LoginThrottleSubjects, check_login_backoff, increment_failures
+from domain.sign_in.attempt_window_limit import increment_failures
+from domain.sign_in.login_throttle import CODE_ATTEMPTS, LOGIN_FAILURE_WINDOW_MS, LoginThrottleSubjects, check_login_backoff
 from domain.sign_in.password_change_and_mailed_code import _check_cooldown
 from domain.sign_in.step_up import STEP_UP_TTL_MS, is_verified
 from domain.sign_in.unlock_link import _is_cooling_down
@@ -25,7 +26,7 @@ USER = UserId("usr_a")
 
 def failed(times: int, at_ms: int, failures: LoginFailures | None = None) -> LoginFailures:
     for _ in range(times):
-        failures = increment_failures(failures, PAIR, at_ms)
+        failures = increment_failures(failures, PAIR, at_ms, LOGIN_FAILURE_WINDOW_MS)
     assert failures is not None
     return failures
 
