@@ -171,7 +171,7 @@ async def test_a_demotion_waits_for_what_an_automation_of_the_member_is_about_to
     async with concurrent_change(pair, demotion) as (tx, others_come):
         device = await tx.devices.get(account_id, device_id)
         now_ms = pair.first.clock.now_ms()
-        await services.authorizer.authorize(tx, caller, device, command="ON", is_query=False, now_ms=now_ms)
+        await services.authorizer.authorize(tx, caller, device, GrantCheckRequest("ON"), now_ms)
         await others_come()
         [request] = await services.authorizer.authorize_many(
             tx, [AutomationPermissionRequest(caller, device, GrantCheckRequest("ON", False))], now_ms

@@ -16,6 +16,7 @@ from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceG
 from domain.grants.authorizer import Authorizer
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.policy import GrantCheckRequest
 from domain.grants.reference_window_and_rate_limit import is_open
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import DomainError, PermissionDenied, RateLimited
@@ -151,7 +152,7 @@ class Gated(RuleBasedStateMachine):
         now_ms = self.world.clock.now_ms()
         try:
             async with self.world.uow.write() as tx:
-                permit = await self.gate.authorize(tx, self.key, self.device, command=command, is_query=is_query, now_ms=now_ms)
+                permit = await self.gate.authorize(tx, self.key, self.device, GrantCheckRequest(command, is_query), now_ms)
         except DomainError as error:
             return error
         return permit.grant

@@ -252,6 +252,6 @@ def _sign_in_blueprints(program: ComposedService) -> list[Blueprint]:
             passkeys=s.sign_in.passkey_sign_ins,
             sessions=s.sessions,
             is_tls=program.settings.tls_at_proxy,
-            provider_sign_out_url=oidc.sign_out_url if oidc is not None and program.settings.oidc_sign_out else None,
+            provider_sign_out_url=oidc.provider.sign_out_url if oidc is not None and program.settings.oidc_sign_out else None,
         ),
     ]

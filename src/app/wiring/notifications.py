@@ -83,8 +83,7 @@ class NotificationServices:
             codec=self.link_codec,
             approvals=approvals,
             factors=sign_in.factors,
-            passkeys=adapters.passkeys,
-            challenges=sign_in.challenges,
+            passkeys=sign_in.passkey_sign_ins,
             requirement=settings.require_second_factor,
         )
 

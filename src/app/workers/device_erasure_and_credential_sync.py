@@ -53,7 +53,7 @@ class DeviceErasureAndCredentialSyncWorker:
                 attempt = 0
                 await self.wake_event.wait(seconds_until(due_ms, self.clock.now_ms(), MAX_SLEEP_S))
             else:
-                pending = self.credential_sync.pending_count
+                pending = len(self.credential_sync.pending)
                 log.warning("the device link did not take a change of credentials; it is sent again", pending=pending)
                 attempt += 1
                 await asyncio.sleep(RETRY_BACKOFF.pause_s(attempt))

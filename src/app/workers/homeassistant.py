@@ -21,7 +21,7 @@ from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.homeassistant.bridge import HomeAssistantBridge
-from domain.homeassistant.topics import HomeAssistantTopics, find_stale_topics
+from domain.homeassistant.topics import HomeAssistantTopics, discovery_filters, find_stale_topics
 from domain.kernel.backoff import Backoff
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.errors import DomainError, Unauthenticated, Unavailable
@@ -109,7 +109,9 @@ class HomeAssistantWorker:
                 await self._clear_retained(accounts)
             raise
         self._is_cleared = False
-        async with self._broker.connect(topics.discovery_filters(), topics.command_filter, topics.status_topic) as connection:
+        async with self._broker.connect(
+            discovery_filters(topics.discovery_prefix), topics.command_filter, topics.status_topic
+        ) as connection:
             self._counts["connections"] += 1
             self._counts["connected"] = 1
             self._publisher.reset(connection)

@@ -57,8 +57,6 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A membership with its user."""
-
     membership: Membership
     user: User
 

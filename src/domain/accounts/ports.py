@@ -14,8 +14,7 @@ class AccountRepository(Protocol):
 
     async def get(self, account_id: AccountId) -> Account | None: ...
 
-    async def has_any(self) -> bool:
-        """Whether the installation has at least one account."""
+    async def has_any(self) -> bool: ...
 
     async def lock_creation(self) -> None:
         """Let only one transaction at a time decide by `has_any` whether to add the first account."""

@@ -28,8 +28,8 @@ from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Validatio
 from domain.kernel.ids import ExecutionId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
-from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec
+from domain.sign_in.passkeys.ports import HasPasskeys
+from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker, SecondFactorCheckTx
 from domain.sign_in.second_factor_policy import SecondFactorRequirement
 from domain.sign_in.step_up import invalid_factor_error
@@ -66,8 +66,7 @@ class ApprovalLinkService(Generic[TxT]):
     codec: ApprovalLinkCodec
     approvals: ApprovalService[TxT]
     factors: SecondFactorChecker
-    passkeys: PasskeyCodec
-    challenges: PasskeyChallengeCodec
+    passkeys: PasskeySignInService
     requirement: SecondFactorRequirement
 
     async def preview(self, token: str, *, address: str = "") -> ApprovalLinkDetails:
@@ -93,11 +92,7 @@ class ApprovalLinkService(Generic[TxT]):
     async def passkey_options(self, token: str) -> JsonObject:
         """For `navigator.credentials.get`. Raises as `preview`; NotFound for a person without passkeys."""
         linked = await self.preview(token)
-        async with self.uow.read() as tx:
-            passkeys = await tx.passkeys.list_by_user(linked.user.user_id)
-        if not passkeys:
-            raise NotFound("You have no passkey. Use another second factor.")
-        return self.passkeys.request_options(self.challenges.issue(_purpose(linked), self.clock.now_ms()), passkeys)
+        return await self.passkeys.options_of(linked.user.user_id, _purpose(linked))
 
     async def decide(
         self, token: str, *, approve: bool, note: str | None, factor: PresentedSecondFactor | None, address: str

@@ -48,11 +48,9 @@ class ApprovalRepository(Protocol):
     async def decide_if_pending(self, approval: Approval) -> bool:
         """Store the decision if the approval is still PENDING (compare-and-set); True for exactly one caller."""
 
-    async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
-        """The number of the device's PENDING approvals."""
+    async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int: ...
 
-    async def count_all_pending(self) -> int:
-        """How many are PENDING in all accounts."""
+    async def count_all_pending(self) -> int: ...
 
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
         """PENDING approvals that have expired, oldest first."""

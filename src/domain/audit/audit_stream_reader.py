@@ -32,12 +32,11 @@ class AuditCursor:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> AuditCursor:
         """Raises KeyError, TypeError or ValueError."""
-        heads = {int(writer): _head(*place) for writer, place in stored["writers"].items()}
+        heads = {
+            int(writer): EventChainHead(int(sequence), str(hashed), int(position))
+            for writer, (sequence, position, hashed) in stored["writers"].items()
+        }
         return cls(heads, int(stored["seal"]))
-
-
-def _head(sequence: int, position: int, hashed: str) -> EventChainHead:
-    return EventChainHead(int(sequence), str(hashed), int(position))
 
 
 @dataclass(frozen=True, slots=True)

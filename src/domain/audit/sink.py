@@ -17,8 +17,6 @@ class AuditExportLine:
 
 
 class AuditSink(Protocol):
-    """Port: where the stream goes."""
-
     async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
         """Returns when the receiver has them all. Raises AuditSinkUnavailableError, after which it may have some of them, and
         AuditSinkRefusedError."""

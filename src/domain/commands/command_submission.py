@@ -34,9 +34,7 @@ from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDe
 from domain.commands.replay_authorization import end_replay
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationPermissionRequest
-from domain.grants.model import Grant
 from domain.grants.policy import GrantCheckRequest
-from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
@@ -105,7 +103,9 @@ class CommandSubmissionService:
         definition = self._require_definition(context, request)
         command_checks.check_accepts_commands(context.device)
         has_room = definition.requires_approval or not command_checks.is_queue_full(context)
-        permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=has_room, grants=context.grants)
+        permit = await self.authorizer.authorize(
+            tx, caller, context.device, _permission_request(definition), now_ms, spend=has_room, known=context.grants
+        )
         if definition.requires_approval and permit.subject_to_approval:
             approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
             return CommandSubmissionResult(approval=approval, quota=permit.quota)
@@ -127,8 +127,7 @@ class CommandSubmissionService:
         context = (await load_contexts(tx, [device]))[device.device_id]
         definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS))
         command_checks.check_needs_no_approval(definition)
-        is_query = definition.kind is CommandKind.QUERY
-        await self.authorizer.authorize_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
+        await self.authorizer.authorize(tx, caller, device, _permission_request(definition, runs_later=True), now_ms)
         return definition
 
     async def authorize_replay(
@@ -149,11 +148,7 @@ class CommandSubmissionService:
         contexts = await load_contexts(tx, [command.request.device for command in commands])
         checked = [self._check_before_permission(contexts, command) for command in commands]
         requests = [
-            AutomationPermissionRequest(
-                command.caller,
-                command.request.device,
-                GrantCheckRequest(definition.name, definition.kind is CommandKind.QUERY),
-            )
+            AutomationPermissionRequest(command.caller, command.request.device, _permission_request(definition))
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)
         ]
@@ -177,7 +172,7 @@ class CommandSubmissionService:
         definition = self._require_definition(context, request)
         command_checks.check_accepts_commands(context.device)
         caller = await resolve_requester(tx, approval, now_ms)
-        permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=False)
+        permit = await self.authorizer.authorize(tx, caller, context.device, _permission_request(definition), now_ms, spend=False)
         command_checks.reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
         await self._queue(tx, [(caller, DispatchEntry(context.device, execution))], now_ms, approval.reason)
@@ -213,22 +208,6 @@ class CommandSubmissionService:
             command_checks.release_slot(contexts[command.request.device.device_id])
             return permit
         return self._new_execution(command.caller, command.request, command.triggered_by, permit.grant_id, now_ms)
-
-    async def _authorize(
-        self,
-        tx: AuthorizationTx,
-        caller: Caller,
-        device: Device,
-        definition: CommandDefinition,
-        now_ms: int,
-        *,
-        spend: bool = True,
-        grants: Sequence[Grant] | None = None,
-    ) -> AccessPermit:
-        is_query = definition.kind is CommandKind.QUERY
-        return await self.authorizer.authorize(
-            tx, caller, device, command=definition.name, is_query=is_query, now_ms=now_ms, spend=spend, known=grants
-        )
 
     def _new_execution(
         self,
@@ -275,3 +254,7 @@ class CommandSubmissionService:
         await tx.emit(approval_requested_event(caller, request, approval, now_ms))
         tx.after_commit(self.wake_approvals)
         return approval
+
+
+def _permission_request(definition: CommandDefinition, *, runs_later: bool = False) -> GrantCheckRequest:
+    return GrantCheckRequest(definition.name, definition.kind is CommandKind.QUERY, runs_later)

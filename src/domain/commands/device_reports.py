@@ -129,7 +129,6 @@ class CommandReportService:
 
 
 def command_result_event(execution: Execution, source: str, at_ms: int, device_name: str | None = None) -> DomainEvent:
-    """The event of a finished execution."""
     code = execution.result.get("code") if isinstance(execution.result, dict) else None
     because = f" ({code})" if isinstance(code, str) else ""
     return DomainEvent(

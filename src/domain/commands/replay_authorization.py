@@ -12,6 +12,7 @@ from domain.commands.definition_model import CommandKind
 from domain.commands.effective_definitions import find_definition
 from domain.commands.model import CommandContext
 from domain.grants.authorizer import Authorizer
+from domain.grants.policy import GrantCheckRequest
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.idempotency import IdempotentReplayRollbackError
@@ -34,10 +35,7 @@ async def end_replay(
     for cmd in cmds:
         definition = find_definition(context, cmd)
         is_query = definition is not None and definition.kind is CommandKind.QUERY
-        if run_later:
-            await authorizer.authorize_later(tx, caller, context.device, command=cmd, is_query=is_query, now_ms=now_ms)
-        else:
-            await authorizer.authorize(
-                tx, caller, context.device, command=cmd, is_query=is_query, now_ms=now_ms, spend=False, known=context.grants
-            )
+        request = GrantCheckRequest(cmd, is_query, runs_later=run_later)
+        known = None if run_later else context.grants
+        await authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=known)
     raise IdempotentReplayRollbackError

@@ -46,12 +46,8 @@ class CredentialSyncService:
     """Devices that the last startup could not admit, because the keys of their passwords are lost."""
 
     @property
-    def pending_count(self) -> int:
-        """Devices whose stored state has not reached the link yet."""
-        return len(self._pending)
-
-    @property
     def pending(self) -> Collection[DeviceId]:
+        """Devices whose stored state has not reached the link yet."""
         return tuple(self._pending)
 
     async def refuse(self, device_id: DeviceId) -> None:

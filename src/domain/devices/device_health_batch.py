@@ -1,4 +1,4 @@
-"""What a batch of messages tells about the health of devices."""
+"""What a batch of messages tells about the health of devices; written together."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ MAX_FIRMWARE_LENGTH = 64
 
 
 class DeviceHealthBatch:
-    """What one batch of messages tells about the health of its devices; written together."""
-
     def __init__(self) -> None:
         self._connections: dict[int, NewConnectionsSummary] = {}
         self._firmware: dict[int, str] = {}

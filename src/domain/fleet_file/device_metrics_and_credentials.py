@@ -10,11 +10,9 @@ from domain.devices.model import Device, DeviceStatus
 from domain.fleet_file.device_reconcilers import FleetFileDeviceReconciler
 from domain.fleet_file.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
 from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext
-from domain.kernel.caller import require_role
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import DeviceId
 from domain.rules.early_device_metric_service import declare_metrics
-from domain.team.service_session_tokens import check_operation
 
 
 async def known_metrics(run: FleetFileReadContext, device: Device) -> tuple[str, ...]:
@@ -31,7 +29,7 @@ async def with_metrics(run: FleetFileWriteContext, wanted: DesiredFleetObject, o
     if set(names) <= set(await known_metrics(run, device)):
         return outcome
     try:
-        _check_write(run)
+        FleetFileDeviceReconciler().check_writable(run.caller)
         before, after = await declare_metrics(run.tx, run.caller, device, names, run.now_ms)
     except DomainError as error:
         raise with_place(error, outcome.path) from None
@@ -47,17 +45,12 @@ async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutco
     if not run.credentials.are_due(device):
         return outcome
     try:
-        _check_write(run)
+        FleetFileDeviceReconciler().check_writable(run.caller)
         issued = await run.writers.issuer.issue(run.tx, run.caller, device, run.now_ms, rotated=not is_new)
     except DomainError as error:
         raise with_place(error, outcome.path) from None
     run.postponed.synced.append(device.device_id)
     return replace(_changed(outcome, PlannedFieldChange("credentials", None if is_new else "unused", "new")), credentials=issued)
-
-
-def _check_write(run: FleetFileWriteContext) -> None:
-    require_role(run.caller, FleetFileDeviceReconciler.writer)
-    check_operation(run.caller, FleetFileDeviceReconciler.tag, is_read=False)
 
 
 def _changed(outcome: FleetObjectOutcome, change: PlannedFieldChange) -> FleetObjectOutcome:

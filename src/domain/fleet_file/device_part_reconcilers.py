@@ -22,8 +22,6 @@ _SCHEDULE_FIELDS = tuple(one.name for one in fields(ScheduleInput))
 
 
 class BaseFleetFileDevicePartReconciler(FleetFileKindReconciler):
-    """Something that belongs to a device."""
-
     writer = Role.MEMBER
 
     def __init__(self, device_id: DeviceId, name: str) -> None:

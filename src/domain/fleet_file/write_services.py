@@ -1,4 +1,4 @@
-"""The services with which a fleet file is applied."""
+"""The services with which a fleet file is applied: those of the single calls, so that every check and every event is theirs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from domain.webhooks.service import WebhookService
 
 @dataclass(frozen=True, slots=True)
 class FleetFileWriteServices:
-    """The services of the single calls, so that every check and every event is theirs."""
-
     projects: ProjectService
     device_types: DeviceTypeService
     devices: DeviceService

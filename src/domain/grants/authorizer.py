@@ -76,29 +76,28 @@ class Authorizer:
         tx: AuthorizationTx,
         caller: Caller,
         device: Device,
-        *,
-        command: str | None,
-        is_query: bool,
+        request: GrantCheckRequest,
         now_ms: int,
+        *,
         spend: bool = True,
         known: Sequence[Grant] | None = None,
     ) -> AccessPermit:
-        """Return a permit or raise. `command` None is a read. `spend=False` neither checks nor counts the rate limit, for a
-        command whose use was counted when it was requested. `known`: the grants of `grant_subject_of(caller)` on the device, if
-        this transaction has loaded them already.
+        """Return a permit or raise. `spend=False` neither checks nor counts the rate limit, for a command whose use was counted
+        when it was requested; nor is it counted for one that will run later. `known`: the grants of `grant_subject_of(caller)` on
+        the device, if this transaction has loaded them already.
 
         Raises PermissionDenied `GRANT_MISSING`, `COMMAND_NOT_GRANTED`, `SCOPE_TOO_NARROW`, `GRANT_EXPIRED`,
         `OUTSIDE_GRANT_WINDOW` or `ROLE_REQUIRED`, and RateLimited `RATE_LIMITED`.
         """
-        return await self._authorize(tx, caller, device, GrantCheckRequest(command, is_query), now_ms, spend=spend, known=known)
-
-    async def authorize_later(
-        self, tx: AuthorizationTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
-    ) -> AccessPermit:
-        """For a command that will run later: its window and rate are checked when it runs."""
-        return await self._authorize(
-            tx, caller, device, GrantCheckRequest(command, is_query, runs_later=True), now_ms, spend=False
+        principal = await resolve_principal(tx, caller, device)
+        subject = required_grant_subject(principal, request)
+        if subject is None:
+            return AccessPermit(None, principal.subject_to_approval)
+        grants = await tx.grants.list_by_subject_and_device(subject, device) if known is None else known
+        grant, quota = await self._choose_grant(
+            tx, replace(principal, subject=subject), grants, device, request, now_ms, spend=spend and not request.runs_later
         )
+        return AccessPermit(grant, principal.subject_to_approval, quota)
 
     async def authorize_many(
         self, tx: AuthorizationTx, requests: Sequence[AutomationPermissionRequest], now_ms: int
@@ -145,27 +144,6 @@ class Authorizer:
         valid = [grant for grant in grants if not grant.is_expired(now_ms)]
         covered = {grant.place for grant in valid}
         return [device for device in devices if not covered.isdisjoint(device.places)]
-
-    async def _authorize(
-        self,
-        tx: AuthorizationTx,
-        caller: Caller,
-        device: Device,
-        request: GrantCheckRequest,
-        now_ms: int,
-        *,
-        spend: bool,
-        known: Sequence[Grant] | None = None,
-    ) -> AccessPermit:
-        principal = await resolve_principal(tx, caller, device)
-        subject = required_grant_subject(principal, request)
-        if subject is None:
-            return AccessPermit(None, principal.subject_to_approval)
-        grants = await tx.grants.list_by_subject_and_device(subject, device) if known is None else known
-        grant, quota = await self._choose_grant(
-            tx, replace(principal, subject=subject), grants, device, request, now_ms, spend=spend
-        )
-        return AccessPermit(grant, principal.subject_to_approval, quota)
 
     async def _choose_grant(
         self,

@@ -90,11 +90,12 @@ def check_input(grant_input: GrantInput, now_ms: int, windows: GrantWindowEvalua
     `expiry_kept`: an edit that does not change the expiry, which may be in the past."""
     faults = [*_command_faults(grant_input.commands), *_limit_faults(grant_input, now_ms, expiry_kept)]
     try:
-        window = grant_input.to_window()
+        timezone = grant_input.to_window().timezone
     except ValidationFailed as error:
         faults += error.details
     else:
-        faults += _timezone_faults(window, windows)
+        if not (is_portable_timezone(timezone) and windows.is_known_timezone(timezone)):
+            faults.append(FieldError("timezone", f"{timezone!r} is not an IANA time zone such as Europe/Berlin or UTC."))
     if faults:
         raise ValidationFailed("The grant is not valid: " + faults[0].field + ": " + faults[0].message, details=faults)
     return replace(grant_input, commands=tuple(dict.fromkeys(grant_input.commands)))
@@ -119,17 +120,8 @@ def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> It
         yield FieldError("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
 
 
-def _timezone_faults(window: WeeklyGrantWindow, windows: GrantWindowEvaluator) -> Iterator[FieldError]:
-    if not (is_portable_timezone(window.timezone) and windows.is_known_timezone(window.timezone)):
-        yield FieldError("timezone", f"{window.timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
-
-
-def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> tuple[FieldError, ...]:
+def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldError]:
     """Valid input that may be a mistake. `kinds`: the kind of each of the device's commands, by name."""
-    return tuple(_iterate_warnings(grant_input, kinds))
-
-
-def _iterate_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldError]:
     for index, name in enumerate(grant_input.commands):
         if name == ANY_COMMAND:
             continue

@@ -188,7 +188,8 @@ class GrantService(Generic[TxT]):
         if place.device is None:
             return ()
         definitions = await self.commands.effective_definitions(tx, place.device)
-        return input_warnings(grant_input, {definition.name: str(definition.kind) for definition in definitions})
+        kinds = {definition.name: str(definition.kind) for definition in definitions}
+        return tuple(input_warnings(grant_input, kinds))
 
     async def _emit_change(
         self, tx: TxT, caller: SessionCaller, place: GrantTarget, grant: Grant, kind: EventKind, now_ms: int

@@ -121,7 +121,6 @@ def _closeness(denial: FailedGrantCheck) -> tuple[int, float]:
 
 
 def denial_error(denial: FailedGrantCheck, request: GrantCheckRequest, now_ms: int) -> PermissionDenied | RateLimited:
-    """The error to raise for a denial."""
     message = explain_denial(denial, request)
     if denial.check is not GrantCheckStep.RATE:
         return PermissionDenied(message, code=denial.code)

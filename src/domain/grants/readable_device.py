@@ -8,6 +8,7 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.grants.authorizer import Authorizer
+from domain.grants.policy import READ_REQUEST
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import Caller
 from domain.kernel.ids import DeviceId
@@ -21,5 +22,5 @@ async def get_readable_device(
 ) -> Device:
     """Raises NotFound, PermissionDenied."""
     device = await get_device(tx, caller.account_id, device_id)
-    await authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
+    await authorizer.authorize(tx, caller, device, READ_REQUEST, now_ms)
     return device

@@ -39,10 +39,6 @@ class HomeAssistantTopics:
         """Matches `…/set`, of the relay, and `…/set/<command>`."""
         return f"{self.base_topic}/+/set/#"
 
-    def discovery_filters(self) -> tuple[str, ...]:
-        """Topic filters that match our discovery messages."""
-        return discovery_filters(self.discovery_prefix)
-
     def discovery_topic(self, component: str, *below: str) -> str:
         return "/".join((self.discovery_prefix, component, *below, "config"))
 
@@ -60,6 +56,7 @@ class HomeAssistantTopics:
 
 
 def discovery_filters(prefix: str) -> tuple[str, ...]:
+    """Topic filters that match our discovery messages."""
     return (
         f"{prefix}/switch/+/config",
         f"{prefix}/sensor/+/config",

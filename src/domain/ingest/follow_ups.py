@@ -10,8 +10,6 @@ from domain.kernel.ids import DeviceId
 
 @dataclass(slots=True)
 class IngestFollowUps:
-    """What to do after the commit."""
-
     messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
     ready_devices: list[tuple[int, int, int]] = field(default_factory=list)
     """(device number, since when in Unix ms, `DeviceSubscribed.held_until_ms`) of devices that now receive their commands."""

@@ -103,8 +103,6 @@ class EvaluatedBatch:
 
 @dataclass(frozen=True, slots=True)
 class RefusedBatchPart:
-    """A part of a batch that the database refuses, and why."""
-
     part: EvaluatedBatch
     error: Exception
 

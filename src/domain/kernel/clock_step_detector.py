@@ -15,8 +15,6 @@ _READINGS = 5
 
 
 class ClockStepDetector:
-    """Notices when the wall clock has been set."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset_ms = self._read_offset_ms()

@@ -61,9 +61,9 @@ class CallerAuthenticator:
             is_same = (membership.user_id, membership.account_id) == (claims.user_id, claims.account_id)
             if is_same and membership.membership_id == claims.membership_id and session.revoked_ms is None:
                 caller = replace(membership.to_session(address), session_id=claims.session_id)
-                return caller if session.provider_factor_ms is not None else await self._with_requirement(
-                    caller
-                ), claims.expires_ms
+                if session.provider_factor_ms is None:
+                    caller = await self._with_requirement(caller)
+                return caller, claims.expires_ms
         raise await self._refuse(claims, address)
 
     async def _authenticate_service(self, token: str, address: str) -> tuple[SessionCaller, int]:
@@ -107,12 +107,11 @@ class CallerAuthenticator:
         async with self.uow.read() as tx:
             membership = await tx.memberships.get(claims.membership_id)
         caller = SessionCaller(claims.account_id, claims.user_id, claims.membership_id, Role.VIEWER, address)
+        act, message = "a call of an ended session", "This session has ended. Sign in again."
         if membership is None:
-            error = Unauthenticated("This user is no longer a member of the account. Sign in again.")
-            await self._log_denied(caller, "a call by a former member", error)
-        else:
-            error = Unauthenticated("This session has ended. Sign in again.")
-            await self._log_denied(caller, "a call of an ended session", error)
+            act, message = "a call by a former member", "This user is no longer a member of the account. Sign in again."
+        error = Unauthenticated(message)
+        await self._log_denied(caller, act, error)
         return error
 
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:

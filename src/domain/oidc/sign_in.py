@@ -71,13 +71,6 @@ class OidcSignInService:
     members: OidcMemberProvisioner
     logins: LoginService
 
-    @property
-    def provider_name(self) -> str:
-        return self.provider.name
-
-    async def sign_out_url(self) -> str | None:
-        return await self.provider.sign_out_url()
-
     async def begin(self, return_path: str = "") -> StartedOidcSignIn:
         """Raises ValidationFailed for a `return_path` that is no page of the dashboard; Unavailable `PROVIDER_UNAVAILABLE`."""
         check_return_path(return_path)

@@ -32,8 +32,6 @@ from domain.rules.model import (
 
 @dataclass(frozen=True, slots=True)
 class LastMetricValue:
-    """A metric's last value, the time of the reading, and its arrival time."""
-
     value: MetricValue
     ts_ms: int
     arrived_ms: int

@@ -43,7 +43,6 @@ def build_plan(device: Device, schedules: Iterable[Schedule]) -> tuple[PlanRow, 
 
 
 def encode_sched_payload(revision: int, rows: Iterable[PlanRow]) -> bytes:
-    """The payload of `sched`."""
     payload = json.dumps({"rev": revision, "s": [list(row) for row in rows]}, separators=(",", ":")).encode()
     if len(payload) >= MAX_PLAN_BYTES:
         raise ValueError(f"a plan of {len(payload)} bytes exceeds the {MAX_PLAN_BYTES} bytes of the firmware")

@@ -50,8 +50,7 @@ class DevicePlanSyncService:
         if await self.plan_rows(tx, device) == before:
             return False
         await tx.devices.increment_plan_revisions([device.device_id])
-        device_id = device.device_id
-        tx.after_commit(lambda: self.publisher(device_id))
+        self._publish_after_commit(tx, device.device_id)
         return True
 
     async def plan_rows_by_device(self, tx: DevicePlanTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[PlanRow, ...]]:
@@ -70,12 +69,8 @@ class DevicePlanSyncService:
         after = await self.plan_rows_by_device(tx, devices)
         changed = [device_id for device_id, rows in after.items() if rows != before[device_id]]
         await tx.devices.increment_plan_revisions(changed)
-
-        def publish() -> None:
-            for device_id in changed:
-                self.publisher(device_id)
-
-        tx.after_commit(publish)
+        for device_id in changed:
+            self._publish_after_commit(tx, device_id)
 
     async def publish_plan(self, device_id: DeviceId) -> None:
         """Publish the current plan. Does nothing for a deleted device, or one that never had a plan."""

@@ -12,8 +12,6 @@ from domain.schedules.model import EdgeOutcome, Schedule, ScheduleStatus, Switch
 
 
 class ScheduleStatusChangeCause(StrEnum):
-    """The cause of a status transition."""
-
     ON_RAN = "on ran, more to come"
     OFF_RAN = "off ran, more to come"
     PASSED = "an edge did not run, more to come"

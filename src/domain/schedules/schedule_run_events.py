@@ -37,7 +37,6 @@ class DueScheduleSlot:
 
 
 def edge_event(slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:
-    """The event of an edge that ran or did not run."""
     schedule, decision = slot.schedule, slot.decision
     extra: dict[str, Json] = {"lateSeconds": decision.late_s}
     edge = decision.due.edge

@@ -32,8 +32,6 @@ class UserSessionTx(
 
 @dataclass(frozen=True, slots=True)
 class SignedInProfile:
-    """The signed-in user with the account."""
-
     member: Member
     account: Account
     device_count: int

@@ -48,7 +48,6 @@ class OperatorAccountAndUserService:
         self._hasher = hasher
 
     async def has_no_accounts(self) -> bool:
-        """Whether the installation has no account yet."""
         async with self._uow.read() as tx:
             return not await tx.accounts.has_any()
 

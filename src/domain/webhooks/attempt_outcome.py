@@ -64,7 +64,6 @@ _finish = fast_replace(DeliveryAttempt, "finished_ms", "status_code", "error", "
 def finish_attempt(
     delivery: WebhookDelivery, attempt: DeliveryAttempt, response: WebhookResponse, at: WallAndSteadyTime, spread: float
 ) -> DeliveryWithAttempt:
-    """The delivery and the attempt after a response."""
     success = is_success(response)
     attempts = delivery.attempts + 1
     is_final = success or attempts >= MAX_ATTEMPTS or response.status == HTTP_GONE

@@ -77,8 +77,7 @@ class WebhookDeliveryRepository(Protocol):
     async def cancel_pending(self, webhook_id: WebhookId, limit: int) -> int:
         """Cancels up to `limit` PENDING deliveries and returns their number. Skips rows that another transaction has locked."""
 
-    async def has_pending(self, webhook_id: WebhookId) -> bool:
-        """Whether any delivery is PENDING."""
+    async def has_pending(self, webhook_id: WebhookId) -> bool: ...
 
     async def add_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None: ...
 

@@ -86,15 +86,12 @@ async def load_recipients(
     enabled = await tx.webhooks.list_enabled(list(account_ids))
     keys = list(dict.fromkeys(webhook.key_id for webhook in enabled))
     access_by_key: dict[KeyId, list[Grant | ApiKeyReadGrant]] = {key_id: [] for key_id in keys}
-    for access in (
-        (
-            await tx.grants.list_read_access_by_keys(keys)
-            if device_ids is None
-            else await tx.grants.list_read_access_by_devices(device_ids)
-        )
-        if keys
-        else ()
-    ):
+    accesses: Sequence[ApiKeyReadGrant] = ()
+    if keys and device_ids is None:
+        accesses = await tx.grants.list_read_access_by_keys(keys)
+    elif keys and device_ids is not None:
+        accesses = await tx.grants.list_read_access_by_devices(device_ids)
+    for access in accesses:
         if access.key_id in access_by_key:
             access_by_key[access.key_id].append(access)
     visibilities = {key_id: ApiKeyReadScope.from_grants(grants) for key_id, grants in access_by_key.items()}
@@ -108,8 +105,6 @@ async def load_recipients(
 
 
 class WebhookRecipientCache:
-    """The recipients by account, cached where that is safe."""
-
     def __init__(self, *, exclusive: bool) -> None:
         """`exclusive`: no other process writes to this database."""
         self._exclusive = exclusive

@@ -11,6 +11,7 @@ from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import GrantSubject, Scope
+from domain.grants.policy import GrantCheckRequest
 from domain.kernel.caller import Caller, Role, SystemCaller
 from domain.kernel.clock import DAY_MS, HOUR_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited
@@ -26,7 +27,7 @@ async def permit(world: ScheduleWorld, caller: Caller, device: Device, command: 
     gate = Authorizer(evaluator=world.real_windows)
     async with world.uow.write() as tx:
         return await gate.authorize(
-            tx, caller, device, command=command, is_query=named.pop("is_query", False), now_ms=world.clock.now_ms(), **named
+            tx, caller, device, GrantCheckRequest(command, named.pop("is_query", False)), world.clock.now_ms(), **named
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from domain.grants.grant_input import GrantInput, NewGrantInput
 from domain.grants.model import AppliesVia, GrantSubject, Scope
+from domain.grants.policy import GrantCheckRequest
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
@@ -138,7 +139,7 @@ async def test_explaining_access_does_not_count_against_the_rate_limit(world: Sc
         assert (reported.allowed, reported.needs_approval) == (True, False)
     for _ in range(2):
         async with world.uow.write() as tx:
-            await gate.authorize(tx, key, device, command="ON", is_query=False, now_ms=world.clock.now_ms())
+            await gate.authorize(tx, key, device, GrantCheckRequest("ON"), world.clock.now_ms())
         world.clock.forward(7_000)
     reported = await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)
     assert (reported.allowed, reported.code, reported.passes_from_ms) == (False, "RATE_LIMITED", START_MS + 60_000)

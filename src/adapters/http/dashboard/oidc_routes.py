@@ -52,7 +52,7 @@ def oidc_blueprint(*, oidc: OidcSignInService | None, is_tls: bool) -> ApiBluepr
 
     @bp.operation("GET /methods", AllowedCallers.ANYONE, "How people sign in")
     async def sign_in_methods() -> SignInMethodsResponse:
-        return SignInMethodsResponse(oidc=None if oidc is None else OidcMethodResponse(name=oidc.provider_name))
+        return SignInMethodsResponse(oidc=None if oidc is None else OidcMethodResponse(name=oidc.provider.name))
 
     if oidc is not None:
         _add_flow_routes(bp, oidc, is_tls)

@@ -56,13 +56,14 @@ class PasskeySignInService:
             waiting = await tx.second_factors.get_challenge(token_hash)
         if waiting is None or now_ms >= waiting.expires_ms:
             raise challenge_expired_error()
-        return await self._options_of(waiting.user_id, purpose_of_second_factor(token_hash))
+        return await self.options_of(waiting.user_id, purpose_of_second_factor(token_hash))
 
     async def step_up_options(self, caller: SessionCaller) -> JsonObject:
         """Raises NotFound for a user without passkeys."""
-        return await self._options_of(caller.user_id, purpose_of_step_up(caller.session_id))
+        return await self.options_of(caller.user_id, purpose_of_step_up(caller.session_id))
 
-    async def _options_of(self, user_id: UserId, purpose: str) -> JsonObject:
+    async def options_of(self, user_id: UserId, purpose: str) -> JsonObject:
+        """For `navigator.credentials.get`, to be signed for this purpose. Raises NotFound for a user without passkeys."""
         async with self.uow.read() as tx:
             passkeys = await tx.passkeys.list_by_user(user_id)
         if not passkeys:

@@ -51,8 +51,6 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ParsedTelemetryMessage:
-    """One message: its time, its accepted readings, and their units."""
-
     time: MessageTime
     readings: dict[str, MetricValue]
     units: dict[str, str]

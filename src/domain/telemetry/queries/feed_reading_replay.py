@@ -20,6 +20,7 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.feed_reading_replay_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange
+from domain.telemetry.old_reading_store import name_of_unnamed
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
 from domain.telemetry.reading_events import reading_event
 
@@ -101,17 +102,11 @@ class FeedReadingReplayService:
         async with self.uow.read() as tx:
             metrics = await tx.readings.list_metrics_of_devices(list(by_device))
         return [
-            reading_event(replay.devices[device_no], at_ms, *_metric(metrics, device_no, number, value, text))
+            reading_event(replay.devices[device_no], at_ms, name, value, text, unit)
             for device_no, messages in by_device.items()
             for at_ms, number, value, text, _ in self.engine.unpack_readings(messages)
+            for name, unit in [metrics.get((device_no, number), (name_of_unnamed(number), None))]
         ]
-
-
-def _metric(
-    metrics: Mapping[tuple[int, int], tuple[str, str | None]], device_no: int, number: int, value: float | None, text: str | None
-) -> tuple[str, float | None, str | None, str | None]:
-    name, unit = metrics.get((device_no, number), (f"#{number}", None))
-    return name, value, text, unit
 
 
 async def _list_devices(tx: HasDevices, wanted: FeedFilter, allowed: Collection[DeviceId] | None) -> dict[int, Device]:

@@ -32,15 +32,11 @@ PAGE_MESSAGES = 1_000
 MAX_FIRINGS = 1_000
 
 TelemetryMessages = list[tuple[int, int, bytes]]
+TelemetryPayloadEncoder = Callable[[int, Mapping[str, MetricValue]], bytes]
+"""Encodes the readings of one instant (Unix ms) as a native telemetry payload."""
 
 
 class RuleDryRunTx(TelemetryQueryTx, HasRules, Protocol): ...
-
-
-class TelemetryPayloadEncoder(Protocol):
-    """Encodes the readings of one instant as a native telemetry payload."""
-
-    def __call__(self, at_ms: int, values: Mapping[str, MetricValue]) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,45 +111,38 @@ class RuleDryRunService:
         return False
 
 
+@dataclass(slots=True)
 class _HistoryReplay:
     """Feeds stored readings to an engine instant by instant, in the order of their own times."""
 
-    def __init__(
-        self,
-        engine: TelemetryEngine,
-        make_batch: Callable[[TelemetryMessages], RawTelemetryBatch],
-        encode: TelemetryPayloadEncoder,
-        device_no: int,
-        names: Mapping[int, str],
-    ) -> None:
-        self._engine = engine
-        self._make_batch = make_batch
-        self._encode = encode
-        self._device_no = device_no
-        self._names = names
-        self.fired_ms: list[int] = []
-        self.message_count = 0
-        self.last_message_ms = 0
-        """Time of the last replayed message, Unix ms."""
+    engine: TelemetryEngine
+    make_batch: Callable[[TelemetryMessages], RawTelemetryBatch]
+    encode: TelemetryPayloadEncoder
+    device_no: int
+    names: Mapping[int, str]
+    fired_ms: list[int] = field(default_factory=list)
+    message_count: int = 0
+    last_message_ms: int = 0
+    """Time of the last replayed message, Unix ms."""
 
     def feed_rows(self, rows: Sequence[tuple[int, bytes]]) -> None:
         instants: dict[int, dict[str, MetricValue]] = {}
-        for unpacked in self._engine.unpack_readings(rows):
+        for unpacked in self.engine.unpack_readings(rows):
             at_ms, number, value = unpacked[0], unpacked[1], _reading_value(unpacked)
-            if number in self._names:
-                instants.setdefault(at_ms, {})[self._names[number]] = value
+            if number in self.names:
+                instants.setdefault(at_ms, {})[self.names[number]] = value
         for at_ms, values in instants.items():
             self.run_due_timers(at_ms)
-            batch = self._make_batch([(self._device_no, at_ms, self._encode(at_ms, values))])
-            self.fired_ms += [fired.at_ms for fired in self._engine.ingest(batch).rule_firings]
+            batch = self.make_batch([(self.device_no, at_ms, self.encode(at_ms, values))])
+            self.fired_ms += [fired.at_ms for fired in self.engine.ingest(batch).rule_firings]
             self.last_message_ms = at_ms
         self.message_count += len(rows)
 
     def run_due_timers(self, until_ms: int) -> None:
         """Run every timer that is due at or before `until_ms`."""
-        while (due_ms := self._engine.next_timer_ms()) is not None and due_ms <= until_ms:
-            self.fired_ms += [fired.at_ms for fired in self._engine.tick(due_ms).rule_firings]
-            if self._engine.next_timer_ms() == due_ms:
+        while (due_ms := self.engine.next_timer_ms()) is not None and due_ms <= until_ms:
+            self.fired_ms += [fired.at_ms for fired in self.engine.tick(due_ms).rule_firings]
+            if self.engine.next_timer_ms() == due_ms:
                 return  # the engine made no progress: avoid an endless loop
 
 
