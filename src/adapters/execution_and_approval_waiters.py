@@ -27,7 +27,7 @@ Key = TypeVar("Key", bound=str)
 Value = TypeVar("Value")
 
 
-class FutureWaitHandle(Generic[Value]):
+class FutureResultWaitHandle(Generic[Value]):
     """`future` None: no place was free."""
 
     def __init__(self, future: asyncio.Future[Value] | None) -> None:
@@ -57,16 +57,16 @@ class InProcessWaiter(Generic[Key, Value]):
         return key in self._futures
 
     @contextmanager
-    def watch(self, key: Key, by: str) -> Iterator[FutureWaitHandle[Value]]:
+    def watch(self, key: Key, by: str) -> Iterator[FutureResultWaitHandle[Value]]:
         if self.watcher_count >= self._max_watchers or self._watchers_by_caller[by] >= self._max_watchers_per_caller:
-            yield FutureWaitHandle(None)
+            yield FutureResultWaitHandle(None)
             return
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
         self._futures.setdefault(key, []).append(future)
         self.watcher_count += 1
         self._watchers_by_caller[by] += 1
         try:
-            yield FutureWaitHandle(future)
+            yield FutureResultWaitHandle(future)
         finally:
             self.watcher_count -= 1
             self._watchers_by_caller[by] -= 1

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from domain.devices.model import Device
-from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter
+from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
 from domain.ingest.metric_numbering import assign_metric_numbers
 from domain.telemetry.engine.reference_engine import ReferenceEngine
 from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
@@ -33,7 +33,7 @@ class Ingest:
         self.commit_lock = commit_lock
         self.engine = ReferenceEngine()
         commands: Any = None  # there are no rules
-        self._service = IngestResultWriter(
+        self._service = EngineResultWriter(
             clock=self.world.clock, engine=self.engine, commands=commands, publisher=self.world.recorder
         )
 

@@ -54,7 +54,7 @@ from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.session_token_issuer import SessionTokenIssuer
 from domain.sign_in.unlock_link import UnlockLinkService
-from domain.sign_in.user_sessions import UserSessionService
+from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 from domain.team.members import MemberService
 from domain.team.operator_accounts_and_users import CreatedAccount, OperatorAccountAndUserService
 from support.manual_clock import ManualClock

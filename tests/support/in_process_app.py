@@ -27,7 +27,7 @@ from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
 from app.wiring.compose import ComposedService, compose
-from domain.ingest.ingest_result_writer import IngestResult
+from domain.ingest.engine_result_writer import IngestResult
 from domain.ingest.metric_numbering import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId

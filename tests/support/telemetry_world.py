@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from domain.devices.model import Device
-from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter
+from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
 from domain.ingest.metric_numbering import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
@@ -44,7 +44,7 @@ class TelemetryWorld(DeviceWorld):
         self.rules = RuleService(
             **shared, ids=self.ids, engine=self.engine, commands=self.commands, engine_commit_lock=asyncio.Lock()
         )
-        self.ingest = IngestResultWriter(clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.publisher)
+        self.ingest = EngineResultWriter(clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.publisher)
         self.telemetry = TelemetryQueryService(**shared, engine=self.engine, create_engine=ReferenceEngine, authorizer=self.gate)
         self.follower = TelemetryQueryService(
             **shared,

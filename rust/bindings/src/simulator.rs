@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchboard_simulator::{
-    AcknowledgedRange, ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation, SimulationConfig,
+    PubackSequenceRange, ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation, SimulationConfig,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -137,7 +137,7 @@ impl PySimulation {
     }
 
     /// By device id, the first and last number (`seq`) of each range of telemetry messages that were acknowledged.
-    fn puback_log(&self) -> Vec<(String, Vec<AcknowledgedRange>)> {
+    fn puback_log(&self) -> Vec<(String, Vec<PubackSequenceRange>)> {
         let simulation = self.simulation();
         let devices = simulation.puback_log().into_iter();
         devices.map(|(id, ranges)| (id.to_owned(), ranges)).collect()

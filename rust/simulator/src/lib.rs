@@ -25,5 +25,5 @@ mod transport;
 pub use config::{ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, SimulationConfig};
 pub use counters::Counters;
 pub use histogram::Histogram;
-pub use puback_log::AcknowledgedRange;
+pub use puback_log::PubackSequenceRange;
 pub use simulation::Simulation;

@@ -3,13 +3,13 @@
 use parking_lot::Mutex;
 
 /// The first and last sequence number of a range without gaps, both included.
-pub type AcknowledgedRange = (u64, u64);
+pub type PubackSequenceRange = (u64, u64);
 
 /// One list of ranges for each device; no lists where nothing is logged. PUBACKs arrive in order, so a range ends only where a message
 /// was never acknowledged.
 #[derive(Default)]
 pub struct PubackLog {
-    devices: Vec<Mutex<Vec<AcknowledgedRange>>>,
+    devices: Vec<Mutex<Vec<PubackSequenceRange>>>,
 }
 
 impl PubackLog {
@@ -30,7 +30,7 @@ impl PubackLog {
         }
     }
 
-    pub fn ranges(&self, device: usize) -> Vec<AcknowledgedRange> {
+    pub fn ranges(&self, device: usize) -> Vec<PubackSequenceRange> {
         let ranges = self.devices.get(device);
         ranges.map_or_else(Vec::new, |ranges| ranges.lock().clone())
     }

@@ -11,7 +11,7 @@ use crate::config::{DeviceCredentials, SimulationConfig};
 use crate::counters::Counters;
 use crate::device_loop::run_device;
 use crate::fleet_context::{FleetContext, FleetSignal};
-use crate::puback_log::{AcknowledgedRange, PubackLog};
+use crate::puback_log::{PubackSequenceRange, PubackLog};
 use crate::transport::BrokerConnector;
 
 /// A fleet that runs on threads of its own until its duration is over, or it is stopped or dropped.
@@ -65,7 +65,7 @@ impl Simulation {
     }
 
     /// By device id, the sequence numbers of the acknowledged telemetry messages; empty ranges unless the configuration asks for them.
-    pub fn puback_log(&self) -> Vec<(&str, Vec<AcknowledgedRange>)> {
+    pub fn puback_log(&self) -> Vec<(&str, Vec<PubackSequenceRange>)> {
         let ids = self.device_ids.iter().enumerate();
         ids.map(|(index, id)| (id.as_str(), self.puback_log.ranges(index))).collect()
     }

@@ -58,7 +58,7 @@ class MosquittoConnectionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class MosquittoSessionConfig:
+class MosquittoPersistentSessionConfig:
     """What the broker keeps for a client id: its subscriptions, and what it has not acknowledged."""
 
     client_id: str
@@ -75,7 +75,7 @@ class MosquittoConnection:
     def __init__(
         self,
         settings: MosquittoConnectionSettings,
-        session: MosquittoSessionConfig,
+        session: MosquittoPersistentSessionConfig,
         on_message: Callable[[Any, AckHandle | None], None],
         watch: MosquittoHealthMonitor | None,
     ) -> None:

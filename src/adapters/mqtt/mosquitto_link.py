@@ -17,7 +17,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters.mqtt.mosquitto_connection import FIRST_ERROR_CODE, UNCONFIRMED, MosquittoConnectionSettings, MosquittoSessionConfig
+from adapters.mqtt.mosquitto_connection import (
+    FIRST_ERROR_CODE,
+    UNCONFIRMED,
+    MosquittoConnectionSettings,
+    MosquittoPersistentSessionConfig,
+)
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor, as_text
 from adapters.mqtt.mosquitto_inbound_queue import (
@@ -53,7 +58,7 @@ class MosquittoDeviceLink:
         telemetry: TelemetryBatchFactory,
         credentials: MosquittoCredentialStore | None,
         pid_file: Path | None = None,
-        shared: Sequence[MosquittoSessionConfig] | None = None,
+        shared: Sequence[MosquittoPersistentSessionConfig] | None = None,
         front: str = "",
     ) -> None:
         """`pid_file`: of a Mosquitto on this machine, whose configuration is then checked. `shared`: the sessions that a cluster

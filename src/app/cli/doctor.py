@@ -35,7 +35,7 @@ CERTIFICATE_WARNING_DAYS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class DiagnosticResult:
+class DoctorCheckResult:
     name: str
     passed: bool
     message: str
@@ -43,11 +43,11 @@ class DiagnosticResult:
     """It passed, and somebody should act."""
 
 
-class DiagnosticWarningError(Exception):
+class DoctorCheckWarningError(Exception):
     """The check passed, and the message says what somebody should do."""
 
 
-async def run_checks(settings: Settings) -> list[DiagnosticResult]:
+async def run_checks(settings: Settings) -> list[DoctorCheckResult]:
     running = await _is_service_running(settings)
     checks: list[tuple[str, Callable[[], Awaitable[str]]]] = [
         ("data directory", lambda: _check_data_dir(settings)),
@@ -64,15 +64,15 @@ async def run_checks(settings: Settings) -> list[DiagnosticResult]:
     return [await _run_check(name, check) for name, check in checks]
 
 
-async def _run_check(name: str, check: Callable[[], Awaitable[str]]) -> DiagnosticResult:
+async def _run_check(name: str, check: Callable[[], Awaitable[str]]) -> DoctorCheckResult:
     try:
-        return DiagnosticResult(name, True, await check())
-    except DiagnosticWarningError as warning:
-        return DiagnosticResult(name, True, str(warning), is_warning=True)
+        return DoctorCheckResult(name, True, await check())
+    except DoctorCheckWarningError as warning:
+        return DoctorCheckResult(name, True, str(warning), is_warning=True)
     except (DomainError, StartupError) as error:
-        return DiagnosticResult(name, False, str(error))
+        return DoctorCheckResult(name, False, str(error))
     except Exception as error:
-        return DiagnosticResult(name, False, f"{type(error).__name__}: {error}")
+        return DoctorCheckResult(name, False, f"{type(error).__name__}: {error}")
 
 
 async def _is_service_running(settings: Settings) -> bool:
@@ -104,7 +104,7 @@ async def _check_data_dir(settings: Settings) -> str:
 async def _check_disk_space(settings: Settings) -> str:
     disk = create_disk_space(settings, SqlDatabase(settings.effective_database_url, pool_size=1).file)
     if warning := disk.warning():
-        raise DiagnosticWarningError(warning)
+        raise DoctorCheckWarningError(warning)
     free_bytes = disk.free_bytes()
     return "unknown" if free_bytes is None else f"{free_bytes / 1024**3:.1f} GiB free"
 
@@ -129,7 +129,7 @@ async def _check_database(settings: Settings) -> str:
         if revision is None:
             return "empty; a start creates the schema"
         if revision != HEAD:
-            raise DiagnosticWarningError(f"schema revision {revision}; a start upgrades it to {HEAD}. Make a backup first.")
+            raise DoctorCheckWarningError(f"schema revision {revision}; a start upgrades it to {HEAD}. Make a backup first.")
         await database.start()
         await database.check()
         return f"answers; schema revision {revision} is the newest"
@@ -178,7 +178,7 @@ async def _check_cluster(settings: Settings) -> str:
     if problems and not settings.cluster_unsafe:
         raise StartupError(" ".join(problems))
     if problems:
-        raise DiagnosticWarningError(" ".join(problems))
+        raise DoctorCheckWarningError(" ".join(problems))
     return f"{len(settings.cluster_monitors)} NATS nodes keep what they confirm"
 
 
@@ -195,16 +195,16 @@ async def _check_certificate(settings: Settings) -> str:
     if days_left <= 0:
         raise StartupError(f"{text}: devices refuse it. Renew it, with `latchboard tls init` if that made it, and restart.")
     if days_left < CERTIFICATE_WARNING_DAYS:
-        raise DiagnosticWarningError(f"{text}. Renew it, with `latchboard tls init` if that made it, and restart.")
+        raise DoctorCheckWarningError(f"{text}. Renew it, with `latchboard tls init` if that made it, and restart.")
     return text
 
 
 def _check_mosquitto_config(settings: Settings) -> None:
-    """Look at the configuration of a Mosquitto on this machine. Raises DiagnosticWarningError."""
+    """Look at the configuration of a Mosquitto on this machine. Raises DoctorCheckWarningError."""
     watch = MosquittoHealthMonitor(settings.mosquitto_pid_file)
     watch.check_config()
     if warning := as_text(watch.warnings()):
-        raise DiagnosticWarningError(warning)
+        raise DoctorCheckWarningError(warning)
 
 
 async def _check_http_port(settings: Settings, running: bool) -> str:
@@ -224,7 +224,7 @@ async def _check_clock(settings: Settings) -> str:
     if problem and settings.cluster is not None and not settings.cluster_unsafe:
         raise StartupError(problem)
     if problem:
-        raise DiagnosticWarningError(problem)
+        raise DoctorCheckWarningError(problem)
     return to_iso(now_ms)
 
 

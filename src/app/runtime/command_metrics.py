@@ -13,7 +13,7 @@ from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionWaiter
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ExecutionId
-from domain.kernel.result_notifier import WaitHandle
+from domain.kernel.result_notifier import ResultWaitHandle
 
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
 """From a device on the local network to one that connects hours later: a command may wait up to a day."""
@@ -46,7 +46,7 @@ class MeasuredExecutionWaiter(Collector):
     def has_waiters(self, execution_id: ExecutionId) -> bool:
         return self._waiter.has_waiters(execution_id)
 
-    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[WaitHandle[Execution]]:
+    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ResultWaitHandle[Execution]]:
         return self._waiter.watch(execution_id, by)
 
     def collect(self) -> Iterable[Metric]:

@@ -10,7 +10,7 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
 from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.domain_services import DomainServices
-from app.workers.cluster_device_events import ClusterDeviceEventWorker, InboundEventQueue
+from app.workers.cluster_device_events import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
@@ -23,7 +23,7 @@ from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
-from domain.ingest.partition_ownership import PartitionOwnershipService
+from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
 from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor
@@ -54,7 +54,10 @@ def create_cluster_workers(
         drop=partitions.drop,
     )
     lease = _create_lease(adapters, services, cluster, partitions)
-    queue, appender = InboundEventQueue(), InboundLogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance)
+    queue, appender = (
+        ClusterDeviceEventQueue(),
+        InboundLogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance),
+    )
     front = TelemetryToInboundLogWorker(
         link=adapters.link,
         outbound=adapters.link,

@@ -18,7 +18,7 @@ from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.cluster_device_events import ClusterDeviceEventWorker, InboundEventQueue
+from app.workers.cluster_device_events import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
 from app.workers.command_dispatch import CommandDispatchWorker
@@ -39,7 +39,7 @@ from app.workers.schedules_and_device_plans import ScheduleWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.webhook_delivery import WebhookDeliveryWorker
-from domain.ingest.partition_ownership import PartitionOwnershipService
+from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
 from domain.partitions.instance_lease import InstanceLeaseService
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ClusterWorkers:
     log_probe: InboundLogProbeWorker
     front: TelemetryToInboundLogWorker
     front_events: ClusterDeviceEventWorker
-    front_queue: InboundEventQueue
+    front_queue: ClusterDeviceEventQueue
 
     def readiness_errors(self) -> Mapping[str, str]:
         stopped = {**self.partitions.foreign_logs, **self.inbound.damaged}

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from adapters.mqtt.null_link import NullDeviceLink
 from app.config.settings import Settings
-from app.runtime import open_file_limit
+from app.runtime import open_file_limit_and_shares
 from app.runtime.startup_errors import StartupError
 from app.wiring.device_broker_endpoint import broker_port
 from app.wiring.native_or_reference_components import NativeOrReferenceComponents
@@ -69,7 +69,7 @@ def _create_embedded_link(settings: Settings, front: str) -> DeviceBrokerLink:
 def broker_limits(settings: Settings) -> BrokerLimits:
     from adapters.mqtt.embedded_broker_settings import BrokerLimits, UnauthenticatedConnectionLimits
 
-    connections = settings.mqtt_connections or open_file_limit.default_mqtt_connections()
+    connections = settings.mqtt_connections or open_file_limit_and_shares.default_mqtt_connections()
     pending = settings.mqtt_pending or max(8, connections // 4)
     networks = settings.unlimited_networks(settings.trusted_proxies)
     return BrokerLimits(

@@ -49,8 +49,8 @@ from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_message_ingest_service import DeviceMessageIngestService
-from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
-from domain.ingest.ingest_result_writer import IngestResultWriter
+from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
+from domain.ingest.engine_result_writer import EngineResultWriter
 from domain.kernel.persisted_steady_time import SteadyTimePersistenceService
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
@@ -75,7 +75,7 @@ class DomainServices:
         """The order follows the stack of the parts: each service uses services constructed before it."""
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
-        self.engine_clock = TelemetryEngineClockSteps(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
+        self.engine_clock = EngineClockJumpCorrector(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
         self.recipient_cache = WebhookRecipientCache(exclusive=adapters.is_single_instance)
         self.fanout = WebhookDeliveryFanout(
             recipients=self.recipient_cache, clock=adapters.clock, wake_worker=wake_events.deliveries.set
@@ -234,7 +234,7 @@ class DomainServices:
             engine_commit_lock=commit_lock,
             wake_timers=wake_events.rule_timers.set,
         )
-        self.ingest = IngestResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
+        self.ingest = EngineResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
         self.device_messages = DeviceMessageIngestService(
             **self.shared,

@@ -57,7 +57,7 @@ from adapters.http.unlock_page.routes import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
 from app.runtime import metrics_registry as figures
-from app.runtime import open_file_limit
+from app.runtime import open_file_limit_and_shares
 from app.runtime.lock_with_timeout import LockWithTimeout
 from app.version import VERSION
 from app.wiring.broker_access import create_broker_access
@@ -115,7 +115,7 @@ def _create_asyncapi_document() -> dict[str, Any]:
 
 
 def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
-    total = settings.http_connections or open_file_limit.default_http_connections()
+    total = settings.http_connections or open_file_limit_and_shares.default_http_connections()
     limits = HttpConnectionLimitSettings(
         total=total,
         per_address=settings.http_connections_per_address or max(8, total // 2),
@@ -132,7 +132,9 @@ STORE_TIME_OVERLAP_S = 30
 
 def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
-    half = max(4, (settings.http_connections or open_file_limit.default_http_connections()) // 2)  # the rest is for requests
+    half = max(
+        4, (settings.http_connections or open_file_limit_and_shares.default_http_connections()) // 2
+    )  # the rest is for requests
     limits = FeedConnectionMaximums(
         total=half,
         unauthenticated=min(settings.feed_pending, max(4, half // 2)),

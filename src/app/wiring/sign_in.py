@@ -16,13 +16,13 @@ from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
-from domain.sign_in.second_factor import SecondFactorService
 from domain.sign_in.second_factor_check import SecondFactorChecker
+from domain.sign_in.second_factor_management import SecondFactorService
 from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.session_token_issuer import SessionTokenIssuer
 from domain.sign_in.step_up import StepUpService
 from domain.sign_in.unlock_link import UnlockLinkService
-from domain.sign_in.user_sessions import UserSessionService
+from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 from domain.team.first_run import FirstRunService
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService

@@ -29,7 +29,7 @@ log = structlog.get_logger("front")
 
 
 @dataclass(slots=True)
-class InboundEventBatch:
+class ClusterDeviceEventBatch:
     """The events of an inbound batch whose telemetry is confirmed already."""
 
     batch: InboundBatch
@@ -48,12 +48,12 @@ class InboundEventBatch:
         self.batch.nack()
 
 
-class InboundEventQueue:
+class ClusterDeviceEventQueue:
     """Implements `InboundLink`. Bounded by the number of events."""
 
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self._limit = limit
-        self._waiting: deque[InboundEventBatch] = deque()
+        self._waiting: deque[ClusterDeviceEventBatch] = deque()
         self._changed = asyncio.Condition()
 
     @property
@@ -65,10 +65,10 @@ class InboundEventQueue:
         """Waits while the queue is full."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.pending < self._limit)
-            self._waiting.append(InboundEventBatch(batch, batch.events))
+            self._waiting.append(ClusterDeviceEventBatch(batch, batch.events))
             self._changed.notify_all()
 
-    async def receive(self, limit: int) -> InboundEventBatch:
+    async def receive(self, limit: int) -> ClusterDeviceEventBatch:
         """The oldest batch, whatever its size."""
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._waiting))
@@ -100,7 +100,7 @@ class ClusterDeviceEventWorker(IngestWorker):
     def __init__(
         self,
         *,
-        queue: InboundEventQueue,
+        queue: ClusterDeviceEventQueue,
         appender: InboundLogAppender,
         make_batch: BatchFactory,
         require_lease: Callable[[], None],

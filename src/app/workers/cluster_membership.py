@@ -1,6 +1,6 @@
 """Keeps this instance a member of the cluster: writes its beat, and reads those of the others.
 
-The partitions are claimed by a worker of their own (`partition_ownership.py`): restoring a large one takes longer than the others
+The partitions are claimed by a worker of their own (`workers/partition_ownership.py`): restoring a large one takes longer than the others
 wait for a beat.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from app.workers.due_task_worker import DueTaskWorker
-from domain.ingest.partition_ownership import PartitionOwnershipService
+from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
 from domain.kernel.service_class import service
 from domain.partitions.cluster_failure_detector import BEAT_MS

@@ -21,7 +21,7 @@ from domain.events.access_changing_kinds import is_access_change
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.ports import FeedHub, HasEvents
-from domain.feed.devices_with_subscribers import DevicesWithSubscribersFinder
+from domain.feed.devices_with_subscribers_finder import DevicesWithSubscribersFinder
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine

@@ -15,9 +15,9 @@ from typing import Protocol, TypeVar
 import structlog
 
 from app.workers.wake_event import WakeEvent
-from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
+from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_restore import find_rules
-from domain.ingest.ingest_result_writer import IngestResult
+from domain.ingest.engine_result_writer import IngestResult
 from domain.ingest.pipeline import IngestPipelineTx
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
@@ -47,7 +47,7 @@ class RuleTimerWorker:
     engine: TelemetryEngine
     ingest: TimerResultWriter
     uow: UnitOfWork[IngestPipelineTx]
-    engine_clock: TelemetryEngineClockSteps
+    engine_clock: EngineClockJumpCorrector
     engine_commit_lock: asyncio.Lock
     wake_event: WakeEvent
     refused: int = field(default=0, init=False)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from app.workers.cluster_device_events import InboundEventQueue
+from app.workers.cluster_device_events import ClusterDeviceEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import InboundBatchWorker
 from domain.devices.device_link import OutboundLink
@@ -30,7 +30,7 @@ class TelemetryToInboundLogWorker(InboundBatchWorker):
         link: InboundLink,
         outbound: OutboundLink,
         appender: InboundLogAppender,
-        events: InboundEventQueue,
+        events: ClusterDeviceEventQueue,
         lease: InstanceLeaseService,
         on_connected: Callable[[ConnectedDevices], Awaitable[None]],
     ) -> None:

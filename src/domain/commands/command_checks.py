@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 
 from domain.commands.definition_model import CommandDefinition
-from domain.commands.effective_definitions import BUILT_IN_BY_NAME
 from domain.commands.model import MAX_TTL_MS, CommandContext
 from domain.commands.ports import ParamsValidator
 from domain.devices.model import Device
@@ -15,8 +13,6 @@ from domain.kernel.domain_events import Json
 from domain.kernel.errors import Conflict, FieldError, PermissionDenied, ValidationFailed
 from domain.kernel.json_depth import is_nested_deeper_than
 
-NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
-MAX_DEFINITIONS = 100
 MAX_OPEN_EXECUTIONS = 100
 """Unfinished commands of one device: more than anyone queues on purpose, few enough to send at once."""
 MAX_PARAMS_BYTES = 16 * 1024
@@ -78,22 +74,6 @@ def json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> 
     except ValueError:
         return FieldError(field, "contains a number that JSON does not have (NaN or infinity).")
     return FieldError(field, f"takes more than {max_bytes} bytes as JSON; shorten it.") if size > max_bytes else None
-
-
-def check_definition(definition: CommandDefinition, validator: ParamsValidator) -> None:
-    """Raises ValidationFailed for a bad name, an invalid schema, or a changed kind of a built-in.
-
-    Otherwise a grant that allows only queries would allow ON once somebody defines it as a query."""
-    faults: list[FieldError] = []
-    if NAME_PATTERN.fullmatch(definition.name) is None:
-        faults.append(FieldError("name", "must be 1 to 64 capital letters, digits and underscores, such as SET_LEVEL."))
-    built_in = BUILT_IN_BY_NAME.get(definition.name)
-    if built_in is not None and built_in.kind is not definition.kind:
-        faults.append(FieldError("kind", f"{definition.name} is a built-in {built_in.kind}; an override must keep this kind."))
-    if definition.params_schema is not None:
-        faults += validator.validate_schema(definition.params_schema)
-    if faults:
-        raise ValidationFailed(f"Invalid command definition: {faults[0].field} {faults[0].message}", details=faults)
 
 
 def check_needs_no_approval(definition: CommandDefinition) -> None:

@@ -15,7 +15,8 @@ from domain.accounts.ports import HasUsers
 from domain.approvals.model import Approval
 from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
-from domain.commands.approval_requests import create_approval, resolve_requester
+from domain.commands.approval_requester import resolve_requester
+from domain.commands.approval_requests import create_approval
 from domain.commands.command_submission_events import approval_requested_event, command_sent_event
 from domain.commands.definition_model import CommandDefinition, CommandKind
 from domain.commands.effective_definitions import effective_definitions, require_definition

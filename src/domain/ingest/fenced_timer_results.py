@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
+from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult, IngestTx
 from domain.partitions.device_hash import partition_of
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ports import HasPartitions
@@ -17,9 +17,9 @@ class FencedTimerResultTx(IngestTx, HasPartitions, Protocol): ...
 
 
 class FencedTimerResultWriter:
-    """`store` of `IngestResultWriter`, in a transaction that holds the partitions of the result."""
+    """`store` of `EngineResultWriter`, in a transaction that holds the partitions of the result."""
 
-    def __init__(self, ingest: IngestResultWriter, ownership: OwnedPartitions) -> None:
+    def __init__(self, ingest: EngineResultWriter, ownership: OwnedPartitions) -> None:
         self._ingest = ingest
         self._ownership = ownership
 

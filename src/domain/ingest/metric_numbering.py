@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from domain.ingest.ingest_result_writer import NOTHING, IngestResult
+from domain.ingest.engine_result_writer import NOTHING, IngestResult
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
 from domain.telemetry.ports import HasReadings

@@ -17,12 +17,12 @@ from typing import Protocol
 from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import OutboundLink
 from domain.devices.inbound_link import InboundBatch, InboundMessage
+from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.device_message_ingest_service import DeviceMessageIngestService, DeviceMessagesTx
-from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
-from domain.ingest.follow_ups import IngestFollowUps
-from domain.ingest.ingest_result_writer import IngestResult, IngestResultWriter, IngestTx
+from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
+from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult, IngestTx
 from domain.ingest.metric_numbering import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
@@ -138,10 +138,10 @@ class IngestPipeline:
     uow: UnitOfWork[IngestPipelineTx]
     link: OutboundLink
     engine: TelemetryEngine
-    engine_clock: TelemetryEngineClockSteps
+    engine_clock: EngineClockJumpCorrector
     make_batch: BatchFactory
     device_messages: DeviceMessageIngestService
-    ingest: IngestResultWriter
+    ingest: EngineResultWriter
     on_devices_ready: ReadyDevicesCallback
     on_devices_subscribed: DeviceTimesCallback
 
@@ -177,10 +177,10 @@ class IngestPipeline:
             unnamed=[RefusedBatchPart(EvaluatedBatch([part], []), error) for part, error in ingest.skipped],
         )
 
-    async def store(self, batch: EvaluatedBatch) -> IngestFollowUps:
+    async def store(self, batch: EvaluatedBatch) -> AfterCommitDeviceMessages:
         """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
         LogPositionAlreadyStoredError, and then nothing was written."""
-        follow_ups = IngestFollowUps()
+        follow_ups = AfterCommitDeviceMessages()
         if batch.is_empty:
             return follow_ups
         async with self.uow.write(caller=None) as tx:
@@ -191,7 +191,7 @@ class IngestPipeline:
             follow_ups.extend(await self.device_messages.apply(tx, batch.messages))
         return follow_ups
 
-    async def follow_up(self, follow_ups: IngestFollowUps) -> None:
+    async def follow_up(self, follow_ups: AfterCommitDeviceMessages) -> None:
         """After the commit: start the commands of devices that are ready, and answer devices."""
         if follow_ups.ready_devices:
             self.on_devices_ready(follow_ups.ready_devices)

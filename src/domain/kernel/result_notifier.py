@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 Value_co = TypeVar("Value_co", covariant=True)
 
 
-class WaitHandle(Protocol[Value_co]):
+class ResultWaitHandle(Protocol[Value_co]):
     async def wait(self, timeout_s: float) -> Value_co | None:
         """The notified value, or None after `timeout_s` seconds."""
 
@@ -23,6 +23,6 @@ class ResultNotifier(Protocol[Key_contra, Value]):
     def has_waiters(self, key: Key_contra, /) -> bool:
         """Whether a caller of this instance waits for it."""
 
-    def watch(self, key: Key_contra, /, by: str) -> AbstractContextManager[WaitHandle[Value]]:
+    def watch(self, key: Key_contra, /, by: str) -> AbstractContextManager[ResultWaitHandle[Value]]:
         """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
         once."""

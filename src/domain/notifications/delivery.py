@@ -23,7 +23,8 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.notifications import message_grouping, quiet_hours
-from domain.notifications.destinations import Destination, NtfyDestination, open_destination
+from domain.notifications.destination_model import Destination, NtfyDestination
+from domain.notifications.destination_sealing import open_destination
 from domain.notifications.model import (
     ChannelErrorCode,
     ChannelKind,

@@ -13,15 +13,8 @@ from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.notifications.destinations import (
-    SealedDestination,
-    UrlCheck,
-    check_destination,
-    describe,
-    kind_of,
-    open_destination,
-    seal_destination,
-)
+from domain.notifications.destination_model import SealedDestination, UrlCheck, check_destination, describe, kind_of
+from domain.notifications.destination_sealing import open_destination, seal_destination
 from domain.notifications.model import (
     MAIL_FOOTER,
     MAX_CHANNELS,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.workers.cluster_device_events import ClusterDeviceEventWorker, InboundEventQueue
+from app.workers.cluster_device_events import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from domain.devices.inbound_link import DeviceConnected, InboundMessage
+from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
 from domain.ingest.decoded_messages import DecodedBatch
-from domain.ingest.follow_ups import IngestFollowUps
 from domain.kernel.errors import Unavailable
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from support.waiting import TIMEOUT_S
@@ -35,7 +35,7 @@ def message(at_ms: int, device_id: str = "dev_1") -> InboundMessage:
 
 
 async def test_the_queue_is_bounded_and_keeps_the_order() -> None:
-    queue = InboundEventQueue(limit=2)
+    queue = ClusterDeviceEventQueue(limit=2)
     batches: list[Any] = [Batch([message(1)]), Batch([message(2)]), Batch([message(3)])]
     await queue.put(batches[0])
     await queue.put(batches[1])
@@ -48,7 +48,7 @@ async def test_the_queue_is_bounded_and_keeps_the_order() -> None:
 
 
 async def test_messages_of_a_device_that_has_moved_are_not_stored_after_what_it_sends_elsewhere() -> None:
-    queue, connected = InboundEventQueue(), DeviceConnected(1, "dev_1", "mqtt/5", "", 1)
+    queue, connected = ClusterDeviceEventQueue(), DeviceConnected(1, "dev_1", "mqtt/5", "", 1)
     batch: Any = Batch([connected, message(2), message(2, "dev_2"), message(9)])
     await queue.put(batch)
     queue.drop_moved([("dev_1", 5)])
@@ -67,11 +67,11 @@ class Pipeline:
             raise Unavailable("The database does not answer.")
         return DecodedBatch()
 
-    async def store(self, batch: Any) -> IngestFollowUps:
+    async def store(self, batch: Any) -> AfterCommitDeviceMessages:
         self.stored += 1
-        return IngestFollowUps()
+        return AfterCommitDeviceMessages()
 
-    async def follow_up(self, found: IngestFollowUps) -> None: ...
+    async def follow_up(self, found: AfterCommitDeviceMessages) -> None: ...
 
 
 class Lease:
@@ -86,7 +86,7 @@ class Appender:
     async def append(self, telemetry: object) -> None: ...
 
 
-def worker(queue: InboundEventQueue, pipeline: Pipeline, lease: Lease) -> ClusterDeviceEventWorker:
+def worker(queue: ClusterDeviceEventQueue, pipeline: Pipeline, lease: Lease) -> ClusterDeviceEventWorker:
     unused: Any = None
 
     class Fields:
@@ -109,7 +109,7 @@ def worker(queue: InboundEventQueue, pipeline: Pipeline, lease: Lease) -> Cluste
 
 @pytest.fixture
 async def running() -> Any:
-    queue, pipeline, lease = InboundEventQueue(), Pipeline(), Lease()
+    queue, pipeline, lease = ClusterDeviceEventQueue(), Pipeline(), Lease()
     batches: list[Any] = [Batch([message(1)]), Batch([message(2)])]
     for batch in batches:
         await queue.put(batch)

@@ -14,10 +14,10 @@ from app.workers.dead_letter_replay import DeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
+from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, IngestDeadLetterState
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
-from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
-from domain.ingest.follow_ups import IngestFollowUps
+from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from domain.telemetry.model import Reading
@@ -41,11 +41,11 @@ class FakeDeviceMessages:
         ]
         return DecodedBatch([DecodedMessage(event, self.reports) for event in events], telemetry)
 
-    async def apply(self, tx: Any, messages: Any) -> IngestFollowUps:
+    async def apply(self, tx: Any, messages: Any) -> AfterCommitDeviceMessages:
         if self.errors and messages:
             raise self.errors.pop(0)
         self.applied += [report for message in messages for report in message.reports]
-        return IngestFollowUps()
+        return AfterCommitDeviceMessages()
 
 
 class Replay:
@@ -57,7 +57,7 @@ class Replay:
             uow=world.uow,
             link=None,  # type: ignore[arg-type]
             engine=world.engine,
-            engine_clock=TelemetryEngineClockSteps(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
+            engine_clock=EngineClockJumpCorrector(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
             make_batch=ReferenceTelemetryBatch.of,
             device_messages=self.messages,  # type: ignore[arg-type]
             ingest=world.ingest,

@@ -21,15 +21,15 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, ChannelId
 from domain.notifications import message_grouping, quiet_hours
 from domain.notifications.delivery import QUIET_CHECK_MS, NotificationDeliveryService
-from domain.notifications.destinations import (
+from domain.notifications.destination_model import (
     Destination,
     MailDestination,
     NtfyDestination,
     SealedDestination,
     TelegramDestination,
     kind_of,
-    seal_destination,
 )
+from domain.notifications.destination_sealing import seal_destination
 from domain.notifications.model import (
     MAX_PENDING_PER_CHANNEL,
     ChannelErrorCode,

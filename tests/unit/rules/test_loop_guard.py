@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from domain.ingest.ingest_result_writer import IngestResult
+from domain.ingest.engine_result_writer import IngestResult
 from domain.kernel.errors import Unavailable
 from domain.rules.model import RuleFiring
 from domain.rules.rule_loop_guard import SWEEP_THRESHOLD, RuleLoopGuard

@@ -12,8 +12,8 @@ from app.workers import rule_timers
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.model import Device
-from domain.ingest.engine_clock_steps import TelemetryEngineClockSteps
-from domain.ingest.ingest_result_writer import IngestResult
+from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
+from domain.ingest.engine_result_writer import IngestResult
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
 from support.telemetry_world import TelemetryWorld
@@ -41,7 +41,7 @@ async def running(world: TelemetryWorld, ingest: Any, monkeypatch: pytest.Monkey
         engine=world.engine,
         ingest=ingest,
         uow=world.uow,
-        engine_clock=TelemetryEngineClockSteps(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
+        engine_clock=EngineClockJumpCorrector(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
         engine_commit_lock=asyncio.Lock(),
         wake_event=WakeEvent(),
     )

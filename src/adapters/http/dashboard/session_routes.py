@@ -36,7 +36,7 @@ from domain.kernel.errors import Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.session_opener import OpenedSession
-from domain.sign_in.user_sessions import UserSessionService
+from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 
 
 class DashboardTokensResponse(ResponseModel):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from adapters.mqtt.profiles.native_payloads import (
+from adapters.mqtt.profiles.native_payload_types import (
     CommandPayload,
     HelloPayload,
     PlanRevisionPayload,

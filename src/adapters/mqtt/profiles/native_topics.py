@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.mqtt.profiles.native_payloads import (
+from adapters.mqtt.profiles.native_payload_types import (
     CommandPayload,
     HelloPayload,
     PlanRevisionPayload,

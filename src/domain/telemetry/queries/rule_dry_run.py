@@ -93,12 +93,12 @@ class RuleDryRunService:
         engine = self.create_engine()
         engine.add_metric_names(list(names.items()))
         engine.set_rules(device.device_no, [spec])
-        run = _HistoryReplay(engine, self.make_batch, self.encode, device.device_no, names)
+        run = _RuleDryRunReplay(engine, self.make_batch, self.encode, device.device_no, names)
         complete = await self._replay_history(run, device, span)
         evaluation = engine.dry_run(device.device_no, spec, {}, span.until_ms if complete else run.last_message_ms)
         return HistoryDryRunResult(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, evaluation)
 
-    async def _replay_history(self, run: _HistoryReplay, device: Device, span: HistoryTimeRange) -> bool:
+    async def _replay_history(self, run: _RuleDryRunReplay, device: Device, span: HistoryTimeRange) -> bool:
         """Replay stored messages; each page is a short read of its own. Returns whether the whole range was replayed."""
         after: MessageKey | None = None
         while run.message_count < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
@@ -112,7 +112,7 @@ class RuleDryRunService:
 
 
 @dataclass(slots=True)
-class _HistoryReplay:
+class _RuleDryRunReplay:
     """Feeds stored readings to an engine instant by instant, in the order of their own times."""
 
     engine: TelemetryEngine

@@ -8,7 +8,7 @@ from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
 from domain.sign_in.unlock_link import UnlockLinkService
-from domain.sign_in.user_sessions import UserSessionService
+from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 
 
 def auth_blueprint(

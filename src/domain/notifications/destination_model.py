@@ -4,15 +4,12 @@ it or read along. It is stored sealed and bound to its channel, and never leaves
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from domain.kernel.errors import SecretUnreadable, ValidationFailed
-from domain.kernel.ids import ChannelId
-from domain.kernel.vault import Vault
-from domain.notifications.model import ChannelKind, NotificationChannel
+from domain.kernel.errors import ValidationFailed
+from domain.notifications.model import ChannelKind
 
 UrlCheck = Callable[[str], str | None]
 """Why nothing can be sent to a URL, or None."""
@@ -91,17 +88,3 @@ def check_destination(
             return  # the operator's setting names the server
     if (reason := rejection_reason(url)) is not None:
         raise ValidationFailed.for_field(name, reason)
-
-
-def seal_destination(vault: Vault, channel_id: ChannelId, destination: SealedDestination) -> bytes:
-    return vault.seal(json.dumps(asdict(destination)), channel_id)
-
-
-def open_destination(vault: Vault, channel: NotificationChannel, address: str) -> Destination:
-    """`address`: the user's present mail address. Raises SecretUnreadable."""
-    if channel.sealed is None:
-        return MailDestination(address)
-    try:
-        return _TYPES[channel.kind](**json.loads(vault.open(channel.sealed, channel.channel_id)))
-    except (TypeError, ValueError):
-        raise SecretUnreadable("The stored destination cannot be read. Delete the channel and add it again.") from None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from domain.ingest.ingest_result_writer import IngestResult
+from domain.ingest.engine_result_writer import IngestResult
 from domain.kernel.clock import Clock
 from domain.kernel.clock_step_detector import ClockStepDetector
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
-class TelemetryEngineClockSteps:
+class EngineClockJumpCorrector:
     def __init__(self, *, engine: TelemetryEngine, clock: Clock, on_step: Callable[[int], None]) -> None:
         """`on_step` is told of each step, in milliseconds."""
         self._engine = engine

@@ -101,7 +101,7 @@ def _device_no(row: tuple[object, ...]) -> int:
     return cast("int", row[0])
 
 
-class IngestResultWriter:
+class EngineResultWriter:
     def __init__(
         self,
         *,
