@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.commands import command_checks as commands
+from domain.commands import definition_checks
 from domain.commands import device_type_service
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.devices import registration as devices
@@ -16,7 +16,7 @@ PUMP = DeviceRegistrationInput("Pump", "ESP32", "PUMP")
 
 
 async def test_a_device_has_a_limited_number_of_own_commands(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "MAX_DEFINITIONS", 2)
+    monkeypatch.setattr(definition_checks, "MAX_DEFINITIONS", 2)
     device, other = await world.device(), await world.device()
     for name in ("SPIN", "DRAIN"):
         await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput(name, "x"))
