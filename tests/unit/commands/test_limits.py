@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.commands import definition_checks
-from domain.commands import device_type_service
+from domain.commands import definition_checks, device_type_service
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.devices import registration as devices
 from domain.devices.registration import DeviceRegistrationInput
