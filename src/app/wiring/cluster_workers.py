@@ -67,7 +67,7 @@ def create_cluster_workers(
         on_connected=cluster.bus.announce_connected,
     )
     front_events = ClusterDeviceEventWorker(
-        queue=queue,
+        link=queue,
         appender=appender,
         make_batch=adapters.engine.make_batch,
         require_lease=lease.require,

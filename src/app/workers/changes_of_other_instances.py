@@ -6,8 +6,9 @@ so an event that arrives late or twice does no harm, and a thousand events for o
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from app.workers.schedules_and_device_plans import DevicePlanQueue
 from app.workers.wake_event import WakeEvents
@@ -25,6 +26,9 @@ from domain.webhooks.ports import HasWebhooks
 
 MAX_PENDING_RESULTS = 10_000
 """Results kept for waiting callers. Beyond that, a waiting caller reads the database when its time is up."""
+
+
+Noted = TypeVar("Noted")
 
 
 class OtherInstanceEventTx(HasApprovals, HasCommandExecutions, HasWebhooks, Protocol): ...
@@ -72,33 +76,27 @@ class OtherInstanceEventHandler:
 
     async def apply(self) -> None:
         """Reload everything noted. A part whose reload fails stays noted."""
-        while self._changed_rules:
-            device_id = next(iter(self._changed_rules))
-            await self.rules.reload_device(device_id)
-            self._changed_rules.discard(device_id)
-        while self._changed_credentials:
-            device_id = next(iter(self._changed_credentials))
-            await self.credential_sync.sync(device_id)  # the device cleanup retries what the link did not take
-            self._changed_credentials.discard(device_id)
-        while self._changed_webhooks:
-            webhook_id = next(iter(self._changed_webhooks))
-            async with self.uow.read() as tx:
-                self.deliveries.refresh_webhook(webhook_id, await tx.webhooks.find(webhook_id))
-            self._changed_webhooks.discard(webhook_id)
-        while self._awaited_results:
-            execution_id = next(iter(self._awaited_results))
-            async with self.uow.read(one_statement=True) as tx:
-                execution = await tx.executions.find(execution_id)
-            if execution is not None:
-                self.execution_waiter.notify(execution)
-            self._awaited_results.discard(execution_id)
-        while self._awaited_decisions:
-            account_id, approval_id = next(iter(self._awaited_decisions))
-            async with self.uow.read() as tx:
-                approval = await tx.approvals.get(account_id, approval_id)
-            if approval is not None:
-                self.approval_waiter.notify(approval)
-            self._awaited_decisions.discard((account_id, approval_id))
+        await _for_each(self._changed_rules, self.rules.reload_device)
+        await _for_each(self._changed_credentials, self.credential_sync.sync)  # the device cleanup retries what the link refused
+        await _for_each(self._changed_webhooks, self._refresh_webhook)
+        await _for_each(self._awaited_results, self._notify_of_result)
+        await _for_each(self._awaited_decisions, self._notify_of_decision)
+
+    async def _refresh_webhook(self, webhook_id: WebhookId) -> None:
+        async with self.uow.read() as tx:
+            self.deliveries.refresh_webhook(webhook_id, await tx.webhooks.find(webhook_id))
+
+    async def _notify_of_result(self, execution_id: ExecutionId) -> None:
+        async with self.uow.read(one_statement=True) as tx:
+            execution = await tx.executions.find(execution_id)
+        if execution is not None:
+            self.execution_waiter.notify(execution)
+
+    async def _notify_of_decision(self, approval_key: tuple[AccountId, ApprovalId]) -> None:
+        async with self.uow.read() as tx:
+            approval = await tx.approvals.get(*approval_key)
+        if approval is not None:
+            self.approval_waiter.notify(approval)
 
     def _enqueue_command(self, event: Event) -> None:
         self.wake_events.approvals.set()
@@ -116,3 +114,11 @@ class OtherInstanceEventHandler:
             return
         if self.execution_waiter.has_waiters(ExecutionId(execution_id)):
             self._awaited_results.add(ExecutionId(execution_id))
+
+
+async def _for_each(noted: set[Noted], work: Callable[[Noted], Awaitable[object]]) -> None:
+    """Do the work for each, and forget it afterwards; others may be noted meanwhile."""
+    while noted:
+        one = next(iter(noted))
+        await work(one)
+        noted.discard(one)

@@ -19,6 +19,7 @@ from app.workers.ingest import IngestWorker
 from app.workers.splitting_batch_writer import SplittingBatchWriter
 from domain.devices.inbound_link import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
+from domain.kernel.service_class import service
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from domain.partitions.ports import ConnectedDevices
 
@@ -94,24 +95,18 @@ class ClusterDeviceEventQueue:
             ]
 
 
+@service
 class ClusterDeviceEventWorker(IngestWorker):
     name = "front_events"
 
-    def __init__(
-        self,
-        *,
-        queue: ClusterDeviceEventQueue,
-        appender: InboundLogAppender,
-        make_batch: BatchFactory,
-        require_lease: Callable[[], None],
-        **ingest: Any,
-    ) -> None:
-        """`ingest`: the other arguments of `IngestWorker`. `require_lease` raises LeaseLostError."""
-        super().__init__(link=queue, **ingest)
-        self._queue = queue
-        self._appender = appender
-        self._make_batch = make_batch
-        self._batch_store = SplittingBatchWriter(self._pipeline, require_lease)
+    link: ClusterDeviceEventQueue
+    appender: InboundLogAppender
+    make_batch: BatchFactory
+    require_lease: Callable[[], None]
+    """Raises LeaseLostError."""
+
+    def __post_init__(self) -> None:
+        self._batch_store = SplittingBatchWriter(self.pipeline, self.require_lease)
 
     async def _process_batch(self, batch: InboundBatch) -> None:
         try:
@@ -119,11 +114,11 @@ class ClusterDeviceEventWorker(IngestWorker):
         except LeaseLostError as error:
             log.info("events are not stored; their devices send them to another instance", error=error.message)
             batch.nack()
-            await self._queue.reject_all()
+            await self.link.reject_all()
 
     async def _store_events(self, batch: InboundBatch) -> None:
-        decoded = await self._batch_store.retry_while_unavailable(lambda: self._pipeline.decode(batch))
-        await self._appender.append(self._make_batch(decoded.telemetry))
+        decoded = await self._batch_store.retry_while_unavailable(lambda: self.pipeline.decode(batch))
+        await self.appender.append(self.make_batch(decoded.telemetry))
         faults = [(device_no, code, 1, reason) for device_no, code, reason in decoded.faults]
         evaluated = EvaluatedBatch(results=(), messages=decoded.messages, faults=faults)
         self._record(evaluated)
@@ -133,4 +128,4 @@ class ClusterDeviceEventWorker(IngestWorker):
         batch.ack()
         self.batches += 1
         self.events += len(evaluated.messages)
-        await self._pipeline.follow_up(follow_ups)
+        await self.pipeline.follow_up(follow_ups)

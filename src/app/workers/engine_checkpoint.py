@@ -8,7 +8,7 @@ that are newer than a device's checkpoint. A value whose row is not newer, a lat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -63,45 +63,27 @@ class EngineCheckpointWorker:
             await self._write_checkpoints(self.engine.checkpoint)
         else:
             for partition in self.owned.partitions:
-                await self._write_partition(self.owned, partition)
+                try:
+                    take = partial(self.engine.checkpoint_partition, partition, self.owned.count)
+                    await self._write_checkpoints(take, partition)
+                except PartitionLostError:
+                    log.info("the partition has another owner; its checkpoint is not written", partition=partition)
         await self.clock_offsets.write_pending()
 
-    async def _write_partition(self, owned: OwnedPartitions, partition: int) -> None:
-        try:
-            await self.write_partition(owned, partition)
-        except PartitionLostError:
-            log.info("the partition has another owner; its checkpoint is not written", partition=partition)
-
-    async def write_partition(self, owned: OwnedPartitions, partition: int) -> None:
-        """Also before a partition is handed over, so that its next owner has no rows to replay. Raises PartitionLostError."""
-
-        async def is_owned(tx: EngineCheckpointTx) -> None:
-            await tx.partitions.require_owned([(partition, owned.epoch(partition))])
-
-        await self._write_checkpoints(partial(self.engine.checkpoint_partition, partition, owned.count), is_owned)
-
-    async def _write_checkpoints(
-        self,
-        take: Callable[[int], list[Checkpoint]],
-        check: Callable[[EngineCheckpointTx], Awaitable[None]] | None = None,
-    ) -> None:
+    async def _write_checkpoints(self, take: Callable[[int], list[Checkpoint]], partition: int | None = None) -> None:
+        """Raises PartitionLostError."""
         while True:
             # A checkpoint may contain committed values only, and must not replace one that a later batch has stored.
             async with self.engine_commit_lock:
                 checkpoints = take(BATCH_SIZE)
                 self.clock_offsets.on_offsets(self.engine.clock_offsets([device_no for device_no, _, _ in checkpoints]))
                 if checkpoints:
-                    await self._store(checkpoints, check)
+                    async with self.uow.write(caller=None) as tx:
+                        if self.owned is not None and partition is not None:
+                            await tx.partitions.require_owned([(partition, self.owned.epoch(partition))])
+                        await tx.readings.upsert_checkpoints(checkpoints)
             if len(checkpoints) < BATCH_SIZE:
                 break
-
-    async def _store(
-        self, checkpoints: Sequence[Checkpoint], check: Callable[[EngineCheckpointTx], Awaitable[None]] | None
-    ) -> None:
-        async with self.uow.write(caller=None) as tx:
-            if check is not None:
-                await check(tx)
-            await tx.readings.upsert_checkpoints(checkpoints)
 
     async def _write_last_seen(self) -> None:
         last_seen = self.last_seen.drain()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import field
 from time import monotonic
 
 import structlog
@@ -22,6 +23,7 @@ from domain.devices.inbound_link import InboundBatch, InboundLink, InboundMessag
 from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages
+from domain.kernel.service_class import service
 
 BATCH_SIZE = 2_048
 """Messages per transaction: large enough to share a commit's fsync, small enough that a command waits 30 ms at most."""
@@ -36,15 +38,14 @@ sends alone there is no pause: it waits for its acknowledgement, and nothing wou
 log = structlog.get_logger("ingest")
 
 
+@service
 class InboundBatchWorker:
     """Processes one batch of a link after the other."""
 
-    _only_sender: int | None = None
+    link: InboundLink
+    _batch_started: float | None = field(default=None, init=False)
+    _only_sender: int | None = field(default=None, init=False)
     """The device that sent everything in the last batch, if it was a single one."""
-
-    def __init__(self, link: InboundLink) -> None:
-        self._link = link
-        self._batch_started: float | None = None
 
     @property
     def batch_age_s(self) -> float:
@@ -54,7 +55,7 @@ class InboundBatchWorker:
     async def run(self) -> None:
         limit = BATCH_SIZE
         while True:
-            batch = await self._link.receive(limit)
+            batch = await self.link.receive(limit)
             full = len(batch.telemetry) + len(batch.events) >= limit
             limit = min(2 * limit, MAX_BATCH_SIZE) if full else BATCH_SIZE
             self._batch_started = started = monotonic()
@@ -75,50 +76,40 @@ class InboundBatchWorker:
         raise NotImplementedError
 
 
+@service
 class IngestWorker(InboundBatchWorker):
     name = "ingest"
 
-    def __init__(
-        self,
-        *,
-        link: InboundLink,
-        pipeline: IngestPipeline,
-        engine_commit_lock: asyncio.Lock,
-        last_seen: LastSeenBuffer,
-        fault_log: UnusableMessageLog,
-        clock_offsets: ClockSkewService,
-        dead_letters: DeadLetterService,
-        ensure_interest_current: Callable[[], Awaitable[None]],
-        rule_timer_wake: WakeEvent,
-    ) -> None:
-        """`ensure_interest_current` is awaited before each evaluation: it tells the engine of the subscriptions that exist when
-        the batch has been received. Raises Unavailable."""
-        super().__init__(link)
-        self._pipeline = pipeline
-        self._engine_commit_lock = engine_commit_lock
-        self._last_seen = last_seen
-        self._fault_log = fault_log
-        self._clock_offsets = clock_offsets
-        self._dead_letters = dead_letters
-        self._ensure_interest_current = ensure_interest_current
-        self._batch_store = SplittingBatchWriter(pipeline)
-        self._rule_timer_wake = rule_timer_wake
-        self.batches = 0
-        self.messages = 0
-        self.readings = 0
-        self.events = 0
-        self.lost = 0
-        """Connects, disconnects and subscriptions that could not be stored; they have no bytes to set aside."""
+    pipeline: IngestPipeline
+    engine_commit_lock: asyncio.Lock
+    last_seen: LastSeenBuffer
+    fault_log: UnusableMessageLog
+    clock_offsets: ClockSkewService
+    dead_letters: DeadLetterService
+    ensure_interest_current: Callable[[], Awaitable[None]]
+    """Awaited before each evaluation: it tells the engine of the subscriptions that exist when the batch was received. Raises
+    Unavailable."""
+
+    rule_timer_wake: WakeEvent
+    batches: int = field(default=0, init=False)
+    messages: int = field(default=0, init=False)
+    readings: int = field(default=0, init=False)
+    events: int = field(default=0, init=False)
+    lost: int = field(default=0, init=False)
+    """Connects, disconnects and subscriptions that could not be stored; they have no bytes to set aside."""
+
+    def __post_init__(self) -> None:
+        self._batch_store = SplittingBatchWriter(self.pipeline)
 
     @property
     def retries(self) -> int:
         return self._batch_store.retries
 
     async def _process_batch(self, batch: InboundBatch) -> None:
-        decoded = await self._batch_store.retry_while_unavailable(lambda: self._pipeline.decode(batch))
-        async with self._engine_commit_lock:
-            await self._batch_store.retry_while_unavailable(self._ensure_interest_current)
-            evaluated = await self._pipeline.evaluate(batch, decoded, self._batch_store.assign_names)
+        decoded = await self._batch_store.retry_while_unavailable(lambda: self.pipeline.decode(batch))
+        async with self.engine_commit_lock:
+            await self._batch_store.retry_while_unavailable(self.ensure_interest_current)
+            evaluated = await self.pipeline.evaluate(batch, decoded, self._batch_store.assign_names)
             self._record(evaluated)
             follow_ups, refused = await self._batch_store.store(evaluated)
         refused = [*evaluated.unnamed, *refused]
@@ -127,15 +118,15 @@ class IngestWorker(InboundBatchWorker):
         batch.ack()
         self.batches += 1
         self.events += len(evaluated.messages)
-        self._rule_timer_wake.set()
-        await self._pipeline.follow_up(follow_ups)
+        self.rule_timer_wake.set()
+        await self.pipeline.follow_up(follow_ups)
 
     def _record(self, evaluated: EvaluatedBatch) -> None:
         self._only_sender = evaluated.only_sender
         for device_no, code, count, reason in evaluated.faults:
-            self._fault_log.count(device_no, code, count, reason)
-        self._clock_offsets.on_offsets(evaluated.clocks_ahead, ahead=True)
-        self._last_seen.update(evaluated.last_seen)
+            self.fault_log.count(device_no, code, count, reason)
+        self.clock_offsets.on_offsets(evaluated.clocks_ahead, ahead=True)
+        self.last_seen.update(evaluated.last_seen)
         self.messages += evaluated.telemetry_message_count
         self.readings += evaluated.reading_count
 
@@ -146,5 +137,5 @@ class IngestWorker(InboundBatchWorker):
         for each in refused:
             log.error("the database refuses a part of a batch", devices=sorted(each.part.device_nos), exc_info=each.error)
         if letters:
-            await self._batch_store.retry_while_unavailable(lambda: self._dead_letters.set_aside(letters))
+            await self._batch_store.retry_while_unavailable(lambda: self.dead_letters.set_aside(letters))
             log.error("set aside messages that cannot be stored; see `latchboard deadletters list`", messages=len(letters))

@@ -10,14 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
+from app.workers.due_task_worker import seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_restore import find_rules
-from domain.ingest.engine_result_writer import IngestResult
+from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
+from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipelineTx
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
@@ -25,8 +27,6 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
-MAX_SLEEP_S = 30.0
-"""Bounds the delay until the worker notices that the wall clock was set."""
 RETRY_PAUSE_S = 1.0
 """After an error. One device whose rules are refused delays the due rules of the others by this much at most."""
 
@@ -35,17 +35,12 @@ Result = TypeVar("Result")
 log = structlog.get_logger("rule_timers")
 
 
-class TimerResultWriter(Protocol):
-    async def store(self, tx: IngestPipelineTx, result: IngestResult, /) -> None:
-        """Write the result in the caller's transaction."""
-
-
 @service
 class RuleTimerWorker:
     name = "rule_timers"
 
     engine: TelemetryEngine
-    ingest: TimerResultWriter
+    ingest: EngineResultWriter | FencedTimerResultWriter
     uow: UnitOfWork[IngestPipelineTx]
     engine_clock: EngineClockJumpCorrector
     engine_commit_lock: asyncio.Lock
@@ -59,8 +54,7 @@ class RuleTimerWorker:
             due_ms = self.engine.next_timer_ms()
             now_ms = self.engine_clock.now_ms()
             if due_ms is None or due_ms > now_ms:
-                sleep_s = MAX_SLEEP_S if due_ms is None else min((due_ms - now_ms) / 1000, MAX_SLEEP_S)
-                await self.wake_event.wait(sleep_s)
+                await self.wake_event.wait(seconds_until(due_ms, now_ms))
                 continue
             async with self.engine_commit_lock:
                 complete = await self._store_or_take_back(IngestResult.of(self.engine.tick(now_ms)))

@@ -7,6 +7,7 @@ answers. An instance without a lease confirms nothing: others may have taken its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import field
 
 import structlog
 
@@ -14,53 +15,47 @@ from app.workers.cluster_device_events import ClusterDeviceEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import InboundBatchWorker
 from domain.devices.device_link import OutboundLink
-from domain.devices.inbound_link import DeviceConnected, DeviceDisconnected, InboundBatch, InboundLink
+from domain.devices.inbound_link import DeviceConnected, DeviceDisconnected, InboundBatch
+from domain.kernel.service_class import service
 from domain.partitions.instance_lease import InstanceLeaseService
 from domain.partitions.ports import ConnectedDevices
 
 log = structlog.get_logger("front")
 
 
+@service
 class TelemetryToInboundLogWorker(InboundBatchWorker):
     name = "front"
 
-    def __init__(
-        self,
-        *,
-        link: InboundLink,
-        outbound: OutboundLink,
-        appender: InboundLogAppender,
-        events: ClusterDeviceEventQueue,
-        lease: InstanceLeaseService,
-        on_connected: Callable[[ConnectedDevices], Awaitable[None]],
-    ) -> None:
-        """`events` gets what the log does not take. `on_connected` tells the other instances of new connections."""
-        super().__init__(link)
-        self._outbound = outbound
-        self._appender = appender
-        self._events = events
-        self._lease = lease
-        self._on_connected = on_connected
-        self._connected: dict[str, int] = {}
-        """Device id → when it connected here, Unix ms."""
+    outbound: OutboundLink
+    appender: InboundLogAppender
+    events: ClusterDeviceEventQueue
+    """Gets what the log does not take."""
+
+    lease: InstanceLeaseService
+    on_connected: Callable[[ConnectedDevices], Awaitable[None]]
+    """Tells the other instances of new connections."""
+
+    _connected: dict[str, int] = field(default_factory=dict, init=False)
+    """Device id → when it connected here, Unix ms."""
 
     def close_older(self, connected: ConnectedDevices) -> None:
         """Close the connections of devices that have connected to another instance since."""
         for device_id, at_ms in connected:
             if self._connected.get(device_id, at_ms + 1) <= at_ms:
-                self._outbound.disconnect(device_id)
-        self._events.drop_moved(connected)
+                self.outbound.disconnect(device_id)
+        self.events.drop_moved(connected)
 
     async def _process_batch(self, batch: InboundBatch) -> None:
         await self._announce_connected(batch)
-        if not self._lease.is_valid:
+        if not self.lease.is_valid:
             log.info("nothing is confirmed without a lease; the devices send again to another instance")
             batch.nack()
             return
-        await self._appender.append(batch.telemetry)  # type: ignore[arg-type]  # one native class behind both Protocols
+        await self.appender.append(batch.telemetry)  # type: ignore[arg-type]  # one native class behind both Protocols
         batch.ack_telemetry()
         if batch.events:
-            await self._events.put(batch)
+            await self.events.put(batch)
 
     async def _announce_connected(self, batch: InboundBatch) -> None:
         connected = {}
@@ -70,4 +65,4 @@ class TelemetryToInboundLogWorker(InboundBatchWorker):
             elif isinstance(event, DeviceDisconnected):
                 self._connected.pop(event.device_id, None)
         if connected:
-            await self._on_connected(list(connected.items()))
+            await self.on_connected(list(connected.items()))

@@ -95,7 +95,7 @@ def worker(queue: ClusterDeviceEventQueue, pipeline: Pipeline, lease: Lease) -> 
 
     parts: Any = {"last_seen": Fields(), "fault_log": Fields(), "clock_offsets": Fields(), "dead_letters": unused}
     return ClusterDeviceEventWorker(
-        queue=queue,
+        link=queue,
         appender=Appender(),  # type: ignore[arg-type]
         make_batch=lambda telemetry: unused,
         require_lease=lease.require,

@@ -69,7 +69,7 @@ async def pauses(
         worker._only_sender = left.pop(0) if left else None
 
     worker: Any = object.__new__(IngestWorker)
-    worker._link, worker._process_batch = BatchSource(*sizes), process
+    worker.link, worker._process_batch = BatchSource(*sizes), process
     monkeypatch.setattr(ingest, "monotonic", lambda: now[0])
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with pytest.raises(LinkExhausted):
