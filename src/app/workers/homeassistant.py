@@ -10,9 +10,8 @@ again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -26,6 +25,13 @@ from domain.kernel.backoff import Backoff
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.errors import DomainError, Unauthenticated, Unavailable
 from domain.kernel.ids import AccountId, DeviceId
+
+if TYPE_CHECKING:  # it imports an MQTT client
+    from adapters.mqtt.homeassistant_client import (
+        HomeAssistantMqttClient,
+        MqttHomeAssistantConnection,
+        MqttHomeAssistantMessage,
+    )
 
 RECONNECT_BACKOFF = Backoff((0.5, 2.0, 5.0, 15.0, 30.0))
 STABLE_AFTER_S = 30.0
@@ -49,33 +55,10 @@ TYPE_CHANGED = "device_type_updated"
 log = structlog.get_logger("homeassistant")
 
 
-class ReceivedHomeAssistantMessage(Protocol):
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def payload(self) -> bytes: ...
-
-    @property
-    def retain(self) -> bool: ...
-
-
-class HomeAssistantConnection(Protocol):
-    async def publish(self, topic: str, payload: str) -> None: ...
-
-    def messages(self) -> AsyncIterator[ReceivedHomeAssistantMessage]: ...
-
-
-class HomeAssistantConnector(Protocol):
-    def connect(
-        self, listen: Sequence[str], commands: str | None = None, status: str | None = None
-    ) -> AbstractAsyncContextManager[HomeAssistantConnection]: ...
-
-
 class HomeAssistantWorker:
     name = "homeassistant"
 
-    def __init__(self, *, bridge: HomeAssistantBridge, broker: HomeAssistantConnector, hub: FeedHub) -> None:
+    def __init__(self, *, bridge: HomeAssistantBridge, broker: HomeAssistantMqttClient, hub: FeedHub) -> None:
         self._bridge = bridge
         self._broker = broker
         self._hub = hub
@@ -204,7 +187,7 @@ class HomeAssistantWorker:
             )
 
     async def _receive(
-        self, connection: HomeAssistantConnection, topics: HomeAssistantTopics, accounts: frozenset[AccountId]
+        self, connection: MqttHomeAssistantConnection, topics: HomeAssistantTopics, accounts: frozenset[AccountId]
     ) -> None:
         async for message in connection.messages():
             addressed = topics.parse_command_topic(message.topic)
@@ -214,7 +197,7 @@ class HomeAssistantWorker:
                 self._publisher.stale_topics |= find_stale_topics(accounts, message.topic, message.payload)
         raise Unavailable("The connection to Home Assistant's broker was closed.")
 
-    async def _submit_command(self, device_id: DeviceId, name: str | None, message: ReceivedHomeAssistantMessage) -> None:
+    async def _submit_command(self, device_id: DeviceId, name: str | None, message: MqttHomeAssistantMessage) -> None:
         """`name`: of the command that has an entity; None for the relay, whose payload is the command."""
         payload = message.payload[:MAX_PAYLOAD_BYTES].decode("utf-8", "replace").strip()
         if message.retain or (name is None and payload not in COMMAND_PAYLOADS):

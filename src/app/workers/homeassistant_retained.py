@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from domain.devices.model import Device
 from domain.homeassistant.bridge import DeviceFingerprint, device_fingerprint
 from domain.homeassistant.topics import RetainedMessages
 from domain.kernel.ids import DeviceId
 
+if TYPE_CHECKING:  # it imports an MQTT client
+    from adapters.mqtt.homeassistant_client import MqttHomeAssistantConnection
+
 MAX_IN_FLIGHT = 32
 """Messages that may wait for their PUBACK at the same time."""
 
 
-class MqttPublisher(Protocol):
-    async def publish(self, topic: str, payload: str) -> None: ...
-
-
 class HomeAssistantRetainedPublisher:
     def __init__(self) -> None:
-        self._connection: MqttPublisher | None = None
+        self._connection: MqttHomeAssistantConnection | None = None
         self._published_messages: dict[DeviceId, dict[str, str]] = {}
         self._published_states: dict[DeviceId, DeviceFingerprint] = {}
         self.stale_topics: set[str] = set()
@@ -32,7 +31,7 @@ class HomeAssistantRetainedPublisher:
     def device_ids(self) -> frozenset[DeviceId]:
         return frozenset(self._published_messages)
 
-    def reset(self, connection: MqttPublisher) -> None:
+    def reset(self, connection: MqttHomeAssistantConnection) -> None:
         """Start a new connection: the messages on the broker are unknown again."""
         self._connection = connection
         self._published_messages, self.stale_topics = {}, set()
