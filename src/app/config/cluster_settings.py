@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 
 from app.config.checked_setting_types import checked
 from app.config.connection_limit_settings import ConnectionLimitSettings
+from app.config.url_checks import parse_server_url
 from domain.partitions.ownership_and_log_position import MAX_PARTITIONS
 
 _ADVICE = "must be the nodes of a NATS cluster, such as nats://user:password@nats-1:4222,nats-2:4222,nats-3:4222"
@@ -21,24 +21,14 @@ def split_servers(text: str) -> list[str]:
     return [first, *(other if "://" in other else prefix + other for other in others)]
 
 
-def _check_url(text: str, schemes: tuple[str, ...], advice: str) -> None:
-    try:
-        url = urlsplit(text)
-        is_known = url.scheme in schemes and bool(url.hostname) and url.port != 0 and not url.path.strip("/")
-    except ValueError:
-        is_known = False
-    if not is_known:
-        raise ValueError(advice)
-
-
 def _check_servers(value: str) -> None:
     for server in split_servers(value):
-        _check_url(server, ("nats", "tls"), _ADVICE)
+        parse_server_url(server, ("nats", "tls"), _ADVICE)
 
 
 def _check_monitors(value: str) -> None:
     for address in filter(None, value.split(",")):
-        _check_url(address.strip(), ("http", "https"), "must be addresses such as http://nats-1:8222,http://nats-2:8222")
+        parse_server_url(address.strip(), ("http", "https"), "must be addresses such as http://nats-1:8222,http://nats-2:8222")
 
 
 class ClusterSettings(ConnectionLimitSettings):
