@@ -9,8 +9,8 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
-    on_postgres,
     one_of_check,
+    partial_index,
     text_column,
 )
 from domain.kernel.caller import Role
@@ -80,12 +80,7 @@ projects = Table(
     Column("is_default", Boolean, nullable=False),
     integer_column("created_ms"),
     Index(None, "account_id", "seq"),
-)
-
-Index(
-    "uq_projects__one_default",
-    projects.c.account_id,
-    unique=True,
-    sqlite_where=projects.c.is_default == text("1"),
-    info=on_postgres(where=projects.c.is_default),
+    partial_index(
+        "uq_projects__one_default", "account_id", where=text("is_default"), on_sqlite=text("is_default = 1"), unique=True
+    ),
 )

@@ -5,9 +5,9 @@ All constraints follow one naming convention, so that a migration can name what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Integer, MetaData, Text
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, MetaData, Text, TextClause
 
 NAMING_CONVENTION = {
     "ix": "ix_%(table_name)s__%(column_0_N_name)s",
@@ -40,10 +40,12 @@ def foreign_key_column(name: str, target: str, *, null: bool = False, ondelete: 
     return Column(name, Text, ForeignKey(target, ondelete=ondelete), nullable=null)
 
 
-def on_postgres(**options: object) -> dict[str, Mapping[str, object]]:
-    """What a table or an index has on PostgreSQL alone, for its `info`. The migrations create it; as an option with the prefix
-    `postgresql_` it would import SQLAlchemy's PostgreSQL dialect, which a service on SQLite does not need."""
-    return {"postgresql": options}
+def partial_index(
+    name: str, *columns: str, where: TextClause, on_sqlite: TextClause | None = None, unique: bool = False
+) -> Index:
+    """An index of the rows that match `where`, which SQLite may need in another form. PostgreSQL's is made by the migrations: an
+    option with the prefix `postgresql_` would import SQLAlchemy's PostgreSQL dialect, which a service on SQLite does not need."""
+    return Index(name, *columns, unique=unique, sqlite_where=where if on_sqlite is None else on_sqlite)
 
 
 def one_of_check(column: str, values: Iterable[str]) -> CheckConstraint:

@@ -9,8 +9,8 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
-    on_postgres,
     one_of_check,
+    partial_index,
     sql_literals,
     text_column,
 )
@@ -71,9 +71,9 @@ executions = Table(
     one_of_check("status", [status.value for status in ExecutionStatus]),
     one_of_check("source", [source.value for source in TriggeredBy]),
     Index(None, "device_id", "seq"),
-    Index("ix_executions__queued", "seq", sqlite_where=QUEUED, info=on_postgres(where=QUEUED)),
-    Index("ix_executions__open", "device_id", "seq", sqlite_where=OPEN, info=on_postgres(where=OPEN)),
-    Index("ix_executions__expiry", "expires_ms", "seq", sqlite_where=UNFINISHED, info=on_postgres(where=UNFINISHED)),
-    Index("ix_executions__finished", "created_ms", sqlite_where=FINISHED, info=on_postgres(where=FINISHED)),
+    partial_index("ix_executions__queued", "seq", where=QUEUED),
+    partial_index("ix_executions__open", "device_id", "seq", where=OPEN),
+    partial_index("ix_executions__expiry", "expires_ms", "seq", where=UNFINISHED),
+    partial_index("ix_executions__finished", "created_ms", where=FINISHED),
     sqlite_autoincrement=True,
 )

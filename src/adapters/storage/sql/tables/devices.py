@@ -9,8 +9,8 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
-    on_postgres,
     one_of_check,
+    partial_index,
     text_column,
 )
 from domain.devices.model import DeviceStatus, FirmwareProfile
@@ -61,6 +61,7 @@ devices = Table(
     Index(None, "project_id", "device_no"),
     Index(None, "device_type_id"),
     Index("uq_devices__external_id", "account_id", "external_id", unique=True),
+    partial_index("ix_devices__online", "device_no", where=text("is_online"), on_sqlite=text("is_online = 1")),
     sqlite_autoincrement=True,
 )
 
@@ -68,13 +69,6 @@ PARTITION_HASH = f"((device_no * {HASH_FACTOR}) & {2**HASH_BITS - 1})"
 
 # Only several instances on PostgreSQL divide the devices among them.
 Index("ix_devices__partition_hash", text(PARTITION_HASH), _table=devices).ddl_if(dialect="postgresql")
-
-Index(
-    "ix_devices__online",
-    devices.c.device_no,
-    sqlite_where=devices.c.is_online == text("1"),
-    info=on_postgres(where=devices.c.is_online),
-)
 
 credentials = Table(
     "credentials",

@@ -9,8 +9,8 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
-    on_postgres,
     one_of_check,
+    partial_index,
     text_column,
 )
 from domain.approvals.model import ApprovalStatus
@@ -88,5 +88,5 @@ approvals = Table(
     Index(None, "account_id", "seq"),
     Index(None, "account_id", "status", "seq"),
     Index(None, "device_id", "seq"),
-    Index("ix_approvals__expiry", "expires_ms", "seq", sqlite_where=PENDING_APPROVAL, info=on_postgres(where=PENDING_APPROVAL)),
+    partial_index("ix_approvals__expiry", "expires_ms", "seq", where=PENDING_APPROVAL),
 )

@@ -10,8 +10,8 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
-    on_postgres,
     one_of_check,
+    partial_index,
     sql_literals,
     text_column,
 )
@@ -55,10 +55,10 @@ schedules = Table(
     one_of_check("status", [status.value for status in ScheduleStatus]),
     one_of_check("misfire", [misfire.value for misfire in MisfirePolicy]),
     one_of_check("next_edge", [edge.value for edge in SwitchEdge]),
-    Index("uq_schedules__slot", "device_id", "slot", unique=True, sqlite_where=LIVE, info=on_postgres(where=LIVE)),
-    Index("ix_schedules__history", "device_id", "updated_ms", "seq", sqlite_where=ENDED, info=on_postgres(where=ENDED)),
-    Index("ix_schedules__ended", "updated_ms", sqlite_where=ENDED, info=on_postgres(where=ENDED)),
-    Index("ix_schedules__due", "next_fire_ts", "seq", sqlite_where=WAITING_SQLITE, info=on_postgres(where=WAITING_POSTGRES)),
+    partial_index("uq_schedules__slot", "device_id", "slot", unique=True, where=LIVE),
+    partial_index("ix_schedules__history", "device_id", "updated_ms", "seq", where=ENDED),
+    partial_index("ix_schedules__ended", "updated_ms", where=ENDED),
+    partial_index("ix_schedules__due", "next_fire_ts", "seq", where=WAITING_POSTGRES, on_sqlite=WAITING_SQLITE),
 )
 
 schedule_edges = Table(
@@ -118,14 +118,6 @@ rules = Table(
     integer_column("revision"),
     one_of_check("match", [match.value for match in MatchMode]),
     Index(None, "device_id", "priority", "rule_no"),
+    partial_index("ix_rules__enabled", "device_no", "priority", "rule_no", where=text("enabled"), on_sqlite=text("enabled = 1")),
     sqlite_autoincrement=True,
-)
-
-Index(
-    "ix_rules__enabled",
-    rules.c.device_no,
-    rules.c.priority,
-    rules.c.rule_no,
-    sqlite_where=rules.c.enabled == text("1"),
-    info=on_postgres(where=rules.c.enabled),
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, LargeBinary, Table
 
-from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, on_postgres, text_column
+from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, text_column
 
-readings = Table(
+readings = Table(  # on PostgreSQL in partitions BY RANGE (ts), which the migrations make
     "readings",
     metadata,
     Column("device_no", Int64, primary_key=True, autoincrement=False),
@@ -14,17 +14,15 @@ readings = Table(
     Column("digest", Int64, primary_key=True, autoincrement=False),
     Column("packed", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
-    info=on_postgres(partition_by="RANGE (ts)"),
 )
 
-rollups = Table(
+rollups = Table(  # on PostgreSQL in partitions BY RANGE (hour)
     "rollups",
     metadata,
     Column("device_no", Int64, primary_key=True, autoincrement=False),
     Column("hour", Int64, primary_key=True, autoincrement=False),
     Column("packed", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
-    info=on_postgres(partition_by="RANGE (hour)"),
 )
 
 rollups_due = Table(

@@ -10,8 +10,8 @@ from adapters.storage.sql.tables.columns import (
     foreign_key_column,
     integer_column,
     metadata,
-    on_postgres,
     one_of_check,
+    partial_index,
     text_column,
 )
 from domain.webhooks.model import WebhookDeliveryState
@@ -62,23 +62,9 @@ deliveries = Table(
     one_of_check("state", [state.value for state in WebhookDeliveryState]),
     Index(None, "webhook_id", "no"),  # with `no`, so that a scan can continue where it stopped
     Index(None, "device_id"),
-    Index(
-        "ix_deliveries__owed",
-        "ready_ms",
-        "no",
-        "webhook_id",
-        sqlite_where=PENDING_DELIVERY,
-        info=on_postgres(where=PENDING_DELIVERY),
-    ),
-    Index(
-        "ix_deliveries__owed_to",
-        "webhook_id",
-        "ready_ms",
-        "no",
-        sqlite_where=PENDING_DELIVERY,
-        info=on_postgres(where=PENDING_DELIVERY),
-    ),
-    Index("ix_deliveries__settled", "created_ms", sqlite_where=FINISHED_DELIVERY, info=on_postgres(where=FINISHED_DELIVERY)),
+    partial_index("ix_deliveries__owed", "ready_ms", "no", "webhook_id", where=PENDING_DELIVERY),
+    partial_index("ix_deliveries__owed_to", "webhook_id", "ready_ms", "no", where=PENDING_DELIVERY),
+    partial_index("ix_deliveries__settled", "created_ms", where=FINISHED_DELIVERY),
     sqlite_autoincrement=True,
 )
 
