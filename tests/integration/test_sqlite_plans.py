@@ -38,15 +38,15 @@ SMALL_OR_AT_START = {
     "devices.LIST_TOMBSTONES": "devices deleted in the last quarter of an hour",
     "device_credentials.LIST_ACTIVE_WITH_CREDENTIALS": "reads all rows, once at start",
     "device_credentials.COUNT_CREDENTIALS": "runs once per key rotation, for its progress bar",
-    "audit_log.HEADS": "reads a row per account and writer, once an hour",
-    "audit_log.LAST_SEALS": "reads the keys of all seals, once an hour",
+    "audit_seals_and_records.HEADS": "reads a row per account and writer, once an hour",
+    "audit_seals_and_records.LAST_SEALS": "reads the keys of all seals, once an hour",
     "event_writer_numbers.NEXT_ON_SQLITE": "one row per table with a counter, and one per account of the events",
     "events.NEXT_ON_SQLITE": "the same statement",
     "stored_responses.COUNT_RESPONSES": "runs once per key rotation, for its progress bar",
     "second_factors.COUNT_TOTP": "runs once per key rotation, for its progress bar",
     "notification_channels.COUNT_SEALED": "runs once per key rotation, for its progress bar",
     "service_secrets.LIST_SECRETS": "a handful of rows, once per key rotation",
-    "notifications.COUNT": "reads an index of at most 500 entries a channel, for a metric",
+    "notification_settings_and_outbox.COUNT": "reads an index of at most 500 entries a channel, for a metric",
     "readings.LIST_METRIC_NAMES": "reads all rows, once at start",
     "offline_device_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
     "readings.LIST_LATEST": "reads all rows, once at start",
@@ -63,7 +63,7 @@ ONLY_POSTGRESQL = (
     "RESERVE",
     "WRITER_POSITIONS",
 )
-ONLY_IN_CLUSTERS = {"device_connections", "partition_states", "partitions_and_members"}
+ONLY_IN_CLUSTERS = {"device_connection_instances", "engine_restore", "partitions_and_members"}
 """Their statements run on PostgreSQL only; test_partition_plans.py looks at those plans."""
 SORTS_FEW_ROWS = {
     "accounts_users_and_projects.LIST_ACCOUNT_IDS",
@@ -78,7 +78,7 @@ SORTS_FEW_ROWS = {
     "notification_channels.COUNT_PENDING",
     "notification_channels.LIST_BY_MEMBER",
     "passkeys.LIST",
-    "service_sessions.LIST_OPEN",
+    "service_session_tokens.LIST_OPEN",
     "readings.LIST_METRICS",
     "user_sessions.LIST_OPEN",
     "webhooks.LIST_ENABLED",
