@@ -7,15 +7,14 @@ rely on the lock alone. The claims of idempotency keys do not: a claim that was 
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, bindparam, text
-
 from adapters.storage.sql.repository_session import RepositorySession
+from adapters.storage.sql.statement_builders import text_with_bigints
 
-_HELD = text(
-    "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
-    "AND ((classid::bigint << 32) | objid::bigint) = :at_lock "
+ADVISORY_LOCKS = (
+    "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = {key} "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-).bindparams(bindparam("at_lock", type_=BigInteger()))
+)
+_HELD = text_with_bigints(f"SELECT 1 FROM {ADVISORY_LOCKS.format(key=':at_lock')}", "at_lock")  # noqa: S608 - of constants
 
 
 def process_lock_key(process_id: bytes) -> int:

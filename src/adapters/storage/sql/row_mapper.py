@@ -20,7 +20,7 @@ from adapters.storage.sql.repository_session import Row
 T = TypeVar("T")
 Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
-_decode = msgspec.json.Decoder().decode
+from_json: Callable[[str], Any] = msgspec.json.Decoder().decode
 
 _ValuePlan = tuple[list[str], Callable[[Any], tuple[Any, ...]], list[tuple[str, Callable[[Any], Any], bool]]]
 """Column names; the getter of all their values; the converted columns, each with whether None is converted too."""
@@ -33,10 +33,6 @@ def _single_getter(path: str) -> Callable[[Any], tuple[Any, ...]]:
 
 def to_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def from_json(text: str) -> Any:
-    return _decode(text)
 
 
 def _enum_value(word: StrEnum) -> str:

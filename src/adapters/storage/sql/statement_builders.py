@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Select, Table, bindparam, cast, delete, literal_column, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    Table,
+    TextClause,
+    bindparam,
+    cast,
+    delete,
+    literal_column,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.expression import ClauseElement
 
@@ -40,9 +53,37 @@ def upsert(table: Table, *columns: str, adding: Sequence[str] = ()) -> Insert:
     return one.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=changes)
 
 
-def escape_like(text: str) -> str:
+def text_with_bigints(sql: str, *names: str) -> TextClause:
+    """A statement with parameters that may need 64 bits."""
+    return text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in names])
+
+
+def skip_scan(table: str) -> str:
+    """The rows `hop`: each next device number of a table whose key begins with it, from `at_first` on, and NULL at the end. It
+    costs one index seek per device, however many rows lie between."""
+    return f"""
+WITH RECURSIVE hop (device_no) AS (
+  SELECT (SELECT min(device_no) FROM {table} WHERE device_no >= :at_first)
+  UNION ALL
+  SELECT (SELECT min(device_no) FROM {table} WHERE device_no > hop.device_no) FROM hop WHERE hop.device_no IS NOT NULL
+)
+"""  # noqa: S608 - our names
+
+
+def devices_with_older(table: str, time: str) -> TextClause:
+    """At most `at_limit` devices, from `at_first` on, that have rows before `at_before`."""
+    older = f"(SELECT min(r.{time}) FROM {table} AS r WHERE r.device_no = hop.device_no) < :at_before"  # noqa: S608 - our names
+    sql = f"{skip_scan(table)}SELECT device_no FROM hop WHERE device_no IS NOT NULL AND {older} LIMIT :at_limit"  # noqa: S608
+    return text_with_bigints(sql, "at_first", "at_before", "at_limit")
+
+
+def without_none(**params: object) -> dict[str, object]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def escape_like(pattern: str) -> str:
     """The text as a part of a LIKE pattern with the escape character `\\`."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def delete_batch(table: Table, condition: ColumnElement[bool], *order: ColumnElement[int]) -> ReturningDelete[tuple[object]]:

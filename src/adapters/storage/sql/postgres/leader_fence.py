@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sqlalchemy import BigInteger, bindparam, text
-
+from adapters.storage.sql.process_advisory_lock import ADVISORY_LOCKS
 from adapters.storage.sql.repository_session import RepositorySession
+from adapters.storage.sql.statement_builders import text_with_bigints
 from domain.kernel.errors import Unavailable
 
 LEADER_LOCK_KEY = 5492025319
@@ -24,14 +24,9 @@ DRAIN_TRIES, DRAIN_INTERVAL_S = 100, 0.05
 TERMINATE_AFTER_TRIES = 20
 """Tries before the old leader's transactions are terminated: one second, which is longer than they take."""
 
-ADVISORY_LOCKS = (
-    "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = {key} "
-    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-)
-LOCK_SHARED = text("SELECT pg_advisory_xact_lock_shared(:at_fence)").bindparams(bindparam("at_fence", type_=BigInteger()))
-IS_LEADER = text(f"SELECT 1 FROM {ADVISORY_LOCKS.format(key=':at_devices')} AND pid = :at_pid").bindparams(  # noqa: S608 - of constants
-    bindparam("at_devices", type_=BigInteger()), bindparam("at_pid", type_=BigInteger())
-)
+LOCK_SHARED = text_with_bigints("SELECT pg_advisory_xact_lock_shared(:at_fence)", "at_fence")
+_IS_LEADER = f"SELECT 1 FROM {ADVISORY_LOCKS.format(key=':at_devices')} AND pid = :at_pid"  # noqa: S608 - of constants
+IS_LEADER = text_with_bigints(_IS_LEADER, "at_devices", "at_pid")
 _TERMINATE_HOLDERS = f"SELECT pg_terminate_backend(pid) FROM {ADVISORY_LOCKS.format(key='$1')}"  # noqa: S608 - of constants
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Select, bindparam, delete, func, select
 
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
 from adapters.storage.sql.row_mapper import JSON, NestedValue, RowMapper, enum_converter
+from adapters.storage.sql.statement_builders import without_none
 from adapters.storage.sql.tables import approvals
 from adapters.storage.sql.tables.grants_and_approvals import PENDING_APPROVAL
 from domain.approvals.model import Approval, ApprovalStatus, Requester
@@ -77,15 +78,9 @@ class SqlApprovalRepository(AccountEntityRepository[Approval]):
         limit: int = 200,
         before: ApprovalId | None = None,
     ) -> Sequence[Approval]:
-        params: dict[str, object] = {"at_account": account_id, "at_limit": limit}
-        if device_id is not None:
-            params["at_device"] = device_id
-        if status is not None:
-            params["at_status"] = status.value
-        if before is not None:
-            params["at_before"] = before
+        filters = without_none(at_device=device_id, at_status=status and status.value, at_before=before)
         statement = list_statement(device_id is not None, status is not None, before is not None)
-        return await self._list(APPROVAL, statement, **params)
+        return await self._list(APPROVAL, statement, at_account=account_id, at_limit=limit, **filters)
 
     async def list_pending_by_requester(
         self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None

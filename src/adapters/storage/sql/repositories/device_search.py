@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, case, func,
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.devices import DEVICE
 from adapters.storage.sql.row_mapper import to_json
-from adapters.storage.sql.statement_builders import escape_like
+from adapters.storage.sql.statement_builders import escape_like, without_none
 from adapters.storage.sql.tables import dead_letters, devices, group_members
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
@@ -95,10 +95,9 @@ def count_statement(filters: _SearchFilters) -> Select[Any]:
 
 def _parameters(account_id: AccountId, search: DeviceSearch) -> dict[str, Any]:
     words = {f"at_word_{index}": f"%{escape_like(word)}%" for index, word in enumerate(search.words)}
-    named = {"at_project": search.project_id, "at_external_id": search.external_id, "at_group": search.group_id}
-    if search.tag is not None:
-        named["at_tag"] = to_json(search.tag)  # with its quotes, so a whole tag of the JSON list
-    return {"at_account": account_id, **words, **{name: value for name, value in named.items() if value is not None}}
+    tag = None if search.tag is None else to_json(search.tag)  # with its quotes, so a whole tag of the JSON list
+    named = without_none(at_project=search.project_id, at_external_id=search.external_id, at_group=search.group_id, at_tag=tag)
+    return {"at_account": account_id, **words, **named}
 
 
 class SqlDeviceSearchRepository(SqlRepository):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, TextClause, bindparam, text
+from sqlalchemy import TextClause
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.rules import RULE
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
+from adapters.storage.sql.statement_builders import text_with_bigints
 from adapters.storage.sql.tables import PARTITION_HASH, rules
 from domain.ingest.engine_restore_ports import HashRange
 from domain.rules.model import Rule
@@ -24,7 +25,7 @@ _PARAMETERS = ("at_low", "at_high", "at_device", "at_ts", "at_digest", "at_limit
 def _of_partition(sql: str) -> TextClause:
     """The statement with its devices as `d`."""
     whole = f"{_DEVICES} {sql}"
-    return text(whole).bindparams(*[bindparam(name, type_=BigInteger()) for name in _PARAMETERS if f":{name}" in whole])
+    return text_with_bigints(whole, *[name for name in _PARAMETERS if f":{name}" in whole])
 
 
 LIST_CHECKPOINTS = _of_partition(

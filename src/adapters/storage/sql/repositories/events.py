@@ -29,7 +29,7 @@ from adapters.storage.sql.repositories.event_writer_numbers import (
 )
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE, Row
 from adapters.storage.sql.row_mapper import JSON, RowMapper, to_json
-from adapters.storage.sql.statement_builders import delete_batch, escape_like
+from adapters.storage.sql.statement_builders import delete_batch, escape_like, without_none
 from adapters.storage.sql.tables import event_counts, event_totals, events
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.hash_chain import ChainHasher, chain_events, heads_after
@@ -107,13 +107,19 @@ _SEARCHED = {
 @cache
 def page_statement(before: bool, kind: bool, device: bool, searched: frozenset[str] = frozenset()) -> Select[Any]:
     """One cached statement per combination of filters."""
-    statement = _filtered(EVENT.select(), before, kind, device).where(*(_SEARCHED[name] for name in sorted(searched)))
-    return statement.order_by(e.position.desc()).limit(_LIMIT)
+    statement = EVENT.select().where(_ACCOUNT_UNINDEXED if kind and device else _ACCOUNT)
+    if before:
+        statement = statement.where(e.position < bindparam("at_before"))
+    if kind:
+        statement = statement.where(e.kind == bindparam("at_kind"))
+    if device:
+        statement = statement.where(e.device_id == bindparam("at_device"))
+    return statement.where(*(_SEARCHED[name] for name in sorted(searched))).order_by(e.position.desc()).limit(_LIMIT)
 
 
 def _search_parameters(search: EventSearch) -> dict[str, object]:
     text = None if search.text is None else f"%{escape_like(search.text.lower())}%"
-    return _without_none(at_since=search.since_ms, at_until=search.until_ms, at_source=search.source, at_text=text)
+    return without_none(at_since=search.since_ms, at_until=search.until_ms, at_source=search.source, at_text=text)
 
 
 @cache
@@ -126,21 +132,6 @@ def count_statement(kind: bool, device: bool) -> Select[Any]:
     if device:
         statement = statement.where(c.device_id == bindparam("at_device"))
     return statement
-
-
-def _filtered(statement: Select[Any], before: bool, kind: bool, device: bool) -> Select[Any]:
-    statement = statement.where(_ACCOUNT_UNINDEXED if kind and device else _ACCOUNT)
-    if before:
-        statement = statement.where(e.position < bindparam("at_before"))
-    if kind:
-        statement = statement.where(e.kind == bindparam("at_kind"))
-    if device:
-        statement = statement.where(e.device_id == bindparam("at_device"))
-    return statement
-
-
-def _without_none(**params: object) -> dict[str, object]:
-    return {name: value for name, value in params.items() if value is not None}
 
 
 class SqlEventRepository(SqlRepository):
@@ -175,7 +166,7 @@ class SqlEventRepository(SqlRepository):
     ) -> Sequence[Event]:
         searched = _search_parameters(search)
         statement = page_statement(before is not None, kind is not None, device_id is not None, frozenset(searched))
-        params = _without_none(at_before=before, at_kind=kind, at_device=device_id) | searched
+        params = without_none(at_before=before, at_kind=kind, at_device=device_id) | searched
         return await self._list(EVENT, statement, at_account=account_id, at_limit=limit, **params)
 
     async def list_public_after(self, account_id: AccountId, after: EventLogCursor, limit: int) -> Sequence[Event]:
@@ -205,7 +196,7 @@ class SqlEventRepository(SqlRepository):
     async def count(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         if kind is None and device_id is None:
             return await self._number(GET_TOTAL, at_account=account_id)
-        params = _without_none(at_kind=kind, at_device=device_id)
+        params = without_none(at_kind=kind, at_device=device_id)
         statement = count_statement(kind is not None, device_id is not None)
         return await self._number(statement, at_account=account_id, **params)
 

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, func, select
 
 from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter
-from adapters.storage.sql.statement_builders import for_update
+from adapters.storage.sql.statement_builders import for_update, without_none
 from adapters.storage.sql.tables import device_claims
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim
@@ -51,7 +51,6 @@ class SqlDeviceProvisioningClaimRepository(SqlRepository):
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:
-        given = {"at_status": None if status is None else status.value, "at_before": before}
-        filters = {name: value for name, value in given.items() if value is not None}
+        filters = without_none(at_status=status and status.value, at_before=before)
         statement = LIST_CLAIMS[status is not None, before is not None]
         return await self._list(CLAIM, statement, at_account=account_id, at_limit=limit, **filters)

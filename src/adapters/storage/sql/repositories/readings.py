@@ -1,21 +1,26 @@
 """Readings: rows pass through as the engine built them. Their key is (device, time, digest), and there is no other index.
 
-A search for old or new rows of all devices therefore goes device by device: a recursive query finds each next device number with
-one index seek, however many rows lie between.
+A search for old or new rows of all devices therefore goes device by device.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence, Set
 
-from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
+from sqlalchemy import BindParameter, bindparam, select, text, tuple_
 
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import to_json
-from adapters.storage.sql.statement_builders import listed, listed_integers, upsert
+from adapters.storage.sql.statement_builders import (
+    devices_with_older,
+    listed,
+    listed_integers,
+    skip_scan,
+    text_with_bigints,
+    upsert,
+)
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow, RowKey
 
@@ -94,59 +99,37 @@ UPSERT_LATEST = upsert(device_latest, "ts", "packed")
 LIST_LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
 FIND_LATEST = select(device_latest.c.ts, device_latest.c.packed).where(device_latest.c.device_no == bindparam("at_device"))
 
-_SKIP_SCAN = """
-WITH RECURSIVE hop (device_no) AS (
-  SELECT (SELECT min(device_no) FROM readings WHERE device_no >= :at_first)
-  UNION ALL
-  SELECT (SELECT min(device_no) FROM readings WHERE device_no > hop.device_no) FROM hop WHERE hop.device_no IS NOT NULL
-)
-"""
 _UP_TO_CURSOR = "r.device_no = :at_device AND (r.ts < :at_ts OR (r.ts = :at_ts AND r.digest <= :at_digest))"
 _NOT_DELETED = "NOT EXISTS (SELECT 1 FROM graves AS g WHERE g.device_no = hop.device_no)"
 _NEWER = f"""r.device_no = hop.device_no
   AND r.ts >= CASE WHEN hop.device_no = :at_device AND :at_ts > coalesce(l.ts, -1) THEN :at_ts ELSE coalesce(l.ts + 1, 0) END
   AND NOT ({_UP_TO_CURSOR})"""
-_WITH_LATEST = f"""{_SKIP_SCAN}
+_WITH_LATEST = f"""{skip_scan("readings")}
 SELECT r.device_no, r.ts, r.digest, r.packed FROM hop LEFT JOIN device_latest AS l ON l.device_no = hop.device_no"""  # noqa: S608 - put together from constants of this module
 _ROWS_OF_DEVICE = f"SELECT * FROM readings AS r WHERE {_NEWER} ORDER BY r.ts, r.digest LIMIT :at_limit"  # noqa: S608 - constants
-_DEVICES_WITH_OLDER = f"""{_SKIP_SCAN}
-SELECT device_no FROM hop
-WHERE device_no IS NOT NULL AND (SELECT min(r.ts) FROM readings AS r WHERE r.device_no = hop.device_no) < :at_before
-LIMIT :at_limit
-"""  # noqa: S608 - put together from constants of this module
-# Ranges that have expired are dropped as a whole (range_partitions.py); only what is older than all ranges is searched.
-_DEVICES_WITH_OLDER_THAN_RANGES = re.sub(r"\breadings\b", "readings_before", _DEVICES_WITH_OLDER)
-
-
-def _text_with_bigints(sql: str, *names: str) -> TextClause:
-    return text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in names])
-
-
 _PAGE_PARAMETERS = ("at_first", "at_device", "at_ts", "at_digest", "at_limit")
 LIST_NEWER_THAN_LATEST = {
     # SQLite keeps the order of a CROSS JOIN, and the device numbers ascend: the rows are sorted, so a page reads no more than a
     # page.
-    SQLITE: _text_with_bigints(
+    SQLITE: text_with_bigints(
         f"{_WITH_LATEST} CROSS JOIN readings AS r WHERE {_NEWER} AND {_NOT_DELETED} LIMIT :at_limit", *_PAGE_PARAMETERS
     ),
     # LIMIT in the subquery: the planner must look up each device's rows by their key, and not read the whole table.
-    POSTGRES: _text_with_bigints(
+    POSTGRES: text_with_bigints(
         f"{_WITH_LATEST} CROSS JOIN LATERAL ({_ROWS_OF_DEVICE}) AS r WHERE {_NOT_DELETED} "
         "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit",
         *_PAGE_PARAMETERS,
     ),
 }
-LIST_DEVICES_WITH_ANY_OLDER = _text_with_bigints(_DEVICES_WITH_OLDER, "at_first", "at_before", "at_limit")
-LIST_DEVICES_WITH_OLDER = {
-    SQLITE: LIST_DEVICES_WITH_ANY_OLDER,
-    POSTGRES: _text_with_bigints(_DEVICES_WITH_OLDER_THAN_RANGES, "at_first", "at_before", "at_limit"),
-}
+LIST_DEVICES_WITH_ANY_OLDER = devices_with_older("readings", "ts")
+# Ranges that have expired are dropped as a whole (range_partitions.py); only what is older than all ranges is searched.
+LIST_DEVICES_WITH_OLDER = {SQLITE: LIST_DEVICES_WITH_ANY_OLDER, POSTGRES: devices_with_older("readings_before", "ts")}
 # The range of times bounds what is read, and on PostgreSQL the days that are visited.
 _DELETE_MESSAGES = (
     "DELETE FROM readings WHERE device_no = :at_device AND ts >= :at_since AND ts <= :at_until AND (ts, digest) IN ({among})"
 )
 DELETE_MESSAGES = {
-    dialect: _text_with_bigints(_DELETE_MESSAGES.format(among=among), "at_device", "at_since", "at_until")
+    dialect: text_with_bigints(_DELETE_MESSAGES.format(among=among), "at_device", "at_since", "at_until")
     for dialect, among in {
         SQLITE: "SELECT value ->> 0, value ->> 1 FROM json_each(:at_keys)",
         POSTGRES: "SELECT CAST(value ->> 0 AS bigint), CAST(value ->> 1 AS bigint) "
@@ -169,7 +152,7 @@ LAST_OF_BATCH = (
     .limit(1)
     .offset(bindparam("at_offset"))
 )
-DELETE_UP_TO = _text_with_bigints(
+DELETE_UP_TO = text_with_bigints(
     "DELETE FROM readings WHERE device_no = :at_device "
     "AND ts >= :at_after_ts AND (ts, digest) > (:at_after_ts, :at_after_digest) "
     "AND ts <= :at_ts AND (ts, digest) <= (:at_ts, :at_digest) RETURNING ts",
@@ -201,17 +184,12 @@ class SqlReadingRepository(SqlRepository):
     async def list_page(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
     ) -> Sequence[tuple[int, int, bytes]]:
-        dialect = self._session.dialect
-        if newest_first:
-            ts, digest = after or (until_ms, _BELOW_ANY_DIGEST)
-            rows = await self._session.read(
-                PAGE_NEWEST_FIRST[dialect], at_device=device_no, at_since=since_ms, at_ts=ts, at_digest=digest, at_limit=limit
-            )
-        else:
-            ts, digest = after or (since_ms, _BELOW_ANY_DIGEST)
-            rows = await self._session.read(
-                PAGE_OLDEST_FIRST[dialect], at_device=device_no, at_until=until_ms, at_ts=ts, at_digest=digest, at_limit=limit
-            )
+        statements, end = (
+            (PAGE_NEWEST_FIRST, {"at_since": since_ms}) if newest_first else (PAGE_OLDEST_FIRST, {"at_until": until_ms})
+        )
+        ts, digest = after or (until_ms if newest_first else since_ms, _BELOW_ANY_DIGEST)
+        place = {"at_device": device_no, "at_ts": ts, "at_digest": digest}
+        rows = await self._session.read(statements[self._session.dialect], **place, **end, at_limit=limit)
         return [(row[0], row[1], row[2]) for row in rows]
 
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import BigInteger, bindparam, delete, select, text
+from sqlalchemy import bindparam, delete, select, text
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.due_rollups import END_OF_TIME_HOUR, JSON_KEYS
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import to_json
-from adapters.storage.sql.statement_builders import upsert
+from adapters.storage.sql.statement_builders import devices_with_older, upsert
 from adapters.storage.sql.tables import rollups
 
 u = rollups.c
@@ -38,23 +37,10 @@ LAST_OF_BATCH = (
     .offset(bindparam("at_offset"))
 )
 DELETE_BATCH = delete(rollups).where(u.device_no == bindparam("at_device"), u.hour <= bindparam("at_hour")).returning(u.hour)
-_DEVICES_WITH_OLDER = """
-WITH RECURSIVE hop (device_no) AS (
-  SELECT (SELECT min(device_no) FROM rollups WHERE device_no >= :at_first)
-  UNION ALL
-  SELECT (SELECT min(device_no) FROM rollups WHERE device_no > hop.device_no) FROM hop WHERE hop.device_no IS NOT NULL
-)
-SELECT device_no FROM hop
-WHERE device_no IS NOT NULL AND (SELECT min(u.hour) FROM rollups AS u WHERE u.device_no = hop.device_no) < :at_before
-LIMIT :at_limit
-"""
 LIST_DEVICES_WITH_OLDER = {
-    dialect: text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in ("at_first", "at_before", "at_limit")])
-    for dialect, sql in {
-        SQLITE: _DEVICES_WITH_OLDER,
-        # Ranges that have expired are dropped as a whole (range_partitions.py); only what is older than all ranges is searched.
-        POSTGRES: re.sub(r"\brollups\b", "rollups_before", _DEVICES_WITH_OLDER),
-    }.items()
+    SQLITE: devices_with_older("rollups", "hour"),
+    # Ranges that have expired are dropped as a whole (range_partitions.py); only what is older than all ranges is searched.
+    POSTGRES: devices_with_older("rollups_before", "hour"),
 }
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BigInteger, BindParameter, Table, TextClause, bindparam, delete, insert, select, text
+from sqlalchemy import Table, TextClause, bindparam, delete, insert, select, text
 
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repository_session import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, to_json
-from adapters.storage.sql.statement_builders import delete_batch
+from adapters.storage.sql.statement_builders import delete_batch, text_with_bigints
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
 from adapters.storage.sql.tables.webhooks import FINISHED_DELIVERY, PENDING_DELIVERY
 from domain.kernel.ids import DeliveryId, WebhookId
@@ -33,7 +33,6 @@ ADD = insert(deliveries).from_select(
 )
 GET = DELIVERY.select().where(o.no == bindparam("at_no"))
 _COLUMNS = ", ".join(column.name for column in DELIVERY.columns)
-_LIMIT: BindParameter[int] = bindparam("at_limit", type_=BigInteger())
 
 
 def _in_batch(dialect: str, query: str) -> str:
@@ -47,8 +46,7 @@ def _in_batch(dialect: str, query: str) -> str:
 def _claim_statement(dialect: str, query: str) -> TextClause:
     sql = f"""
 UPDATE deliveries SET claimed_until_ms = :at_until, ready_ms = :at_until WHERE {_in_batch(dialect, query)} RETURNING {_COLUMNS}"""  # noqa: S608 - put together from constants of this module
-    names = ("at_until", "at_now", "at_limit")
-    return text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in names])
+    return text_with_bigints(sql, "at_until", "at_now", "at_limit")
 
 
 _OLDEST_DUE = f"""
@@ -98,8 +96,11 @@ _PENDING_OF_WEBHOOK = f"""SELECT no FROM deliveries WHERE webhook_id BETWEEN :at
   ORDER BY webhook_id, ready_ms, no LIMIT """  # noqa: S608 - of constants
 """BETWEEN instead of `=`: with `=` PostgreSQL drops webhook_id from the order, and may read the table or another index."""
 CANCEL = {
-    dialect: text(f"""UPDATE deliveries SET state = '{WebhookDeliveryState.CANCELLED.value}', claimed_until_ms = NULL
-  WHERE {_in_batch(dialect, f"{_PENDING_OF_WEBHOOK} :at_limit")} RETURNING no""").bindparams(_LIMIT)  # noqa: S608 - of constants
+    dialect: text_with_bigints(
+        f"""UPDATE deliveries SET state = '{WebhookDeliveryState.CANCELLED.value}', claimed_until_ms = NULL
+  WHERE {_in_batch(dialect, f"{_PENDING_OF_WEBHOOK} :at_limit")} RETURNING no""",  # noqa: S608 - of constants
+        "at_limit",
+    )
     for dialect in (SQLITE, POSTGRES)
 }
 """SKIP LOCKED, so that it cannot deadlock with a delivery worker."""
@@ -117,8 +118,10 @@ FIND_ORPHANED_WEBHOOK = text(_ORPHANED_WEBHOOK)
 _BATCH_OF_WEBHOOK = """SELECT no FROM deliveries WHERE (webhook_id, no) > (:at_id, :at_after) AND webhook_id <= :at_id
   ORDER BY webhook_id, no LIMIT :at_limit"""
 DELETE_BATCH_OF_WEBHOOK = {
-    dialect: text(f"DELETE FROM deliveries WHERE {_in_batch(dialect, _BATCH_OF_WEBHOOK)} RETURNING no").bindparams(  # noqa: S608 - of constants
-        bindparam("at_after", type_=BigInteger()), _LIMIT
+    dialect: text_with_bigints(
+        f"DELETE FROM deliveries WHERE {_in_batch(dialect, _BATCH_OF_WEBHOOK)} RETURNING no",  # noqa: S608 - of constants
+        "at_after",
+        "at_limit",
     )
     for dialect in (SQLITE, POSTGRES)
 }
