@@ -63,7 +63,6 @@ from app.version import VERSION
 from app.wiring.broker_access import create_broker_access
 from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.composed_service import ComposedService
-from app.wiring.domain_services import DomainServices
 from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.reachable_addresses import describe_network
 from domain.devices.firmware_project_service import FirmwareProjectService
@@ -167,6 +166,7 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
     webhooks = WebhookService(
         **s.creating, vault=adapters.vault, courier=adapters.courier, on_changed=workers.webhook_delivery.cancel_webhook
     )
+    firmware = FirmwareProjectService(uow=s.uow, endpoint=s.credential_issuer.endpoint, sources=ExampleFirmwareSourceReader())
     log = WebhookDeliveryLogService(**s.creating, deliveries=s.deliveries, send=workers.webhook_delivery.send_manual)
     return [
         *_operation_blueprints(program),
@@ -178,22 +178,19 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
         dashboard_blueprint(),
         devices_blueprint(s.devices, s.control),
         *_fleet_blueprints(program, webhooks),
-        credentials_blueprint(s.credentials, _create_firmware_service(s)),
+        credentials_blueprint(s.credentials, firmware),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
         rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, EarlyDeviceMetricService(**s.shared)),
         grants_blueprint(s.grants, s.access_explanations),
-        *_approval_blueprints(s),
+        approvals_blueprint(s.approvals),
+        approval_links_blueprint(s.notifications.links),
         telemetry_blueprint(s.stored_telemetry.queries, s.stored_telemetry.downsampling),
         events_blueprint(s.events, s.audit.exporter),
         webhooks_blueprint(webhooks=webhooks, log=log),
     ]
-
-
-def _approval_blueprints(services: DomainServices) -> list[Blueprint]:
-    return [approvals_blueprint(services.approvals), approval_links_blueprint(services.notifications.links)]
 
 
 def _operation_blueprints(program: ComposedService) -> list[Blueprint]:
@@ -228,12 +225,6 @@ def _fleet_blueprints(program: ComposedService, webhooks: WebhookService) -> lis
         provisioning_blueprint(fleet.provisioning_codes, fleet.device_claims),
         fleet_blueprint(create_fleet_file_service(s, program.adapters, webhooks)),
     ]
-
-
-def _create_firmware_service(services: DomainServices) -> FirmwareProjectService:
-    return FirmwareProjectService(
-        uow=services.uow, endpoint=services.credential_issuer.endpoint, sources=ExampleFirmwareSourceReader()
-    )
 
 
 def _sign_in_blueprints(program: ComposedService) -> list[Blueprint]:
