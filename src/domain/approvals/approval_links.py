@@ -111,12 +111,12 @@ class ApprovalLinkService(Generic[TxT]):
 
     async def _check_factor(self, linked: ApprovalLinkDetails, factor: PresentedSecondFactor | None) -> bool:
         """Whether a second factor was shown; False for a person who has none and needs none."""
-        if not linked.methods and self.requirement.applies_to(linked.caller.role):
+        if not linked.methods:
+            if not self.requirement.applies_to(linked.caller.role):
+                return False
             raise PermissionDenied(
                 "This installation requires a second factor for your role. Sign in and set one up.", code="SECOND_FACTOR_REQUIRED"
             )
-        if not linked.methods:
-            return False
         if factor is None:
             raise PermissionDenied("Confirm with your second factor.", code="SECOND_FACTOR_REQUIRED")
         prepared = await self.factors.prepare(factor, _purpose(linked))

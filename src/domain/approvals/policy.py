@@ -9,7 +9,7 @@ from domain.approvals.model import Approval, ApprovalStatus
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import Conflict, PermissionDenied
-from domain.kernel.ids import ExecutionId, MembershipId, UserId
+from domain.kernel.ids import MembershipId, UserId
 
 ALREADY_DECIDED = "ALREADY_DECIDED"
 
@@ -54,17 +54,11 @@ def check_can_decide(caller: SessionCaller, approval: Approval, wanted: Approval
 
 
 def apply_decision(
-    approval: Approval,
-    status: ApprovalStatus,
-    *,
-    by: str | None,
-    now_ms: int,
-    execution_id: ExecutionId | None = None,
-    note: str | None = None,
+    approval: Approval, status: ApprovalStatus, *, by: str | None, now_ms: int, note: str | None = None
 ) -> Approval:
     """The approval after a decision. Raises Conflict `ALREADY_DECIDED` when it is no longer pending or has expired."""
     if approval.status is not ApprovalStatus.PENDING:
         raise Conflict(f"This request is already {approval.status}. Exactly one decision counts.", code=ALREADY_DECIDED)
     if status is not ApprovalStatus.EXPIRED and now_ms >= approval.expires_ms:
         raise Conflict(f"This request expired at {to_iso(approval.expires_ms)}. Send the command again.", code=ALREADY_DECIDED)
-    return replace(approval, status=status, decided_by=by, decided_ms=now_ms, execution_id=execution_id, note=note)
+    return replace(approval, status=status, decided_by=by, decided_ms=now_ms, note=note)

@@ -9,6 +9,7 @@ denied, or left to expire. A command never runs without all its checks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from domain.approvals import policy
@@ -126,12 +127,9 @@ class ApprovalService(Generic[TxT]):
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.APPROVED, await _list_sponsors(tx, approval, device))
             await require_second_factor_if_enabled(tx, caller, now_ms, APPROVAL_STEP_UP_TTL_MS)
-            policy.apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms)
+            approved = policy.apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, note=note)
             execution_id = await self.submitter.submit_approved(tx, approval, device, now_ms)
-            approved = policy.apply_decision(
-                approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, execution_id=execution_id, note=note
-            )
-            await self._save_decision(tx, approved, caller)
+            await self._save_decision(tx, replace(approved, execution_id=execution_id), caller)
         return execution_id
 
     async def _log_failed_approval(

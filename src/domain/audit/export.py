@@ -66,9 +66,7 @@ class AuditExportGenerator:
         records, started = 0, not selection.is_excerpt
         if last is not None and started:
             yield seal_line(last)
-        begin, begin_ms = _heads(last), None if last is None else last.sealed_ms
-        async for seal in self._seals(account_id, 0 if last is None else last.number):
-            part = AuditLogPart(begin, _heads(seal), begin_ms, seal.sealed_ms)
+        async for part, seal in self._parts(account_id, last):
             if _is_wanted(part, selection, chosen):
                 if not started and last is not None:
                     yield seal_line(last)
@@ -76,17 +74,9 @@ class AuditExportGenerator:
                 async for record in list_part(self._uow, account_id, part):
                     records += 1
                     yield record_line(record, shown=chosen.includes(record))
-            if started:
+            if started and seal is not None:
                 yield seal_line(seal)
-            last, begin, begin_ms = seal, part.end, seal.sealed_ms
-        async with self._uow.read() as tx:
-            tail = AuditLogPart(begin, await tx.audit_log.heads(account_id), begin_ms, None)
-        if _is_wanted(tail, selection, chosen):
-            if not started and last is not None:
-                yield seal_line(last)
-            async for record in list_part(self._uow, account_id, tail):
-                records += 1
-                yield record_line(record, shown=chosen.includes(record))
+            last = seal
         yield canonical_json({"end": {"records": records}})
 
     def _header(self, account_id: AccountId, selection: AuditSelection) -> dict[str, Any]:
@@ -107,15 +97,21 @@ class AuditExportGenerator:
             raise NotFound(f"There is no seal {after_seal} any more or yet. Leave the number out to export the log that is kept.")
         return found[0]
 
-    async def _seals(self, account_id: AccountId, after: int) -> AsyncIterator[AuditSeal]:
+    async def _parts(self, account_id: AccountId, last: AuditSeal | None) -> AsyncIterator[tuple[AuditLogPart, AuditSeal | None]]:
+        """Those after this seal, each with the seal that covers it; None for the records that are not sealed yet."""
+        begin, begin_ms, after = ({}, None, 0) if last is None else (_heads(last), last.sealed_ms, last.number)
         while True:
             async with self._uow.read() as tx:
                 page = await tx.audit_log.list_seals(account_id, after=after, limit=_PAGE)
             for seal in page:
-                yield seal
+                part = AuditLogPart(begin, _heads(seal), begin_ms, seal.sealed_ms)
+                yield part, seal
+                begin, begin_ms, after = part.end, seal.sealed_ms, seal.number
             if len(page) < _PAGE:
-                return
-            after = page[-1].number
+                break
+        async with self._uow.read() as tx:
+            tail = AuditLogPart(begin, await tx.audit_log.heads(account_id), begin_ms)
+        yield tail, None
 
 
 async def list_part(uow: UnitOfWork[AuditTx], account_id: AccountId, part: AuditLogPart) -> AsyncIterator[ChainedEvent]:
@@ -144,8 +140,8 @@ def seal_line(seal: AuditSeal) -> str:
     return f'{{"seal":{seal.content},"signature":"{seal.signature}"}}'
 
 
-def _heads(seal: AuditSeal | None) -> ChainHeads:
-    return {} if seal is None else heads_of(json.loads(seal.content))
+def _heads(seal: AuditSeal) -> ChainHeads:
+    return heads_of(json.loads(seal.content))
 
 
 def _is_wanted(part: AuditLogPart, selection: AuditSelection, chosen: AuditRecordFilter) -> bool:

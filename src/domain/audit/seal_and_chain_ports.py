@@ -39,9 +39,6 @@ class AuditSealRepository(Protocol):
         """Raises Conflict if another process sealed one of the accounts meanwhile."""
 
 
-class HasAuditLog(Protocol):
+class AuditTx(HasEvents, Protocol):
     @property
     def audit_log(self) -> AuditSealRepository: ...
-
-
-class AuditTx(HasAuditLog, HasEvents, Protocol): ...

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
-from domain.ingest.engine_restore_ports import HasPartitionStates
+from domain.ingest.engine_restore_ports import EngineRestoreRepository
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import hash_range
 from domain.rules.model import EngineRule, Rule
@@ -25,7 +25,9 @@ PAGE_ROWS = 10_000
 class EngineRestoreTx(HasReadings, HasRules, Protocol): ...
 
 
-class RestorePartitionTx(HasPartitionStates, HasReadings, Protocol): ...
+class RestorePartitionTx(HasReadings, Protocol):
+    @property
+    def partition_states(self) -> EngineRestoreRepository: ...
 
 
 class DeviceRulesReadTx(HasDevices, HasRules, Protocol): ...

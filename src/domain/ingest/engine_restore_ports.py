@@ -24,8 +24,3 @@ class EngineRestoreRepository(Protocol):
 
     async def list_enabled_rules(self, hashes: HashRange) -> Sequence[Rule]:
         """By device number."""
-
-
-class HasPartitionStates(Protocol):
-    @property
-    def partition_states(self) -> EngineRestoreRepository: ...

@@ -48,8 +48,6 @@ class MetricNumberingBatchRunner:
             if unassigned:
                 self._refused |= await self._assign_names(unassigned)
             elif unknown:
-                self._skip(batch.messages()[start][0], unknown[0])
+                named = replace(NOTHING, new_metrics=[(batch.messages()[start][0], 0, unknown[0], None)])
+                self.skipped.append((named, self._refused[unknown[0]]))
                 start += 1
-
-    def _skip(self, device_no: int, name: str) -> None:
-        self.skipped.append((replace(NOTHING, new_metrics=[(device_no, 0, name, None)]), self._refused[name]))

@@ -98,28 +98,20 @@ class ScheduleFiringService:
         found = await tx.devices.list_by_ids({schedule.device_id for schedule in due})
         devices = {device.device_id: device for device in found}
         slots = [self._evaluate_slot(schedule, devices, now_ms, lateness_allowance_s) for schedule in due]
-        decisions = await self._queue_commands(tx, slots, now_ms)
+        decided = list(zip(slots, await self._queue_commands(tx, slots, now_ms), strict=True))
         changing = {slot.device.device_id: slot.device for slot in slots if slot.device and slot.decision.next_edge is None}
         rows = await self.plans.plan_rows_by_device(tx, list(changing.values()))
         after = [
-            apply_edge_outcome(slot.schedule, slot.decision.due.edge, decision.outcome, slot.decision.next_edge, now_ms)
-            for slot, decision in zip(slots, decisions, strict=True)
+            apply_edge_outcome(slot.schedule, slot.decision.due.edge, result.outcome, slot.decision.next_edge, now_ms)
+            for slot, result in decided
         ]
-        edges = [
-            edge
-            for slot, one in zip(slots, decisions, strict=True)
-            for edge in _edge_records(slot, one.outcome, self.clock.now_ms())
-        ]
+        edges = [edge for slot, result in decided for edge in _edge_records(slot, result.outcome, self.clock.now_ms())]
         await tx.schedules.save_decisions(after, edges)
-        left = [
-            _offline_device_edge(slot)
-            for slot, one in zip(slots, decisions, strict=True)
-            if one.outcome is EdgeOutcome.LEFT_TO_DEVICE
-        ]
+        left = [_offline_device_edge(slot) for slot, result in decided if result.outcome is EdgeOutcome.LEFT_TO_DEVICE]
         if left:
             await tx.schedules.add_left(left)
-        for slot, decision in zip(slots, decisions, strict=True):
-            await _emit_edge_events(tx, slot, decision, now_ms)
+        for slot, result in decided:
+            await _emit_edge_events(tx, slot, result, now_ms)
         await self.plans.revise_many_if_changed(tx, list(changing.values()), rows)
 
     def _evaluate_slot(

@@ -171,13 +171,10 @@ class LoginService:
         """Open a session for a member whose password or identity provider was right, or ask for the second factor first.
 
         `factor_at_provider`: the provider's sign-in stands for it. `how` and `ends_ms`: as of `SessionOpener.open`."""
-        if factor_at_provider:
-            return await self.opener.open(
-                tx, member, account, client, now_ms, how=how, ends_ms=ends_ms, provider_factor_ms=now_ms
-            )
-        if await tx.second_factors.is_enabled(member.user.user_id):
+        if not factor_at_provider and await tx.second_factors.is_enabled(member.user.user_id):
             return await self._add_challenge(tx, member.membership, now_ms, ends_ms)
-        return await self.opener.open(tx, member, account, client, now_ms, how=how, ends_ms=ends_ms)
+        factor_ms = now_ms if factor_at_provider else None
+        return await self.opener.open(tx, member, account, client, now_ms, how=how, ends_ms=ends_ms, provider_factor_ms=factor_ms)
 
     async def _add_challenge(self, tx: LoginTx, membership: Membership, now_ms: int, ends_ms: int | None) -> SecondFactorNeeded:
         token = self.ids.random_alphanumeric(CHALLENGE_TOKEN_LENGTH)

@@ -99,11 +99,11 @@ class PasswordChangeService:
             wrong_codes = await tx.login_failures.get_for_update(_code_subject(user))
             CODE_ATTEMPTS.check(wrong_codes, now_ms, "wrong codes")
             accepted = await self._verify_code(tx, user, code, now_ms)
-            if not accepted:
-                await tx.login_failures.upsert(CODE_ATTEMPTS.count(wrong_codes, _code_subject(user), now_ms))
             if accepted:
                 await tx.users.save(user.with_password(new_hash, now_ms))
                 await revoke_user_sessions(tx, user.user_id, now_ms)
+            else:
+                await tx.login_failures.upsert(CODE_ATTEMPTS.count(wrong_codes, _code_subject(user), now_ms))
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
             description = f"{user.name} changed the password" if accepted else f"{user.name} entered a wrong code"
             await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
