@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
 from adapters.clock import SystemClock
@@ -21,21 +20,6 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId
 
 
-@dataclass(frozen=True, slots=True)
-class AuditExportOptions:
-    """Options of `audit export`."""
-
-    account: str | None
-    since: str | None
-    until: str | None
-    command: str | None
-    after_seal: int | None
-
-    def to_selection(self) -> AuditSelection:
-        """Raises ValidationFailed."""
-        return AuditSelection(_time("--since", self.since), _time("--until", self.until), self.command)
-
-
 def list_public_keys(settings: Settings) -> Sequence[tuple[str, str]]:
     """Ids and public keys, newest first. Raises StartupError."""
     return [(key.key_id, key.public_key) for key in Ed25519AuditSealKeyProvider(open_key_ring(settings)).all()]
@@ -48,13 +32,22 @@ async def seal_log(settings: Settings) -> int:
         return await AuditSealService(uow=uow, clock=SystemClock(), keys=keys).seal()
 
 
-async def export_log(settings: Settings, request: AuditExportOptions, file: TextIO) -> None:
+async def export_log(
+    settings: Settings,
+    file: TextIO,
+    account: str | None,
+    *,
+    since: str | None,
+    until: str | None,
+    command: str | None,
+    after_seal: int | None,
+) -> None:
     """Raises StartupError, NotFound, ValidationFailed, and what the database raises."""
-    selection = request.to_selection()
+    selection = AuditSelection(_time("--since", since), _time("--until", until), command)
     async with open_database(settings) as uow:
-        account_id = await choose_account(uow, request.account)
+        account_id = await choose_account(uow, account)
         exporter = AuditExportGenerator(uow=uow, clock=SystemClock())
-        async for line in exporter.lines(account_id, selection, after_seal=request.after_seal):
+        async for line in exporter.lines(account_id, selection, after_seal=after_seal):
             file.write(line + "\n")
 
 

@@ -6,7 +6,8 @@ Exit codes: 0, verified or done; 1, not proven or another error; 2, wrong usage.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -53,12 +54,15 @@ def audit_export(
     after_seal: Annotated[int | None, typer.Option(min=0, help="Continue after this seal, the last one of an export.")] = None,
 ) -> None:
     """Export an account's event log as lines of JSON. The service may run meanwhile."""
-    from app.cli.audit_actions import AuditExportOptions, export_log
+    from app.cli.audit_actions import export_log
 
-    request = AuditExportOptions(account, since, until, command, after_seal)
     try:
         with sys.stdout if output is None else output.open("x", encoding="utf-8") as file:
-            run_async(export_log(load_settings_or_exit(), request, file))
+            run_async(
+                export_log(
+                    load_settings_or_exit(), file, account, since=since, until=until, command=command, after_seal=after_seal
+                )
+            )
     except FileExistsError:
         exit_with(f"{output} exists. Name another file.", EXIT_USAGE)
     except OSError as error:
@@ -113,16 +117,10 @@ def audit_verify(
 
 
 def _lines(file: Path) -> Iterator[str]:
-    if str(file) == "-":
-        yield from _decoded(sys.stdin.buffer)
-        return
-    with file.open("rb") as lines:
-        yield from _decoded(lines)
-
-
-def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
     """What is not UTF-8 is left in the line, which then is not JSON."""
-    return (line.decode("utf-8", "surrogateescape") for line in lines)
+    with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as lines:
+        for line in lines:
+            yield line.decode("utf-8", "surrogateescape")
 
 
 def _public_key(text: str) -> str:

@@ -19,7 +19,7 @@ from app.cli.open_database import open_database
 from app.cli.open_key_ring import open_key_ring
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
-from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.clock import HOUR_MS
 from domain.secrets.rekey import RekeyReport, RekeyService
 
 OLD_KEY_RETENTION_MS = 25 * HOUR_MS
@@ -51,47 +51,39 @@ class MasterKeyUsage:
     sealed_secrets: int
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyRotationContext:
-    ring: MasterKeyRing
-    rekey_service: RekeyService
-    clock: Clock
-
-
 async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCallback) -> KeyRotationResult:
     """Seal every secret with the newest key, after adding one if `new_key`. Raises StartupError, and what the database raises."""
-    async with _open_keys(settings) as keys:
-        file = keys.ring if isinstance(keys.ring, KeyRingFile) else None
+    async with _open_keys(settings) as (ring, rekeying):
+        file = ring if isinstance(ring, KeyRingFile) else None
         if file is None:
             if new_key:
                 raise StartupError(KEYS_IN_ENVIRONMENT_MESSAGE)
-            return await _rekey(keys, False, progress)
+            return await _rekey(ring, rekeying, False, progress)
         try:
             with file.exclusive_lock():
-                unfinished = _count_outdated(await keys.rekey_service.survey(), file)
+                unfinished = _count_outdated(await rekeying.survey(), file)
                 create_key = new_key and not unfinished
                 if create_key:
                     file.replace(KeyRing(file.keys).with_new_key())
-                return await _rekey(keys, create_key, progress)
+                return await _rekey(ring, rekeying, create_key, progress)
         except RotationInProgressError:
             raise StartupError("Another rotation is running. Wait for its end; see: latchboard keys list") from None
 
 
 async def retire_keys(settings: Settings) -> list[str]:
     """Remove the older keys and return their ids. Raises StartupError while something may still need one of them."""
-    async with _open_keys(settings) as keys:
-        file = keys.ring
-        if not isinstance(file, KeyRingFile):
+    async with _open_keys(settings) as (ring, rekeying):
+        if not isinstance(ring, KeyRingFile):
             raise StartupError(
                 "The key ring is given in LATCHBOARD_SECRET_KEYS: remove the old keys there. `latchboard keys list` shows "
                 "which keys are needed."
             )
         try:
-            with file.exclusive_lock():
-                older = [key.key_id for key in file.keys[1:]]
+            with ring.exclusive_lock():
+                older = [key.key_id for key in ring.keys[1:]]
                 if older:
-                    _require_unneeded(await keys.rekey_service.survey(), older, file, keys.clock)
-                    file.replace(KeyRing(file.keys[:1]))
+                    _require_unneeded(await rekeying.survey(), older, ring)
+                    ring.replace(KeyRing(ring.keys[:1]))
                 return older
         except RotationInProgressError:
             raise StartupError("A rotation is running. Wait for its end.") from None
@@ -99,19 +91,19 @@ async def retire_keys(settings: Settings) -> list[str]:
 
 async def list_key_usage(settings: Settings) -> list[MasterKeyUsage]:
     """Every key of the ring, newest first, then keys that are needed and missing from the ring."""
-    async with _open_keys(settings) as keys:
-        report = await keys.rekey_service.survey()
-        known = [key.key_id for key in keys.ring.keys]
+    async with _open_keys(settings) as (ring, rekeying):
+        report = await rekeying.survey()
+        known = [key.key_id for key in ring.keys]
         missing = sorted(set(report.by_key) - set(known))
         return [MasterKeyUsage(key_id, key_id == known[0], report.by_key[key_id]) for key_id in (*known, *missing)]
 
 
-def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile, clock: Clock) -> None:
+def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile) -> None:
     needed = {key_id: report.by_key[key_id] for key_id in older if report.by_key[key_id]}
     if needed:
         counts = ", ".join(f"{key_id}: {count}" for key_id, count in needed.items())
         raise StartupError(f"Secrets are still sealed with older keys ({counts}). Run: latchboard keys rotate --no-new-key")
-    remaining_ms = file.modified_ms + OLD_KEY_RETENTION_MS - clock.now_ms()
+    remaining_ms = file.modified_ms + OLD_KEY_RETENTION_MS - SystemClock().now_ms()
     if remaining_ms > 0:
         raise StartupError(
             f"Tokens may need the older keys for {-(-remaining_ms // HOUR_MS)} more hours. "
@@ -119,14 +111,13 @@ def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile, 
         )
 
 
-async def _rekey(keys: _KeyRotationContext, new_key: bool, progress: ProgressCallback) -> KeyRotationResult:
+async def _rekey(ring: MasterKeyRing, rekeying: RekeyService, new_key: bool, progress: ProgressCallback) -> KeyRotationResult:
     """Rekey twice: the second pass finds what the service sealed with the previous key during the first pass."""
-    total = await keys.rekey_service.count_secrets()
-    report = await keys.rekey_service.run(lambda seen: progress(seen, total))
-    again = await keys.rekey_service.run(lambda seen: None)
+    total = await rekeying.count_secrets()
+    report = await rekeying.run(lambda seen: progress(seen, total))
+    again = await rekeying.run(lambda seen: None)
     report.rekeyed += again.rekeyed
     report.unreadable = again.unreadable
-    ring = keys.ring
     return KeyRotationResult(ring.newest.key_id, new_key, report, tuple(key.key_id for key in ring.keys[1:]))
 
 
@@ -136,7 +127,7 @@ def _count_outdated(report: RekeyReport, ring: MasterKeyRing) -> int:
 
 
 @asynccontextmanager
-async def _open_keys(settings: Settings) -> AsyncIterator[_KeyRotationContext]:
+async def _open_keys(settings: Settings) -> AsyncIterator[tuple[MasterKeyRing, RekeyService]]:
     ring = open_key_ring(settings)
     async with open_database(settings) as uow:
-        yield _KeyRotationContext(ring, RekeyService(uow=uow, vault=AesVault(ring), key_of=sealing_key_id), SystemClock())
+        yield ring, RekeyService(uow=uow, vault=AesVault(ring), key_of=sealing_key_id)
