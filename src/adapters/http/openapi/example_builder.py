@@ -25,14 +25,11 @@ class ExampleBuilder:
         name = _referenced_name(schema)
         return REQUEST_EXAMPLES[name] if name in REQUEST_EXAMPLES else self.schema_example(schema)
 
-    def schema_example(self, schema: Schema, place: str = "") -> Any:
+    def schema_example(self, schema: Schema) -> Any:
         name = _referenced_name(schema)
         if name:
-            return (
-                self._object_example(self._definitions[name], name)
-                if "properties" in self._definitions[name]
-                else self.schema_example(self._definitions[name], place)
-            )
+            found = self._definitions[name]
+            return self._object_example(found, name) if "properties" in found else self.schema_example(found)
         for word in ("const", "default"):
             if schema.get(word) is not None:
                 return schema[word]
@@ -41,14 +38,9 @@ class ExampleBuilder:
                 return schema[word][0]
         kinds = [one for one in schema.get("anyOf", schema.get("oneOf", [])) if one != {"type": "null"}]
         if kinds:
-            return self.schema_example(kinds[0], place)
-        return self._primitive_example(schema, place)
-
-    def _primitive_example(self, schema: Schema, place: str) -> Any:
+            return self.schema_example(kinds[0])
         if schema.get("type") == "array":
-            return [self.schema_example(schema["items"], place)] if schema.get("items") else []
-        if "properties" in schema:
-            return self._object_example(schema, place)
+            return [self.schema_example(schema["items"])] if schema.get("items") else []
         words: dict[Any, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "object": {}}
         return words.get(schema.get("type"))
 
@@ -65,7 +57,7 @@ class ExampleBuilder:
             value = FIELD_EXAMPLES[field]
             if schema.get("type") != "array" or "$ref" not in schema["items"]:
                 return value
-        return self.schema_example(schema, place)
+        return self.schema_example(schema)
 
 
 def _referenced_name(schema: Schema) -> str:

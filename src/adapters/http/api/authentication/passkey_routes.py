@@ -57,7 +57,7 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
         "POST /auth/passkeys",
         AllowedCallers.SESSION,
         "Add a passkey",
-        returns={201: schema.PasskeyCreatedResponse},
+        status=201,
         errors={400: "PASSKEY_REFUSED", 403: STEP_UP, 409: "PASSKEY_EXISTS TOO_MANY_PASSKEYS"},
     )
     async def create_passkey(body: schema.PasskeyCreateRequest) -> schema.PasskeyCreatedResponse:

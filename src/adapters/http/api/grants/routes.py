@@ -51,7 +51,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         "POST /devices/<device_id>/grants",
         AllowedCallers.SESSION,
         "Create a grant",
-        returns={201: GrantCreateResult},
+        status=201,
         errors={**GRANT_ERRORS, 409: "GRANT_LIMIT"},
         idempotent=True,
     )
@@ -67,7 +67,6 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         "PATCH /devices/<device_id>/grants/<grant_id>",
         AllowedCallers.SESSION,
         "Change a grant",
-        returns={200: GrantUpdateResult},
         errors=GRANT_ERRORS,
     )
     async def update_grant(device_id: DeviceId, grant_id: GrantId, body: schema.GrantUpdateRequest) -> GrantUpdateResult:

@@ -22,7 +22,7 @@ from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.message_paging import HistoryTimeRange
 
-NOT_GRANTED_CODES = "GRANT_MISSING GRANT_EXPIRED"
+NOT_GRANTED = {403: "GRANT_MISSING GRANT_EXPIRED"}
 _STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])|([1-9][0-9]{3,11})")
 _UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 
@@ -34,8 +34,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         "GET /devices/<device_id>/telemetry",
         AllowedCallers.KEY,
         "List telemetry",
-        returns={200: list[schema.ReadingResponse] | list[schema.BucketResponse]},
-        errors={403: NOT_GRANTED_CODES},
+        errors=NOT_GRANTED,
     )
     async def list_telemetry(
         device_id: DeviceId, query: schema.TelemetryHistoryQuery
@@ -51,11 +50,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         return [schema.bucket_response(bucket) for bucket in buckets[::turn]]
 
     @bp.operation(
-        "GET /telemetry/series",
-        AllowedCallers.KEY,
-        "List telemetry of several devices",
-        returns={200: list[schema.SeriesPointResponse]},
-        errors={403: NOT_GRANTED_CODES, 404: "NOT_FOUND"},
+        "GET /telemetry/series", AllowedCallers.KEY, "List telemetry of several devices", errors=NOT_GRANTED | {404: "NOT_FOUND"}
     )
     async def list_telemetry_series(query: schema.TelemetrySeriesQuery) -> list[schema.SeriesPointResponse]:
         """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval."""
@@ -78,7 +73,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         "GET /devices/<device_id>/telemetry/latest",
         AllowedCallers.KEY,
         "Get the latest telemetry",
-        errors={403: NOT_GRANTED_CODES},
+        errors=NOT_GRANTED,
     )
     async def get_latest_telemetry(device_id: DeviceId) -> schema.LatestTelemetryResponse:
         """The relay state and the latest value of each metric, from memory."""
@@ -97,7 +92,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         returns={
             200: NonJsonResponse("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))
         },
-        errors={403: NOT_GRANTED_CODES},
+        errors=NOT_GRANTED,
     )
     async def export_telemetry(device_id: DeviceId, query: schema.TelemetryExportQuery) -> Response:
         """All readings as a stream, oldest first: CSV, or NDJSON with `format=ndjson`."""
