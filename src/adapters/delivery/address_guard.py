@@ -83,12 +83,9 @@ class AddressGuard:
     networks: tuple[IpNetwork, ...] = ()
     advice: str = ""
 
+    @lru_cache(maxsize=4_096)  # noqa: B019 - a guard is its settings, of which a process has one or two
     def rejection_reason(self, url: str) -> str | None:
-        """Why nothing can ever be delivered to this URL, or None."""
-        return _cached_rejection_reason(self, url)
-
-    def compute_rejection_reason(self, url: str) -> str | None:
-        """As `rejection_reason`, without its cache."""
+        """Why nothing can ever be delivered to this URL, or None. Cached, because every attempt needs it."""
         if len(url) > MAX_URL_LENGTH:
             return f"is longer than {MAX_URL_LENGTH} characters."
         if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
@@ -141,9 +138,3 @@ class AddressGuard:
 
     def _with_advice(self, reason: str) -> str:
         return f"{reason} {self.advice}".rstrip()
-
-
-@lru_cache(maxsize=4_096)
-def _cached_rejection_reason(guard: AddressGuard, url: str) -> str | None:
-    """Cached, because the result depends only on the arguments and is needed for every attempt."""
-    return guard.compute_rejection_reason(url)

@@ -23,6 +23,7 @@ from domain.partitions.ports import ConnectedDevices
 CALL_TIMEOUT_S = 0.3
 STRANGERS_S = 0.15
 """When all that are known have answered: how long to wait for one that has joined meanwhile."""
+_PREFIX = "latchboard"
 _NO_LEASE = b"no lease"
 _SENDER = "Latchboard-Instance"
 
@@ -34,10 +35,9 @@ log = structlog.get_logger("stream")
 
 
 class NatsClusterBus:
-    def __init__(self, client: Client, instance: str, prefix: str = "latchboard") -> None:
+    def __init__(self, client: Client, instance: str) -> None:
         self._client = client
         self._instance = instance
-        self._prefix = prefix
 
     async def answer_calls(self, has_lease: Callable[[], bool]) -> None:
         """From now on `find_gone` of the other instances finds this one, unless it has no lease."""
@@ -45,7 +45,7 @@ class NatsClusterBus:
         async def answer(message: Msg) -> None:
             await message.respond(b"" if has_lease() else _NO_LEASE)
 
-        await self._client.subscribe(f"{self._prefix}.call.{self._instance}", cb=answer)
+        await self._client.subscribe(f"{_PREFIX}.call.{self._instance}", cb=answer)
 
     async def find_gone(self, instances: Collection[str]) -> frozenset[str]:
         """Those that say that they have no lease, and those that certainly have no connection to NATS: its servers know at once
@@ -55,7 +55,7 @@ class NatsClusterBus:
 
     async def _is_gone(self, instance: str) -> bool:
         try:
-            answer = await self._client.request(f"{self._prefix}.call.{instance}", timeout=CALL_TIMEOUT_S)
+            answer = await self._client.request(f"{_PREFIX}.call.{instance}", timeout=CALL_TIMEOUT_S)
         except nats.errors.NoRespondersError:
             return True
         except (nats.errors.Error, OSError, TimeoutError):
@@ -65,7 +65,7 @@ class NatsClusterBus:
     async def reaches_itself(self, timeout_s: float) -> bool:
         """Whether a call of this instance arrives at this instance, by way of NATS."""
         try:
-            await self._client.request(f"{self._prefix}.call.{self._instance}", timeout=timeout_s)
+            await self._client.request(f"{_PREFIX}.call.{self._instance}", timeout=timeout_s)
         except (nats.errors.Error, OSError, TimeoutError):
             return False
         return True
@@ -77,7 +77,7 @@ class NatsClusterBus:
             found = answer(_question.decode(message.data))
             await self._client.publish(message.reply, msgspec.json.encode(found), headers={_SENDER: self._instance})
 
-        await self._client.subscribe(f"{self._prefix}.leases", cb=reply)
+        await self._client.subscribe(f"{_PREFIX}.leases", cb=reply)
 
     async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
         found: dict[str, PeerLeaseResponse] = {}
@@ -94,7 +94,7 @@ class NatsClusterBus:
                 waiting = await self._client.subscribe(inbox, cb=collect)
                 try:
                     await self._client.publish(
-                        f"{self._prefix}.leases", msgspec.json.encode(question), reply=inbox, headers={_SENDER: self._instance}
+                        f"{_PREFIX}.leases", msgspec.json.encode(question), reply=inbox, headers={_SENDER: self._instance}
                     )
                     await asyncio.gather(is_complete.wait(), asyncio.sleep(STRANGERS_S))
                 finally:
@@ -148,10 +148,10 @@ class NatsClusterBus:
             except msgspec.MsgspecError as error:  # of another version, during an upgrade
                 log.warning("a message of another instance cannot be read", subject=subject, sender=sender, error=str(error))
 
-        await self._client.subscribe(f"{self._prefix}.{subject}", cb=receive)
+        await self._client.subscribe(f"{_PREFIX}.{subject}", cb=receive)
 
     async def _publish(self, subject: str, body: bytes) -> None:
         try:
-            await self._client.publish(f"{self._prefix}.{subject}", body, headers={_SENDER: self._instance})
+            await self._client.publish(f"{_PREFIX}.{subject}", body, headers={_SENDER: self._instance})
         except (nats.errors.Error, OSError) as error:
             log.debug("a message to the other instances was not sent", subject=subject, error=str(error))
