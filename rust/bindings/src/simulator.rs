@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchboard_simulator::{
-    PubackSequenceRange, ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation, SimulationConfig,
+    ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, PubackSequenceRange, Simulation, SimulationConfig,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! The key of a metric in a JSON payload.
 
 use crate::metric_table::Metric;
-use crate::number_row_packer::EncodedMetricTag;
+use crate::number_row_packer::EncodedMetricNumber;
 
 /// How a metric is found in a payload and written to a row: `"name":` as a compact JSON writer puts it. One cache line.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub struct MetricJsonKey {
     /// The first 16 bytes, and a mask of those that belong to the key: one comparison instead of a call of memcmp.
     prefix: u128,
     mask: u128,
-    pub encoded: EncodedMetricTag,
+    pub encoded: EncodedMetricNumber,
 }
 
 const _: () = assert!(size_of::<MetricJsonKey>() == 64);
@@ -31,7 +31,7 @@ impl MetricJsonKey {
             prefix: u128::from_le_bytes(prefix),
             mask: u128::from_le_bytes(mask),
             text: text.into(),
-            encoded: EncodedMetricTag::new(metric.number),
+            encoded: EncodedMetricNumber::new(metric.number),
         }
     }
 

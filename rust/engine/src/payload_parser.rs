@@ -60,11 +60,11 @@ pub struct ParsedReading<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageTime {
     pub ts_ms: i64,
-    pub source: TimeSource,
+    pub source: TimestampOrigin,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeSource {
+pub enum TimestampOrigin {
     /// The device's `ts`.
     Device,
     Arrival,
@@ -76,19 +76,19 @@ impl MessageTime {
     pub fn arrival(received_ms: i64) -> Self {
         Self {
             ts_ms: received_ms,
-            source: TimeSource::Arrival,
+            source: TimestampOrigin::Arrival,
         }
     }
 
     pub fn is_by_device(self) -> bool {
-        self.source == TimeSource::Device
+        self.source == TimestampOrigin::Device
     }
 
     /// How far the `ts` that was not used is ahead of the arrival.
     pub fn ahead_ms(self) -> Option<i64> {
         match self.source {
-            TimeSource::ArrivalAhead(ahead_ms) => Some(ahead_ms),
-            TimeSource::Device | TimeSource::Arrival => None,
+            TimestampOrigin::ArrivalAhead(ahead_ms) => Some(ahead_ms),
+            TimestampOrigin::Device | TimestampOrigin::Arrival => None,
         }
     }
 }
@@ -144,7 +144,7 @@ pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFault>
     if ts >= OLDEST_TS && ts.min(NEWEST_TS) as i64 <= received_ms.saturating_add(MAX_AHEAD_MS) {
         return Ok(MessageTime {
             ts_ms: ts as i64,
-            source: TimeSource::Device,
+            source: TimestampOrigin::Device,
         });
     }
     unusual_message_time(ts, received_ms)
@@ -170,7 +170,7 @@ fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFa
     }
     Ok(MessageTime {
         ts_ms: received_ms,
-        source: TimeSource::ArrivalAhead(ahead_ms),
+        source: TimestampOrigin::ArrivalAhead(ahead_ms),
     })
 }
 

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use tokio::sync::{Semaphore, watch};
 
+use crate::broker_connector::BrokerConnector;
 use crate::config::SimulationConfig;
 use crate::counters::Counters;
 use crate::puback_log::PubackLog;
-use crate::transport::BrokerConnector;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct FleetSignal {

@@ -6,6 +6,7 @@
 //!
 //! Read `config`, `simulation`, `device_loop`, then `session` and `scenario`, then `firmware`.
 
+mod broker_connector;
 mod command_handling;
 mod config;
 mod counters;
@@ -20,7 +21,6 @@ mod session;
 mod session_loop;
 mod simulated_device_state;
 mod simulation;
-mod transport;
 
 pub use config::{ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, SimulationConfig};
 pub use counters::Counters;

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::broker_connector::BrokerConnector;
 use crate::config::{DeviceCredentials, SimulationConfig};
 use crate::counters::Counters;
 use crate::device_loop::run_device;
 use crate::fleet_context::{FleetContext, FleetSignal};
-use crate::puback_log::{PubackSequenceRange, PubackLog};
-use crate::transport::BrokerConnector;
+use crate::puback_log::{PubackLog, PubackSequenceRange};
 
 /// A fleet that runs on threads of its own until its duration is over, or it is stopped or dropped.
 pub struct Simulation {

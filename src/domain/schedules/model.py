@@ -37,6 +37,8 @@ class MisfirePolicy(StrEnum):
 
 
 class EdgeOutcome(StrEnum):
+    """The outcome of a due edge."""
+
     FIRED = "FIRED"
     FIRED_LATE = "FIRED_LATE"
     MISSED = "MISSED"
