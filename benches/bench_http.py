@@ -29,9 +29,9 @@ from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWi
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
 from adapters.http.core.trimmed_quart import QuartApplication
 from domain.accounts.model import Membership
+from domain.grants.grant_checks_and_denials import GrantCheckRequest, filter_applicable
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.policy import GrantCheckRequest, filter_applicable
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, SessionId, UserId
 from support.ports import free_ports

@@ -24,8 +24,8 @@ from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from c_lower_bound import lower_bound
 from domain.kernel.columnar_records import read_column
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
 from independent_fleet import METRICS, NOW_MS, Device, Message, device, devices, messages, payload
 from other_rule_engines import PEERS
@@ -73,7 +73,7 @@ def fired_by_reference(fleet: Sequence[Device], given: Sequence[Message]) -> lis
     engine = named_engine(ReferenceEngine())
     for device_no in {device_no for device_no, _, _ in given}:
         engine.set_rules(device_no, [rule for rule in fleet[device_no - 1].rules if rule.enabled])
-    return [firing.rule_no for firing in engine.ingest(ReferenceTelemetryBatch.of(given), NOW_MS).rule_firings]
+    return [firing.rule_no for firing in engine.ingest(PythonTelemetryBatch.of(given), NOW_MS).rule_firings]
 
 
 class Contest:

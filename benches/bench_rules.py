@@ -18,8 +18,8 @@ import pytest
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import Comparator, EngineRule, RuleCondition
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
 from support import other_rule_libraries
 
@@ -88,7 +88,7 @@ def fired_by_reference(devices: int, rules: int, of: Sequence[Message]) -> list[
     engine.add_metric_names(list(enumerate(METRICS, 1)))
     for device_no in {device_no for device_no, _, _ in of}:
         engine.set_rules(device_no, rules_of(device_no, rules))
-    return [fired.rule_no for fired in engine.ingest(ReferenceTelemetryBatch.of(of)).rule_firings]
+    return [fired.rule_no for fired in engine.ingest(PythonTelemetryBatch.of(of)).rule_firings]
 
 
 def verified_engine(devices: int, rules: int, count: int) -> NativeEngine:
@@ -158,7 +158,7 @@ def test_the_reference_engine(cpu: Cpu) -> None:
     engine.add_metric_names(list(enumerate(METRICS, 1)))
     for device_no in range(1, 1_001):
         engine.set_rules(device_no, rules_of(device_no, 5))
-    parts = [ReferenceTelemetryBatch.of(batch) for batch in batches(sample)]
+    parts = [PythonTelemetryBatch.of(batch) for batch in batches(sample)]
     cpu(lambda: [len(engine.ingest(batch).rule_firings) for batch in parts], len(sample))
 
 

@@ -30,8 +30,8 @@ from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.repositories import event_retention
 from adapters.storage.sql.repositories import events as queries
-from adapters.storage.sql.repositories.event_writer_numbers import RESERVE_POSITIONS
-from adapters.storage.sql.repository_session import POSTGRES, SQLITE
+from adapters.storage.sql.repositories.event_log_position_reservation import RESERVE_POSITIONS
+from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from domain.accounts.model import Account
 from domain.events.domain_event_dispatcher import DomainEventDispatcher
 from domain.events.event_log_cursor import EventLogCursor

@@ -8,7 +8,7 @@ import pytest
 
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import PublishResult
-from domain.devices.inbound_link import DeviceDisconnected, DeviceSubscribed
+from domain.devices.inbound_device_message_port import DeviceDisconnected, DeviceSubscribed
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, subscribe_packet
 

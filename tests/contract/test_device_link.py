@@ -17,7 +17,7 @@ from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.inbound_link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
+from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, new_device
 from support.external_broker import ExternalBroker

@@ -12,8 +12,8 @@ from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import RuleState
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry import reading_packing
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from support.engine import DEVICE, EngineDriver, ingest_batch, ms, rule
 
 TIMES = json.loads((Path(__file__).parents[1] / "vectors" / "times.json").read_text())
@@ -150,7 +150,7 @@ def test_readings_of_a_clock_ahead_are_replayed_when_there_are_no_others(engine:
 def test_a_message_on_its_way_while_the_clock_is_set_arrives_now(engine: TelemetryEngine, step_s: int) -> None:
     driver = EngineDriver(engine, rule(HOT, for_seconds=10))
     set_clock(engine, step_s, step_s + 5)
-    batch = ReferenceTelemetryBatch.of([(DEVICE, ms(4), b'{"t": 31}')])
+    batch = PythonTelemetryBatch.of([(DEVICE, ms(4), b'{"t": 31}')])
     result = ingest_batch(engine, batch, ms(step_s + 5))
     assert [each.held_since_ms for each in result.rule_transitions] == [ms(step_s + 5)]
     assert result.last_seen == [(DEVICE, ms(step_s + 5))]

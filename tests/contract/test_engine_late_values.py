@@ -9,8 +9,8 @@ import pytest
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.telemetry_engine_port import BatchResult, TelemetryEngine
 from domain.telemetry import reading_packing
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from support.engine import DEVICE, EngineDriver, ms, rule
 
 HOT = ("t", ">", 30.0)
@@ -110,7 +110,7 @@ def test_a_time_from_a_service_clock_that_was_ahead_gives_way(engine: TelemetryE
     driver = EngineDriver(engine)
     driver.send({"t": 1}, 3_600)
     engine.shift_clock(-3_600_000, ms(10))
-    batch = ReferenceTelemetryBatch.of([(DEVICE, ms(11), b'{"t":2}')])
+    batch = PythonTelemetryBatch.of([(DEVICE, ms(11), b'{"t":2}')])
     engine.ingest(batch, ms(11))
     assert shown(engine) == {"t": (2, 11)}
 

@@ -15,7 +15,7 @@ from adapters.mqtt.leader_only_device_link import StandbyDeviceLink
 from adapters.mqtt.null_link import NullDeviceLink
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import DeviceBrokerLink, PublishResult
-from domain.devices.inbound_link import TAKEN_OVER, DeviceConnected, DeviceDisconnected, InboundMessage
+from domain.devices.inbound_device_message_port import TAKEN_OVER, DeviceConnected, DeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.link_world import World, consuming, open_world
 from support.waiting import TIMEOUT_S

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.sign_in_model import UserSession
+from domain.accounts.session_and_sign_in_model import UserSession
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Conflict, DomainError
 from domain.kernel.ids import SessionId

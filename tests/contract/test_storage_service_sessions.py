@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.sign_in_model import UserSession
+from domain.accounts.session_and_sign_in_model import UserSession
 from domain.approvals.model import Approval, Requester
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId, UserId

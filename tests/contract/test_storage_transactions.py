@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.storage.transaction_misuse_errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
-from domain.accounts.sign_in_model import RefreshToken
+from domain.accounts.session_and_sign_in_model import RefreshToken
 from domain.approvals.model import ApprovalStatus
 from domain.commands.model import ExecutionStatus
 from domain.kernel.domain_events import DomainEvent

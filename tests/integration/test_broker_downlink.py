@@ -8,7 +8,7 @@ import aiomqtt
 import pytest
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.inbound_link import DeviceSubscribed
+from domain.devices.inbound_device_message_port import DeviceSubscribed
 from support.broker import broker, subscribe_packet
 from support.waiting import TIMEOUT_S
 

@@ -16,7 +16,7 @@ from adapters.engine import _native
 from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
 from adapters.mqtt.embedded_link import EmbeddedDeviceLink
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.inbound_link import DeviceConnected, DeviceDisconnected, InboundMessage
+from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, InboundMessage
 from support.broker import BrokerWorld, broker
 from support.certificate import certificate
 from support.waiting import TIMEOUT_S, until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
-from adapters.storage.sql.repository_session import RepositorySession, UniqueViolationError
+from adapters.storage.sql.repository_session_port import RepositorySession, UniqueViolationError
 from adapters.storage.sql.tables import devices, event_counts, events
 from domain.events.event_log_cursor import EventLogCursor
 from support import storage

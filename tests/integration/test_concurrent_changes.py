@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel import list_capacity
 from domain.kernel.caller import Role
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed

@@ -133,7 +133,7 @@ async def test_a_message_that_is_too_long_closes_the_connection_in_any_fragmenta
 
 
 async def test_a_client_that_stops_reading_is_closed_without_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.http.feed.client_receiver.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("adapters.http.feed.feed_client_connection.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
     monkeypatch.setattr("adapters.http.feed.stream.SEND_TIMEOUT_S", 0.2)
     async with feed_world() as feed:
         device = await feed.world.device()

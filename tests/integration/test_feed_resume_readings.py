@@ -12,11 +12,11 @@ import pytest
 
 from domain.devices.model import Device
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
-from domain.ingest.metric_numbering import assign_metric_numbers
+from domain.ingest.metric_numbering_batch_runner import assign_metric_numbers
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
+from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
 from domain.telemetry.queries import feed_reading_replay
-from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.feed_world import HOUR_MS, FeedListener, FeedWorld, feed_world
 from support.storage import STORAGES
 from support.webhook_world import webhook_world
@@ -46,7 +46,7 @@ class Ingest:
         now_ms = self.world.clock.now_ms()
         payload = msgspec.json.encode({"ts": now_ms - late_ms, "m": values})
         await assign_metric_numbers(self.engine, self.world.uow, list(values))
-        return IngestResult.of(self.engine.ingest(ReferenceTelemetryBatch.of([(device.device_no, now_ms, payload)])))
+        return IngestResult.of(self.engine.ingest(PythonTelemetryBatch.of([(device.device_no, now_ms, payload)])))
 
     async def store(self, result: IngestResult) -> None:
         async with self.world.uow.write() as tx:

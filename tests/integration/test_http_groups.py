@@ -10,7 +10,7 @@ import pytest
 
 from domain.devices import group_ports
 from domain.kernel.caller import Role
-from domain.team.operator_accounts_and_users import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccount
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
 SOON_S = 4_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories import engine_restore
-from adapters.storage.sql.repository_session import POSTGRES
+from adapters.storage.sql.repository_session_port import POSTGRES
 from domain.partitions.device_hash import hash_range
 from support import postgres
 from support.empty_database import bare_postgres

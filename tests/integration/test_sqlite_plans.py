@@ -18,8 +18,8 @@ from adapters.storage.sql import repositories
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.entity_repository import EntityStatements
 from adapters.storage.sql.repositories import approvals, events
-from adapters.storage.sql.repository_session import SQLITE
-from adapters.storage.sql.sqlite.connection import compile_statement
+from adapters.storage.sql.repository_session_port import SQLITE
+from adapters.storage.sql.sqlite.threaded_connection import compile_statement
 from adapters.storage.sql.tables import metadata
 
 SMALL_OR_AT_START = {

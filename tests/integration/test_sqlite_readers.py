@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from adapters.storage.sql.repository_session import LOOK_UP
+from adapters.storage.sql.repository_session_port import LOOK_UP
 from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.sqlite.deferred_statements import PipelinedSqliteConnection
 from adapters.storage.sql.sqlite.look_up_connection import SqliteLookUpConnection
+from adapters.storage.sql.sqlite.pipelined_connection import PipelinedSqliteConnection
 from adapters.storage.sql.sqlite.reader_pool import SqliteReaderPool
 from domain.kernel.errors import Unavailable
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S, until

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.sign_in_model import ClientInfo, LoginFailures
+from domain.accounts.session_and_sign_in_model import ClientInfo, LoginFailures
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
-from domain.kernel.idempotency import StoredResponse
-from domain.team.operator_accounts_and_users import CreatedAccount
+from domain.kernel.idempotency_ports import StoredResponse
+from domain.team.operator_account_and_user_admin_service import CreatedAccount
 from support import postgres
 from support.http import PASSWORD
 from support.in_process_app import InProcessApp

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from domain.rules.model import Comparator, EngineRule, MatchMode, RuleCondition, RuleState
 from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from support.engine import MetricNumbers
 
 CHUNK = 500
@@ -249,7 +249,7 @@ Engines = tuple[Callable[[], TelemetryEngine], Callable[[], TelemetryEngine]]
 
 def engines_differ(chunk: Chunk, engines: Engines, batch: Callable[[list[tuple[int, int, bytes]]], RawTelemetryBatch]) -> bool:
     native, reference = engines
-    return Run(native, batch).results(chunk) != Run(reference, ReferenceTelemetryBatch.of).results(chunk)
+    return Run(native, batch).results(chunk) != Run(reference, PythonTelemetryBatch.of).results(chunk)
 
 
 def reduce_failure(chunk: Chunk, fails: Callable[[Chunk], bool]) -> Chunk:

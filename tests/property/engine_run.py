@@ -9,8 +9,8 @@ from typing import Any
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import EngineRule
 from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from property import engine_cases as cases
 from support.engine import MetricNumbers
 
@@ -27,7 +27,7 @@ class EngineRun:
     def act(self, action: cases.Action) -> Any:
         match action:
             case cases.Ingest(messages, now_ms):
-                batch = ReferenceTelemetryBatch.of(messages)
+                batch = PythonTelemetryBatch.of(messages)
                 return [self._record(result) for result in self.numbers.ingest(self.engine, batch, now_ms)]
             case cases.ShiftClock(step_ms, now_ms):
                 return self._record(self.engine.shift_clock(step_ms, now_ms))

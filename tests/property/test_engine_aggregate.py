@@ -8,8 +8,8 @@ import random
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from domain.telemetry.reading_packing import pack_readings
 from support.engine import ingest_batch
 
@@ -49,5 +49,5 @@ def test_the_rollup_hours_of_a_batch_are_the_hours_of_its_rows() -> None:
         (dice.randrange(4), T0, json.dumps({"ts": T0 - dice.randrange(5) * hour, "m": {"a": 1}}).encode()) for _ in range(50)
     ]
     for engine in (NativeEngine(), ReferenceEngine()):
-        result = ingest_batch(engine, ReferenceTelemetryBatch.of(messages))
+        result = ingest_batch(engine, PythonTelemetryBatch.of(messages))
         assert result.rollup_hours == sorted({(row[0], row[1] // hour) for row in result.rows})

@@ -6,8 +6,8 @@ import os
 import random
 
 from adapters.engine.native_engine import NativeEngine
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from support.engine import MetricNumbers
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000")) * 5
@@ -88,7 +88,7 @@ def test_both_engines_parse_damaged_payloads_alike() -> None:
     for number in range(CASES):
         device_no = number // 20 + 1
         payload = damaged_payload(chance)
-        batch = ReferenceTelemetryBatch.of([(device_no, NOW_MS, payload)])
+        batch = PythonTelemetryBatch.of([(device_no, NOW_MS, payload)])
         results, expected = numbers.ingest(native, batch), numbers.ingest(reference, batch)
         for part in ("unknown_metric_names", *PARTS):
             assert getattr(results[0], part) == getattr(expected[0], part), (number, payload, part)

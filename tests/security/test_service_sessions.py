@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from domain.feed.feed_audience import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.keys import caller_authenticator
-from domain.team.operator_accounts_and_users import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccount
 from domain.team.service_session_tokens import MAX_TTL_MS
 from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
 

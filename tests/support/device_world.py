@@ -15,9 +15,9 @@ from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService
+from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
 from domain.commands.device_reports import CommandReportService
-from domain.commands.device_type_service import DeviceTypeService
+from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.execution_changes import ExecutionChanges
 from domain.commands.local_dispatch_queue import DispatchQueue
@@ -25,7 +25,7 @@ from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.device_codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
-from domain.devices.device_credential_service import DeviceCredentialService
+from domain.devices.device_credential_reveal_and_revocation import DeviceCredentialService
 from domain.devices.device_link import PublishResult
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.firmware_config import BrokerEndpoint
@@ -253,7 +253,7 @@ class DeviceWorld:
         self.definitions = CommandDefinitionService(
             **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
         )
-        self.types = DeviceTypeService(**shared, ids=self.ids, validator=self.checker)
+        self.types = DeviceTypeAdminService(**shared, ids=self.ids, validator=self.checker)
         self.control = DeviceAndExecutionQueryService(**shared, authorizer=self.gate)
         self.reports = CommandReportService(execution_waiter=self.outcomes)
         self.dispatch = self.make_dispatch()

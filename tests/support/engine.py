@@ -9,7 +9,7 @@ from typing import Any
 
 from domain.rules.model import Comparator, EngineRule, RuleCondition, RuleState
 from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 
 T0 = 1_790_000_000_000
 DEVICE = 7
@@ -68,7 +68,7 @@ class EngineDriver:
         return self.send_all([payload], at_s, device_no)
 
     def send_all(self, payloads: Sequence[dict[str, Any] | bytes | str], at_s: float = 0, device_no: int = DEVICE) -> BatchResult:
-        batch = ReferenceTelemetryBatch.of((device_no, ms(at_s), _bytes(payload)) for payload in payloads)
+        batch = PythonTelemetryBatch.of((device_no, ms(at_s), _bytes(payload)) for payload in payloads)
         *before, result = self.numbers.ingest(self.engine, batch)
         assert all(each.consumed == 0 for each in before)
         return self._record(result)

@@ -16,9 +16,9 @@ from websockets.exceptions import ConnectionClosed
 from adapters.http.app import create_app
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
-from adapters.http.server import hypercorn_http11_patch
+from adapters.http.server import hypercorn_http_and_websocket_patch
 from app.runtime.lock_with_timeout import LockWithTimeout
-from domain.feed.feed_audience import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
@@ -115,7 +115,7 @@ def patched_hypercorn() -> Iterator[None]:
     protocol: Any = hypercorn.protocol
     runner: Any = hypercorn.asyncio.run
     before = protocol.H11Protocol, protocol.h11.WSStream, runner.TCPServer
-    hypercorn_http11_patch.patch_hypercorn()
+    hypercorn_http_and_websocket_patch.patch_hypercorn()
     try:
         yield
     finally:

@@ -56,7 +56,7 @@ from domain.sign_in.session_token_issuer import SessionTokenIssuer
 from domain.sign_in.unlock_link import UnlockLinkService
 from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 from domain.team.members import MemberService
-from domain.team.operator_accounts_and_users import CreatedAccount, OperatorAccountAndUserService
+from domain.team.operator_account_and_user_admin_service import CreatedAccount, OperatorAccountAndUserService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S

@@ -28,10 +28,10 @@ from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
 from app.wiring.compose import ComposedService, compose
 from domain.ingest.engine_result_writer import IngestResult
-from domain.ingest.metric_numbering import assign_metric_numbers
+from domain.ingest.metric_numbering_batch_runner import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
-from domain.team.operator_accounts_and_users import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccount
 from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
 from support.device_world import FakeLink
 from support.empty_database import empty_sqlite

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from domain.devices.credential_changes_for_other_instances import RecentCredentialChanges
+from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.instance_lease import AWAY_MS, InstanceLeaseService

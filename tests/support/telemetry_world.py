@@ -8,12 +8,12 @@ from typing import Any
 
 from domain.devices.model import Device
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
-from domain.ingest.metric_numbering import assign_metric_numbers
+from domain.ingest.metric_numbering_batch_runner import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
@@ -60,7 +60,7 @@ class TelemetryWorld(DeviceWorld):
             **shared,
             engine=self.engine,
             create_engine=ReferenceEngine,
-            make_batch=ReferenceTelemetryBatch.of,
+            make_batch=PythonTelemetryBatch.of,
             encode=lambda at_ms, values: json.dumps({"ts": at_ms, "m": values}).encode(),
         )
 
@@ -73,7 +73,7 @@ class TelemetryWorld(DeviceWorld):
 
     async def ingest_all(self, messages: list[tuple[int, int, bytes]]) -> IngestResult:
         """Of messages the first of which has all the new metrics."""
-        batch = ReferenceTelemetryBatch.of(messages)
+        batch = PythonTelemetryBatch.of(messages)
         result = self.engine.ingest(batch)
         if result.unknown_metric_names:
             await assign_metric_numbers(self.engine, self.uow, result.unknown_metric_names)

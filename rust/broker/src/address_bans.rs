@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::ip_address_block::AddressBlock;
+use crate::client_subnet::ClientSubnet;
 
 /// The first pause; each further failure doubles it.
 const FIRST_BAN: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub struct AddressBans {
     /// Failures in a row before the first ban; 0 switches bans off.
     ban_after: u32,
     max_ban: Duration,
-    records: HashMap<AddressBlock, AddressRecord>,
+    records: HashMap<ClientSubnet, AddressRecord>,
     last_purge: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ impl AddressBans {
         }
     }
 
-    pub fn is_banned(&self, block: AddressBlock, now: Instant) -> bool {
+    pub fn is_banned(&self, block: ClientSubnet, now: Instant) -> bool {
         let record = self.records.get(&block);
         record.is_some_and(|record| record.banned_until.is_some_and(|until| now < until))
     }
@@ -55,7 +55,7 @@ impl AddressBans {
         self.records.values().filter(banned).count()
     }
 
-    pub fn record_failure(&mut self, block: AddressBlock, now: Instant) {
+    pub fn record_failure(&mut self, block: ClientSubnet, now: Instant) {
         if self.ban_after == 0 || !self.has_room(block, now) {
             return;
         }
@@ -77,7 +77,7 @@ impl AddressBans {
     }
 
     /// A device has connected. Pair it with `record_disconnect`.
-    pub fn record_connect(&mut self, block: AddressBlock, now: Instant) {
+    pub fn record_connect(&mut self, block: ClientSubnet, now: Instant) {
         if !self.has_room(block, now) {
             return;
         }
@@ -88,7 +88,7 @@ impl AddressBans {
         record.banned_until = None;
     }
 
-    pub fn record_disconnect(&mut self, block: AddressBlock, now: Instant) {
+    pub fn record_disconnect(&mut self, block: ClientSubnet, now: Instant) {
         if let Some(record) = self.records.get_mut(&block) {
             record.connected = record.connected.saturating_sub(1);
             record.last_success = Some(now);
@@ -100,7 +100,7 @@ impl AddressBans {
         self.max_ban + Duration::from_secs(600)
     }
 
-    fn has_room(&mut self, block: AddressBlock, now: Instant) -> bool {
+    fn has_room(&mut self, block: ClientSubnet, now: Instant) -> bool {
         if self.records.len() < MAX_RECORDS || self.records.contains_key(&block) {
             return true;
         }
@@ -125,8 +125,8 @@ fn within(moment: Option<Instant>, now: Instant, duration: Duration) -> bool {
 mod tests {
     use super::*;
 
-    fn block(last: u8) -> AddressBlock {
-        AddressBlock::of(std::net::IpAddr::from([192, 0, 2, last]))
+    fn block(last: u8) -> ClientSubnet {
+        ClientSubnet::of(std::net::IpAddr::from([192, 0, 2, last]))
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         assert!(!off.is_banned(block(1), now));
         let mut bans = AddressBans::new(1, Duration::from_secs(60));
         for number in 0..30_000_u32 {
-            bans.record_failure(AddressBlock::of(std::net::IpAddr::from(number.to_be_bytes())), now);
+            bans.record_failure(ClientSubnet::of(std::net::IpAddr::from(number.to_be_bytes())), now);
         }
         assert_eq!(bans.records.len(), MAX_RECORDS);
     }

@@ -12,7 +12,7 @@
 mod device_event;
 mod inbound_batch;
 mod message;
-mod priorities;
+mod priority_queues;
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use self::message::QueuedInboundMessage;
-use self::priorities::{InboundPriorityQueues, Priority};
+use self::priority_queues::{InboundPriorityQueues, Priority};
 use crate::stats::BrokerStats;
 
 pub use self::device_event::{DeviceEvent, EventDevice};

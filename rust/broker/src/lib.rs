@@ -14,10 +14,10 @@
 mod address_bans;
 mod broker;
 mod broker_state;
+mod client_subnet;
 mod device_registry;
 mod drop_reason;
 mod inbound_queue;
-mod ip_address_block;
 mod ip_network;
 mod limits;
 mod listener;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::address_bans::AddressBans;
-use crate::ip_address_block::AddressBlock;
+use crate::client_subnet::ClientSubnet;
 use crate::ip_network::IpNetwork;
 use crate::limits::BrokerLimits;
 
@@ -39,7 +39,7 @@ struct WaitingSocket {
 
 struct State {
     /// The oldest first.
-    waiting: HashMap<AddressBlock, VecDeque<WaitingSocket>>,
+    waiting: HashMap<ClientSubnet, VecDeque<WaitingSocket>>,
     count: usize,
     next_ticket: u64,
     bans: AddressBans,
@@ -56,7 +56,7 @@ pub struct PendingConnections {
 /// One accepted socket, until it is closed.
 pub struct AcceptedSocketGuard {
     pending: Arc<PendingConnections>,
-    block: AddressBlock,
+    block: ClientSubnet,
     ticket: u64,
     is_trusted: bool,
     is_connected: AtomicBool,
@@ -87,7 +87,7 @@ impl PendingConnections {
         address: IpAddr,
         now: Instant,
     ) -> Result<(AcceptedSocketGuard, PendingSocketEvictionSignal), SocketRefusalReason> {
-        let block = AddressBlock::of(address);
+        let block = ClientSubnet::of(address);
         let is_trusted = self.trusted.iter().any(|network| network.contains(address));
         let mut state = self.state.lock();
         if !is_trusted && state.bans.is_banned(block, now) {
@@ -141,7 +141,7 @@ impl PendingConnections {
 
 impl State {
     /// False when the address has none that has waited long enough.
-    fn evict_oldest(&mut self, block: AddressBlock, now: Instant) -> bool {
+    fn evict_oldest(&mut self, block: ClientSubnet, now: Instant) -> bool {
         let Some(queue) = self.waiting.get_mut(&block) else {
             return false;
         };
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// False when the socket waits no more.
-    fn remove(&mut self, block: AddressBlock, ticket: u64) -> bool {
+    fn remove(&mut self, block: ClientSubnet, ticket: u64) -> bool {
         let Some(queue) = self.waiting.get_mut(&block) else {
             return false;
         };

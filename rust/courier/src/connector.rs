@@ -26,7 +26,7 @@ use tower_service::Service;
 use crate::delegated_address_lookups::DelegatedAddressLookups;
 use crate::error::AttemptFailure;
 use crate::model::HttpOrigin;
-use crate::pooled_connection::{AsyncStream, PooledConnection};
+use crate::pooled_connection_stream::{AsyncStream, PooledConnection};
 
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// The client finishes a connection it has begun even when its request has found another one or is cancelled: then no request's

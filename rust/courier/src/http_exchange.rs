@@ -25,7 +25,7 @@ use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
 use crate::limits::{MAX_EXCERPT, MAX_RESPONSE};
 use crate::model::{HttpOrigin, WebhookRequest, WebhookResponse};
-use crate::pooled_connection::ConnectionFlagsHandle;
+use crate::pooled_connection_stream::ConnectionFlagsHandle;
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
 /// is on its way.

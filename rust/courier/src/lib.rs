@@ -21,7 +21,7 @@ mod error;
 mod http_exchange;
 mod limits;
 mod model;
-mod pooled_connection;
+mod pooled_connection_stream;
 mod tls;
 
 pub use courier::Courier;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::checkpoint::DeviceCheckpoint;
-use crate::metric_table::Metric;
+use crate::metric_interner::Metric;
 use crate::payload_parser::PayloadFault;
 
 const HOUR_MS: i64 = 3_600_000;

@@ -12,7 +12,7 @@ use prefetch_index::prefetch_index;
 use crate::device_place_index::DevicePlaceIndex;
 use crate::device_record::DeviceRecord;
 use crate::device_record_layout::DeviceHeader;
-use crate::metric_table::{Metric, MetricTable};
+use crate::metric_interner::{Metric, MetricInterner};
 use crate::payload_parser::MAX_METRICS;
 
 /// A place is a page's number times `PAGE_DEVICES` plus the position in that page.
@@ -30,7 +30,7 @@ struct Page {
 
 #[derive(Default)]
 pub struct DeviceTable {
-    pub metrics: MetricTable,
+    pub metrics: MetricInterner,
     index: DevicePlaceIndex,
     pages: Vec<Page>,
     /// By size the numbers of its pages; all are full but the last.
@@ -209,7 +209,7 @@ impl DeviceTable {
 pub struct DeviceMetricSlots<'a> {
     pub header: &'a DeviceHeader,
     pub words: &'a [u64],
-    pub table: &'a MetricTable,
+    pub table: &'a MetricInterner,
 }
 
 /// Only the general path looks for a name in the slots from here on.

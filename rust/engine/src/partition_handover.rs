@@ -1,8 +1,8 @@
 //! What the engine does with a partition that another engine takes over.
 
 use crate::checkpoint::DeviceCheckpoint;
+use crate::device_partition_hash::partition_of;
 use crate::engine::Engine;
-use crate::partition::partition_of;
 
 impl Engine {
     /// Removes the devices of a partition with their values, rules and timers; returns how many. Another engine has them now.

@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use crate::partition::partition_of;
+use crate::device_partition_hash::partition_of;
 
 const VERSION: u8 = 1;
 const TELEMETRY: u8 = 0;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use latchboard_broker::wall_clock::now_ms;
 
 use crate::counters::Counters;
-use crate::firmware::{self, DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction};
+use crate::firmware_messages::{self, DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction};
 use crate::mqtt_packets::ReceivedPublish;
 use crate::session::DeviceSession;
 
@@ -33,7 +33,7 @@ impl DeviceSession<'_> {
         let topic = message.topic.strip_prefix(self.prefix.as_str());
         let (profile, relay) = (self.fleet.config.profile, self.device.relay);
         let topic = topic.unwrap_or_default();
-        match firmware::parse(profile, topic, &message.payload, relay, now_ms()) {
+        match firmware_messages::parse(profile, topic, &message.payload, relay, now_ms()) {
             ParsedDeviceRequest::Command(command) => self.run_command(command),
             ParsedDeviceRequest::Schedule(confirmation) => {
                 Counters::increment(&self.fleet.counters.schedules);
@@ -58,7 +58,7 @@ impl DeviceSession<'_> {
         }
         if command.expires_ms.is_some_and(|expires| expires < now_ms()) {
             Counters::increment(&counters.expired);
-            return self.respond(vec![firmware::expired(&command, self.device.relay)]);
+            return self.respond(vec![firmware_messages::expired(&command, self.device.relay)]);
         }
         if is_selected(index, 4, faults.late) {
             Counters::increment(&counters.fault_late);
@@ -96,14 +96,14 @@ impl DeviceSession<'_> {
             RelayAction::None => self.device.relay,
         };
         let (profile, relay) = (self.fleet.config.profile, self.device.relay);
-        self.respond(firmware::acknowledgement(profile, command, relay, now_ms()))
+        self.respond(firmware_messages::acknowledgement(profile, command, relay, now_ms()))
     }
 
     /// Send the result of a command; a device with the `duplicate` fault sends it twice.
     pub(crate) fn send_result(&mut self, command: &ReceivedCommand) -> io::Result<()> {
         let (config, counters) = (&self.fleet.config, &self.fleet.counters);
         Counters::increment(&counters.answered);
-        let result = |relay| firmware::result(config.profile, command, relay, now_ms());
+        let result = |relay| firmware_messages::result(config.profile, command, relay, now_ms());
         self.respond(result(self.device.relay))?;
         if is_selected(self.device.index, 3, config.faults.duplicate) {
             Counters::increment(&counters.fault_duplicate);

@@ -11,7 +11,7 @@ mod command_handling;
 mod config;
 mod counters;
 mod device_loop;
-mod firmware;
+mod firmware_messages;
 mod fleet_context;
 mod histogram;
 mod mqtt_client;

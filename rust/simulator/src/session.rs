@@ -8,7 +8,7 @@ use latchboard_broker::topic_authorization::TOPIC_ROOT;
 use latchboard_broker::wall_clock::now_ms;
 
 use crate::counters::Counters;
-use crate::firmware::{self, DeviceMessage};
+use crate::firmware_messages::{self, DeviceMessage};
 use crate::fleet_context::FleetContext;
 use crate::mqtt_client::MqttClient;
 use crate::simulated_device_state::SimulatedDevice;
@@ -52,16 +52,16 @@ impl<'f> DeviceSession<'f> {
             client: MqttClient::new(stream, config.connection.mqtt_version),
             unacknowledged: VecDeque::new(),
         };
-        let (topic, payload) = firmware::will(config.profile);
+        let (topic, payload) = firmware_messages::will(config.profile);
         let will = (format!("{}{topic}", session.prefix), payload);
         let credentials = &session.device.credentials;
         session.client.connect(credentials, KEEP_ALIVE_S, will).await?;
         Counters::increment(&fleet.counters.connects);
         fleet.counters.connect_time.record(started.elapsed());
-        let filters = firmware::filters(config.profile).iter();
+        let filters = firmware_messages::filters(config.profile).iter();
         let filters = filters.map(|filter| format!("{}{filter}", session.prefix).into());
         session.client.subscribe(&filters.collect::<Vec<_>>())?;
-        for message in firmware::online_messages(config.profile, session.device.relay, now_ms()) {
+        for message in firmware_messages::online_messages(config.profile, session.device.relay, now_ms()) {
             session.publish(message, 1)?;
         }
         session.client.flush().await?;

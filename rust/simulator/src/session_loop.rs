@@ -7,7 +7,7 @@ use latchboard_broker::wall_clock::now_ms;
 use tokio::time::sleep_until;
 
 use crate::counters::Counters;
-use crate::firmware::{self, ReceivedCommand, SensorSample};
+use crate::firmware_messages::{self, ReceivedCommand, SensorSample};
 use crate::mqtt_packets::ServerPacket;
 use crate::session::{DeviceSession, KEEP_ALIVE_S, SessionOutcome};
 
@@ -123,7 +123,7 @@ impl DeviceSession<'_> {
         device.sequence += 1;
         let mut sample = SensorSample::at(now_ms(), device.index, device.relay, sequence);
         sample.include_sequence = config.puback_log;
-        let message = firmware::telemetry(config.profile, &sample);
+        let message = firmware_messages::telemetry(config.profile, &sample);
         let packet_id = self.publish(message, config.qos.min(1))?;
         Counters::increment(&self.fleet.counters.sent);
         if packet_id > 0 {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::config::DeviceCredentials;
-use crate::firmware::ReceivedCommand;
+use crate::firmware_messages::ReceivedCommand;
 use crate::fleet_context::FleetContext;
 
 pub(crate) struct SimulatedDevice {

@@ -15,7 +15,7 @@ from adapters.engine import _native
 from adapters.mqtt.embedded_broker_settings import EmbeddedBrokerSettings
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import PublishResult
-from domain.devices.inbound_link import (
+from domain.devices.inbound_device_message_port import (
     DeviceConnected,
     DeviceDisconnected,
     DeviceSubscribed,

@@ -36,7 +36,14 @@ from adapters.mqtt.mosquitto_partition_sessions import MAIN, MosquittoPartitionS
 from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessage, UnknownDeviceMessageBuffer
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import PublishResult
-from domain.devices.inbound_link import LOST, REVOKED, DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
+from domain.devices.inbound_device_message_port import (
+    LOST,
+    REVOKED,
+    DeviceConnected,
+    DeviceDisconnected,
+    DeviceSubscribed,
+    InboundMessage,
+)
 from domain.kernel.clock import Clock
 
 log = logging.getLogger(__name__)

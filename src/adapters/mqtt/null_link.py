@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import PublishResult
-from domain.devices.inbound_link import InboundBatch
+from domain.devices.inbound_device_message_port import InboundBatch
 from domain.kernel.errors import Unavailable
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from domain.notifications.destination_model import NtfyDestination, TelegramDestination
+from domain.notifications.destination_addresses import NtfyDestination, TelegramDestination
 from domain.notifications.model import ChannelErrorCode as Code
 from domain.notifications.model import ChannelSendResult, NotificationMessage, NotificationSendOutcome
 from domain.webhooks.ports import WebhookRequest, WebhookResponse

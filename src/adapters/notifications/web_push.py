@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from adapters.notifications.channel_requests import DEADLINE_S
 from domain.kernel.clock import HOUR_MS, SECOND_MS
-from domain.notifications.destination_model import WebPushDestination
+from domain.notifications.destination_addresses import WebPushDestination
 from domain.notifications.model import NotificationMessage
 from domain.webhooks.ports import WebhookRequest
 

@@ -24,7 +24,7 @@ Password = Annotated[
 @accounts.command("create")
 def account_create(name: Annotated[str, typer.Option(help="Name of the account.")], email: Email, password: Password) -> None:
     """Create an account with an Owner."""
-    from app.cli.account_actions import create_account, run_as_operator
+    from app.cli.account_command_handlers import create_account, run_as_operator
 
     account_id = run_as_operator(lambda operator: create_account(operator, name, email, password))
     stdout_console.print(f"{account_id}  {name}: {email} is its Owner.")
@@ -33,7 +33,7 @@ def account_create(name: Annotated[str, typer.Option(help="Name of the account."
 @accounts.command("list")
 def account_list() -> None:
     """List all accounts."""
-    from app.cli.account_actions import run_as_operator
+    from app.cli.account_command_handlers import run_as_operator
 
     for account in run_as_operator(lambda operator: operator.list_accounts()):
         stdout_console.print(f"{account.account_id}  {account.name}")
@@ -42,7 +42,7 @@ def account_list() -> None:
 @accounts.command("reset-second-factor")
 def account_reset_second_factor(email: Email) -> None:
     """Remove the second factor of a user who has lost it. All sessions of the user end."""
-    from app.cli.account_actions import run_as_operator
+    from app.cli.account_command_handlers import run_as_operator
 
     run_as_operator(lambda operator: operator.reset_second_factor(email))
     stdout_console.print(f"{email} has no second factor any more; all sessions have ended.")
@@ -51,7 +51,7 @@ def account_reset_second_factor(email: Email) -> None:
 @accounts.command("confirm-email")
 def account_confirm_email(email: Email) -> None:
     """Confirm that a user's address is theirs, so that the identity provider may sign them in."""
-    from app.cli.account_actions import run_as_operator
+    from app.cli.account_command_handlers import run_as_operator
 
     run_as_operator(lambda operator: operator.confirm_email(email))
     stdout_console.print(f"The address {email} is confirmed.")
@@ -65,7 +65,7 @@ def user_add(
     account: Annotated[str | None, typer.Option(help="Account id; needed only with more than one account.")] = None,
 ) -> None:
     """Add a user to an account."""
-    from app.cli.account_actions import add_user, run_as_operator
+    from app.cli.account_command_handlers import add_user, run_as_operator
 
     run_as_operator(lambda operator: add_user(operator, account, email, password, role))
     stdout_console.print(f"Added {email} as {role}.")
@@ -74,7 +74,7 @@ def user_add(
 @users.command("password")
 def user_password(email: Email, password: Password) -> None:
     """Set a new password for a user. All sessions of the user end."""
-    from app.cli.account_actions import run_as_operator
+    from app.cli.account_command_handlers import run_as_operator
 
     run_as_operator(lambda operator: operator.set_password(email, password))
     stdout_console.print(f"{email} has a new password; all sessions have ended.")

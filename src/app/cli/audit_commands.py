@@ -26,7 +26,7 @@ Account = Annotated[str | None, typer.Option(help="Account id from `account list
 @audit.command("public-key")
 def audit_public_key() -> None:
     """Show the public keys that verify seals, newest first. Give the newest to your auditor by another way than the export."""
-    from app.cli.audit_actions import list_public_keys
+    from app.cli.audit_command_handlers import list_public_keys
 
     for key_id, public_key in list_public_keys(load_settings_or_exit()):
         stdout_console.print(f"{public_key}  {key_id}")
@@ -35,7 +35,7 @@ def audit_public_key() -> None:
 @audit.command("seal")
 def audit_seal() -> None:
     """Seal the event log now. The service does it every hour."""
-    from app.cli.audit_actions import seal_log
+    from app.cli.audit_command_handlers import seal_log
 
     stdout_console.print(f"Accounts sealed: {run_async(seal_log(load_settings_or_exit()))}.")
 
@@ -54,7 +54,7 @@ def audit_export(
     after_seal: Annotated[int | None, typer.Option(min=0, help="Continue after this seal, the last one of an export.")] = None,
 ) -> None:
     """Export an account's event log as lines of JSON. The service may run meanwhile."""
-    from app.cli.audit_actions import export_log
+    from app.cli.audit_command_handlers import export_log
 
     try:
         with sys.stdout if output is None else output.open("x", encoding="utf-8") as file:

@@ -19,13 +19,13 @@ from adapters.audit_sinks.http import HttpAuditSink
 from adapters.audit_sinks.syslog import TcpSyslogAuditSink, UdpSyslogAuditSink
 from adapters.clock import SystemClock
 from adapters.delivery.retry_jitter import RandomJitter
-from app.cli.audit_actions import choose_account
+from app.cli.audit_command_handlers import choose_account
 from app.cli.command_support import stderr_console
 from app.cli.open_database import open_database
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
 from domain.audit.audit_stream_reader import AuditCursor, AuditStreamReader
-from domain.audit.sink import AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError
+from domain.audit.audit_stream_sink_port import AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.signature_reference import standard_key

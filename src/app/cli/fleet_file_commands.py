@@ -31,7 +31,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="The service's answer as JSON.")] = False,
 ) -> None:
     """Show what `apply` would change. Changes nothing."""
-    from app.cli.fleet_file_actions import plan_file
+    from app.cli.fleet_file_command_handlers import plan_file
 
     plan_file(file, url, token, prune=prune, check=check, as_json=as_json)
 
@@ -54,7 +54,7 @@ def apply(
     ] = False,
 ) -> None:
     """Make the account what the file says: all of it, or nothing."""
-    from app.cli.fleet_file_actions import apply_file
+    from app.cli.fleet_file_command_handlers import apply_file
 
     apply_file(file, url, token, prune=prune, secrets=secrets, reissue=reissue)
 
@@ -69,6 +69,6 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
 ) -> None:
     """Write the account as a file that `plan` finds no change in. Secrets are not in it."""
-    from app.cli.fleet_file_actions import export_file
+    from app.cli.fleet_file_command_handlers import export_file
 
     export_file(file, url, token, project=project, force=force)

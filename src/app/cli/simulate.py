@@ -127,7 +127,7 @@ def simulate(
 
 
 def _run_and_report(settings: Settings, options: SimulationOptions) -> None:
-    from app.cli.account_actions import issue_owner_token
+    from app.cli.account_command_handlers import issue_owner_token
     from app.simulator.run import run_simulation
 
     logging.configure_logging(None, "WARNING")

@@ -16,8 +16,8 @@ from app.cli.api_documents import asyncapi, openapi
 from app.cli.audit_commands import audit
 from app.cli.broker_config import broker_config
 from app.cli.command_support import EXIT_FAILURE, load_settings_or_exit, our_errors_exit, run_async
-from app.cli.dead_letter_commands import deadletters
 from app.cli.fleet_file_commands import apply, export, plan
+from app.cli.ingest_dead_letter_commands import deadletters
 from app.cli.secret_key_commands import keys
 from app.cli.service_commands import app
 from app.cli.simulate import simulate

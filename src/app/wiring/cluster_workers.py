@@ -10,17 +10,17 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
 from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.domain_services import DomainServices
-from app.workers.cluster_device_events import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
+from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.fenced_ingest import FencedIngestWorker
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.instance_lease_polling import InstanceLeaseWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker
+from app.workers.peer_lease_polling import InstanceLeaseWorker
 from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from domain.ingest.partition_takeover_and_release import PartitionOwnershipService

@@ -18,19 +18,19 @@ from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.cluster_device_events import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_membership import ClusterMembershipWorker
+from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.instance_lease_polling import InstanceLeaseWorker
 from app.workers.lease_loss_link_suspension import DeviceLinkSuspensionWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker
+from app.workers.peer_lease_polling import InstanceLeaseWorker
 from app.workers.postgres_listener import PostgresListenerWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker

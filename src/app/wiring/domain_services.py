@@ -11,8 +11,8 @@ from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.lock_with_timeout import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.audit import AuditServices
+from app.wiring.bulk_registration_and_provisioning import DeviceRegistrationServices
 from app.wiring.device_broker_endpoint import broker_endpoint
-from app.wiring.device_registration import DeviceRegistrationServices
 from app.wiring.notifications import NotificationServices
 from app.wiring.shared_ports import creating_ports, shared_ports
 from app.wiring.sign_in import SignInServices
@@ -25,16 +25,16 @@ from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService
+from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
 from domain.commands.device_reports import CommandReportService
-from domain.commands.device_type_service import DeviceTypeService
+from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.local_dispatch_queue import DispatchQueue
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.clock_skew import ClockSkewService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
-from domain.devices.device_credential_service import DeviceCredentialService
+from domain.devices.device_credential_reveal_and_revocation import DeviceCredentialService
 from domain.devices.dropped_messages import DroppedMessageService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
@@ -48,9 +48,9 @@ from domain.grants.authorizer import Authorizer
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import DeadLetterService
-from domain.ingest.device_message_ingest_service import DeviceMessageIngestService
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_result_writer import EngineResultWriter
+from domain.ingest.non_telemetry_message_ingest_service import NonTelemetryMessageIngestService
 from domain.kernel.persisted_steady_time import SteadyTimePersistenceService
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
@@ -58,11 +58,11 @@ from domain.notifications.notification_fanout import NotificationFanout
 from domain.rules.service import RuleService
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
-from domain.schedules.occurrence_calendar import ScheduleOccurrenceService
 from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
+from domain.schedules.planned_occurrence_queries import ScheduleOccurrenceService
 from domain.schedules.service import ScheduleService
 from domain.team.members import MemberService
-from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
+from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
 from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
 from domain.webhooks.delivery_service import WebhookDeliveryService
 from domain.webhooks.endpoint_queues import EndpointQueues
@@ -180,7 +180,7 @@ class DomainServices:
         self.definitions = CommandDefinitionService(
             **self.creating, authorizer=gate, validator=adapters.params_checker, commands=self.commands
         )
-        self.device_types = DeviceTypeService(**self.creating, validator=adapters.params_checker)
+        self.device_types = DeviceTypeAdminService(**self.creating, validator=adapters.params_checker)
         self.control = DeviceAndExecutionQueryService(**self.shared, authorizer=gate)
         self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
@@ -236,7 +236,7 @@ class DomainServices:
         )
         self.ingest = EngineResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
-        self.device_messages = DeviceMessageIngestService(
+        self.device_messages = NonTelemetryMessageIngestService(
             **self.shared,
             codec=adapters.codec,
             reports=self.reports,

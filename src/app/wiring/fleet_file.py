@@ -10,7 +10,7 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
-from domain.commands.device_type_service import DeviceTypeService
+from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.ports import FleetFileTx
 from domain.fleet_file.service import FleetFileService
@@ -26,7 +26,7 @@ def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapter
         creating: dict[str, Any] = {**services.creating, **joined}
         return FleetFileWriteServices(
             projects=ProjectService(**creating),
-            device_types=DeviceTypeService(**creating, validator=adapters.params_checker),
+            device_types=DeviceTypeAdminService(**creating, validator=adapters.params_checker),
             devices=replace(services.devices, **joined, credential_sync=postponed, erasure=postponed),
             issuer=services.credential_issuer,
             definitions=replace(services.definitions, **joined),

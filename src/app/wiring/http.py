@@ -30,9 +30,9 @@ from adapters.http.api.keys.routes import keys_blueprint
 from adapters.http.api.notifications.routes import notifications_blueprint
 from adapters.http.api.projects.routes import projects_blueprint
 from adapters.http.api.provisioning.routes import provisioning_blueprint
-from adapters.http.api.reachability.routes import network_blueprint
 from adapters.http.api.rules.routes import rules_blueprint
 from adapters.http.api.schedules.routes import schedules_blueprint
+from adapters.http.api.service_addresses.routes import network_blueprint
 from adapters.http.api.service_sessions.routes import service_sessions_blueprint
 from adapters.http.api.team.routes import team_blueprint
 from adapters.http.api.telemetry.routes import telemetry_blueprint
@@ -50,23 +50,23 @@ from adapters.http.dashboard.session_routes import dashboard_session_blueprint
 from adapters.http.feed.connection_limits import FeedConnectionMaximums
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
+from adapters.http.login_unlock_page.routes import unlock_page_blueprint
 from adapters.http.openapi.routes import openapi_blueprint
 from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimitSettings
 from adapters.http.server.health_and_metrics_routes import health_blueprint
-from adapters.http.unlock_page.routes import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
 from app.runtime import metrics_registry as figures
 from app.runtime import open_file_limit_and_shares
 from app.runtime.lock_with_timeout import LockWithTimeout
 from app.version import VERSION
-from app.wiring.broker_access import create_broker_access
 from app.wiring.cluster_overview import create_cluster_overview
 from app.wiring.composed_service import ComposedService
+from app.wiring.external_broker_auth import create_broker_access
 from app.wiring.fleet_file import create_fleet_file_service
-from app.wiring.reachable_addresses import describe_network
+from app.wiring.service_addresses import describe_network
 from domain.devices.firmware_project_service import FirmwareProjectService
-from domain.feed.feed_audience import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
 from domain.feed.remote_feed_interest import no_other_instances
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.rules.early_device_metric_service import EarlyDeviceMetricService

@@ -64,14 +64,14 @@ def _load_reference() -> NativeOrReferenceComponents:
     from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
     from adapters.engine.reference_signer import ReferenceWebhookSigner
     from domain.events.hash_chain import chain_events
+    from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
     from domain.telemetry.engine.reference_engine import ReferenceEngine
-    from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 
     return NativeOrReferenceComponents(
         "reference",
         ReferenceEngine(),
         ReferenceEngine,
-        ReferenceTelemetryBatch.of,
+        PythonTelemetryBatch.of,
         ReferenceGrantWindowAndRateEvaluator(),
         ReferenceWebhookSigner,
         chain_events,
@@ -80,6 +80,6 @@ def _load_reference() -> NativeOrReferenceComponents:
 
 def own_devices_only(parts: NativeOrReferenceComponents, owns_device: Callable[[int], bool]) -> NativeOrReferenceComponents:
     """The same parts for an instance of a cluster."""
-    from adapters.engine.owned_devices_engine import OwnedDevicesEngine, read_blocks
+    from adapters.engine.owned_device_rules_engine import OwnedDeviceRulesEngine, read_blocks
 
-    return replace(parts, engine=OwnedDevicesEngine(owns_device), read_blocks=read_blocks)
+    return replace(parts, engine=OwnedDeviceRulesEngine(owns_device), read_blocks=read_blocks)

@@ -26,7 +26,7 @@ from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 from domain.team.first_run import FirstRunService
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService
-from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
+from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
 
 
 class SignInServices:

@@ -1,7 +1,7 @@
 """Keeps this instance a member of the cluster: writes its beat, and reads those of the others.
 
-The partitions are claimed by a worker of their own (`workers/partition_ownership.py`): restoring a large one takes longer than the others
-wait for a beat.
+The partitions are claimed by a worker of their own (`workers/partition_ownership.py`): restoring a large one takes longer than
+the others wait for a beat.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from app.workers.due_task_worker import DueTaskWorker
 from app.workers.splitting_batch_writer import SplittingBatchWriter
 from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
-from domain.devices.inbound_link import InboundEvent, InboundMessage
+from domain.devices.inbound_device_message_port import InboundEvent, InboundMessage
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline

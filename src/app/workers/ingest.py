@@ -19,7 +19,7 @@ from app.workers.splitting_batch_writer import SplittingBatchWriter
 from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockSkewService
-from domain.devices.inbound_link import InboundBatch, InboundLink, InboundMessage
+from domain.devices.inbound_device_message_port import InboundBatch, InboundLink, InboundMessage
 from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages

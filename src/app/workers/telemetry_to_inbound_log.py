@@ -11,11 +11,11 @@ from dataclasses import field
 
 import structlog
 
-from app.workers.cluster_device_events import ClusterDeviceEventQueue
+from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import InboundBatchWorker
 from domain.devices.device_link import OutboundLink
-from domain.devices.inbound_link import DeviceConnected, DeviceDisconnected, InboundBatch
+from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, InboundBatch
 from domain.kernel.service_class import service
 from domain.partitions.instance_lease import InstanceLeaseService
 from domain.partitions.ports import ConnectedDevices

@@ -18,7 +18,7 @@ from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker, seconds_unti
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import WebhookId
-from domain.webhooks.attempt_outcome import is_success
+from domain.webhooks.attempt_outcome_and_retry_policy import is_success
 from domain.webhooks.delivery_service import WebhookDeliveryBatch, WebhookDeliveryService
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightDelivery
 from domain.webhooks.model import Webhook

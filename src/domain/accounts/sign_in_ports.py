@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.accounts.model import Membership
-from domain.accounts.sign_in_model import (
+from domain.accounts.session_and_sign_in_model import (
     AccessTokenClaims,
     LoginFailures,
     PasswordChangeCode,

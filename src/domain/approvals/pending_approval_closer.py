@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from domain.approvals import policy
+from domain.approvals.approval_decision_rules import apply_decision
 from domain.approvals.decision_event import decided_event
 from domain.approvals.model import ApprovalStatus
 from domain.approvals.ports import ApprovalWaiter, PendingApprovalCloserTx
@@ -35,7 +35,7 @@ class PendingApprovalCloser:
         for approval in pending:
             overdue = now_ms >= approval.expires_ms
             status = ApprovalStatus.EXPIRED if overdue else ApprovalStatus.DENIED
-            ended = policy.apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
+            ended = apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
             if await tx.approvals.decide_if_pending(ended):
                 await tx.emit(decided_event(ended, caller, reason))
                 tx.after_commit(partial(self._waiter.notify, ended))

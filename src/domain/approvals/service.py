@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from domain.approvals import policy
+from domain.approvals import approval_decision_rules
 from domain.approvals.decision_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSubmitter
@@ -67,7 +67,7 @@ class ApprovalService(Generic[TxT]):
         """Owners and Admins see every approval, all others the ones they requested. Raises NotFound."""
         async with self.uow.read() as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
-        if not policy.can_see(caller, approval):
+        if not approval_decision_rules.can_see(caller, approval):
             raise NotFound.for_resource("approval of this device", approval_id)
         return approval
 
@@ -94,9 +94,11 @@ class ApprovalService(Generic[TxT]):
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
-            policy.check_can_decide(caller, approval, ApprovalStatus.DENIED)
+            approval_decision_rules.check_can_decide(caller, approval, ApprovalStatus.DENIED)
             await require_factor_of_link(tx, caller)
-            denied = policy.apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms, note=note)
+            denied = approval_decision_rules.apply_decision(
+                approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms, note=note
+            )
             await self._save_decision(tx, denied, caller)
 
     async def expire_due(self) -> int:
@@ -105,7 +107,7 @@ class ApprovalService(Generic[TxT]):
         async with self.uow.write(caller=None) as tx:
             overdue = await tx.approvals.list_expired(now_ms, EXPIRY_BATCH_SIZE)
             for approval in overdue:
-                expired = policy.apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
+                expired = approval_decision_rules.apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
                 if await tx.approvals.decide_if_pending(expired):
                     await tx.emit(decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
         return len(overdue)
@@ -125,9 +127,13 @@ class ApprovalService(Generic[TxT]):
         async with self.uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             approval = await _get_approval(tx, caller, device_id, approval_id)
-            policy.check_can_decide(caller, approval, ApprovalStatus.APPROVED, await _list_sponsors(tx, approval, device))
+            approval_decision_rules.check_can_decide(
+                caller, approval, ApprovalStatus.APPROVED, await _list_sponsors(tx, approval, device)
+            )
             await require_second_factor_if_enabled(tx, caller, now_ms, APPROVAL_STEP_UP_TTL_MS)
-            approved = policy.apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, note=note)
+            approved = approval_decision_rules.apply_decision(
+                approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, note=note
+            )
             execution_id = await self.submitter.submit_approved(tx, approval, device, now_ms)
             await self._save_decision(tx, replace(approved, execution_id=execution_id), caller)
         return execution_id
@@ -144,7 +150,10 @@ class ApprovalService(Generic[TxT]):
     async def _save_decision(self, tx: TxT, approval: Approval, caller: SessionCaller) -> None:
         """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
         if not await tx.approvals.decide_if_pending(approval):
-            raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=policy.ALREADY_DECIDED)
+            raise Conflict(
+                "Another decision was made at the same moment. Only one takes effect.",
+                code=approval_decision_rules.ALREADY_DECIDED,
+            )
         await tx.emit(decided_event(approval, caller))
         tx.after_commit(lambda: self.waiter.notify(approval))
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from domain.audit.audit_stream_sink_port import AuditExportLine
 from domain.audit.export import AuditLogPart, list_part, record_line, seal_line
 from domain.audit.seal_and_chain_ports import AuditTx
 from domain.audit.seal_model import AuditSeal, ChainHeads
-from domain.audit.sink import AuditExportLine
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import UnitOfWork

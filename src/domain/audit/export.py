@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from domain.audit.export_by_time_or_command_story import EVERYTHING, AuditRecordFilter, AuditSelection, choose_records
+from domain.audit.export_record_selection import EVERYTHING, AuditRecordFilter, AuditSelection, choose_records
 from domain.audit.seal_and_chain_ports import AuditTx
 from domain.audit.seal_model import AuditSeal, ChainHeads, heads_of
 from domain.events.hash_chain import ChainedEvent, EventChainHead, digest_of, record_json

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from domain.approvals.ports import HasApprovals
 from domain.commands import definition_checks
-from domain.commands.approval_removal_policy import approval_names, check_nothing_waits, find_waiting_devices
+from domain.commands.approval_removal_while_pending_check import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator

@@ -15,7 +15,7 @@ from domain.accounts.ports import HasUsers
 from domain.approvals.model import Approval
 from domain.approvals.ports import HasApprovals
 from domain.commands import command_checks
-from domain.commands.approval_requester import resolve_requester
+from domain.commands.approval_requester_identity import resolve_requester
 from domain.commands.approval_requests import create_approval
 from domain.commands.command_submission_events import approval_requested_event, command_sent_event
 from domain.commands.definition_model import CommandDefinition, CommandKind
@@ -35,7 +35,7 @@ from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDe
 from domain.commands.replay_authorization import end_replay
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationPermissionRequest
-from domain.grants.policy import GrantCheckRequest
+from domain.grants.grant_checks_and_denials import GrantCheckRequest
 from domain.grants.rate_limit import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.clock import Clock

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from domain.commands import firmware_behaviour
 from domain.commands.clock_step_deadline_shifter import ClockStepDeadlineShifter
-from domain.commands.command_topic_subscriptions import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
+from domain.commands.device_command_subscription_tracker import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
 from domain.commands.local_dispatch_queue import DispatchEntry, DispatchQueue, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus

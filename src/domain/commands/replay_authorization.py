@@ -12,10 +12,10 @@ from domain.commands.definition_model import CommandKind
 from domain.commands.effective_definitions import find_definition
 from domain.commands.model import CommandContext
 from domain.grants.authorizer import Authorizer
-from domain.grants.policy import GrantCheckRequest
+from domain.grants.grant_checks_and_denials import GrantCheckRequest
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
-from domain.kernel.idempotency import IdempotentReplayRollbackError
+from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 
 
 async def end_replay(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.devices.device_event import device_event
+from domain.devices.device_event_factory import device_event
 from domain.devices.health import HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices

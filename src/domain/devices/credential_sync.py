@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection
 from dataclasses import field
 from typing import Protocol
 
-from domain.devices.credential_changes_for_other_instances import RecentCredentialChanges
 from domain.devices.device_link import BrokerCredentialUpdater
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
+from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_class import service

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from domain.devices.device_codec import OutboundMessage
-from domain.devices.inbound_link import InboundLink
+from domain.devices.inbound_device_message_port import InboundLink
 
 
 class PublishResult(StrEnum):

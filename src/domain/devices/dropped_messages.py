@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from domain.devices.device_event import device_event
+from domain.devices.device_event_factory import device_event
 from domain.devices.health import DroppedMessages, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.devices.device_connection_instance_ports import NO_FRONT, HasDeviceConnectionInstances
-from domain.devices.device_event import device_event
+from domain.devices.device_connection_holder_ports import NO_FRONT, HasDeviceConnectionHolders
+from domain.devices.device_event_factory import device_event
 from domain.devices.device_link import OutboundLink
-from domain.devices.inbound_link import LOST, REVOKED, STOPPED, TAKEN_OVER
+from domain.devices.inbound_device_message_port import LOST, REVOKED, STOPPED, TAKEN_OVER
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
 from domain.kernel.clock import Clock
@@ -37,7 +37,7 @@ class PendingOfflineDevice:
     reason: str
 
 
-class PresenceServiceTx(PresenceBatchTx, HasDeviceConnectionInstances, Protocol): ...
+class PresenceServiceTx(PresenceBatchTx, HasDeviceConnectionHolders, Protocol): ...
 
 
 @service

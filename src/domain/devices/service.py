@@ -1,4 +1,4 @@
-"""Use cases of devices: register, read, edit, enable and disable, delete. Credentials are in `device_credential_service.py`.
+"""Use cases of devices: register, read, edit, enable and disable, delete. Credentials have services of their own.
 
 A change that disconnects a device is committed, then applied to the link, then answered: after the response the device is
 disconnected.

@@ -14,15 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from domain.accounts.projects import ProjectService
-from domain.commands.device_type_service import DeviceTypeService
+from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.service import DeviceCredentialSync, DeviceEraser
-from domain.fleet_file.account_reconcilers import (
-    FleetFileApiKeyReconciler,
-    FleetFileDeviceTypeReconciler,
-    FleetFileProjectReconciler,
-    FleetFileWebhookReconciler,
-)
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
 from domain.fleet_file.device_part_reconcilers import PARTS
@@ -39,12 +33,18 @@ from domain.fleet_file.model import (
 )
 from domain.fleet_file.name_references import FleetNameIndex
 from domain.fleet_file.ports import FleetFileTx
+from domain.fleet_file.project_type_key_and_webhook_reconcilers import (
+    FleetFileApiKeyReconciler,
+    FleetFileDeviceTypeReconciler,
+    FleetFileProjectReconciler,
+    FleetFileWebhookReconciler,
+)
 from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, prune, reconcile
 from domain.fleet_file.write_services import MakeWriters
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
-from domain.kernel.idempotency import IdempotentReplayRollbackError
+from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
 from domain.kernel.service_class import service
@@ -76,7 +76,7 @@ class FleetFileService:
     make_writers: MakeWriters
     webhooks: WebhookService
     projects: ProjectService
-    device_types: DeviceTypeService
+    device_types: DeviceTypeAdminService
     credential_sync: DeviceCredentialSync
     erasure: DeviceEraser
     engine_commit_lock: EngineCommitLock

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from domain.accounts.projects import ProjectService
 from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.device_type_service import DeviceTypeService
+from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.service import DeviceService
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
@@ -25,7 +25,7 @@ from domain.webhooks.service import WebhookService
 @dataclass(frozen=True, slots=True)
 class FleetFileWriteServices:
     projects: ProjectService
-    device_types: DeviceTypeService
+    device_types: DeviceTypeAdminService
     devices: DeviceService
     issuer: CredentialIssuer
     definitions: CommandDefinitionService

@@ -8,11 +8,19 @@ from typing import Generic, TypeVar
 
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
-from domain.grants import policy
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
+from domain.grants.grant_checks_and_denials import (
+    READ_REQUEST,
+    FailedGrantCheck,
+    GrantCheckRequest,
+    GrantCheckStep,
+    closest_denial,
+    explain_denial,
+    filter_applicable,
+    missing_grant_error,
+)
 from domain.grants.grant_service import GrantCheckedCommandFinder
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import FailedGrantCheck, GrantCheckRequest, GrantCheckStep
 from domain.grants.ports import AccessExplanationTx
 from domain.grants.rate_limit import GrantWindowAndRateEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
@@ -85,7 +93,7 @@ class AccessExplainer(Generic[TxT]):
 
     async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[GrantCheckRequest, bool]:
         if command is None:
-            return policy.READ_REQUEST, False
+            return READ_REQUEST, False
         for definition in await self.commands.effective_definitions(tx, device):
             if definition.name == command:
                 return GrantCheckRequest(command, is_query=definition.kind == "QUERY"), definition.requires_approval
@@ -107,9 +115,9 @@ class AccessExplainer(Generic[TxT]):
             )
         grants = await tx.grants.list_by_subject_and_device(subject, device)
         if not grants:
-            missing = policy.missing_grant_error(principal.display_name, device.device_id, request)
+            missing = missing_grant_error(principal.display_name, device.device_id, request)
             return AccessExplanation(False, missing.code, missing.message)
-        passing, denials = policy.filter_applicable(grants, request, now_ms, self.evaluator)
+        passing, denials = filter_applicable(grants, request, now_ms, self.evaluator)
         rate_denials = [] if request.command is None else [await self._rate_denial(tx, grant, now_ms) for grant in passing]
         return _summarize(grants, [*denials, *(denial for denial in rate_denials if denial is not None)], request)
 
@@ -130,15 +138,15 @@ def _summarize(grants: Sequence[Grant], denials: Sequence[FailedGrantCheck], req
     if first is not None:
         message = f"Grant {first.grant_id} allows this."
         return AccessExplanation(True, None, message, None, first, results)
-    denial = policy.closest_denial(denials)
+    denial = closest_denial(denials)
     soonest = min((m.passes_from_ms for m in denials if m.passes_from_ms is not None), default=None)
-    return AccessExplanation(False, denial.code, policy.explain_denial(denial, request), soonest, denial.grant, results)
+    return AccessExplanation(False, denial.code, explain_denial(denial, request), soonest, denial.grant, results)
 
 
 def _grant_result(grant: Grant, denial: FailedGrantCheck | None, request: GrantCheckRequest) -> SingleGrantResult:
     if denial is None:
         return SingleGrantResult(grant, None, "Allows this.", None)
-    return SingleGrantResult(grant, denial.code, policy.explain_denial(denial, request), denial.passes_from_ms)
+    return SingleGrantResult(grant, denial.code, explain_denial(denial, request), denial.passes_from_ms)
 
 
 def _check_can_explain(caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None) -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from domain.accounts.model import Membership
 from domain.devices.model import Device
-from domain.grants import policy
+from domain.grants import grant_checks_and_denials
+from domain.grants.grant_checks_and_denials import FailedGrantCheck, GrantCheckRequest, GrantCheckStep
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import FailedGrantCheck, GrantCheckRequest, GrantCheckStep
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import GrantWindowAndRateEvaluator, RemainingRateLimit, rate_window
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller
@@ -159,10 +159,10 @@ class Authorizer:
         """The first of the principal's grants on the device that allows the call. Raises PermissionDenied or RateLimited."""
         for _ in range(MAX_ATTEMPTS):
             if not grants:
-                raise policy.missing_grant_error(principal.display_name, device.device_id, request)
-            passing, denials = policy.filter_applicable(grants, request, now_ms, self._evaluator)
+                raise grant_checks_and_denials.missing_grant_error(principal.display_name, device.device_id, request)
+            passing, denials = grant_checks_and_denials.filter_applicable(grants, request, now_ms, self._evaluator)
             if not passing:
-                raise policy.denial_error(policy.closest_denial(denials), request, now_ms)
+                raise grant_checks_and_denials.denial_error(grant_checks_and_denials.closest_denial(denials), request, now_ms)
             if request.command is None:
                 return passing[0], None
             if not await _lock_memberships(tx, passing, device):
@@ -195,7 +195,7 @@ class Authorizer:
                 await tx.grants.add_use(grant.grant_id, now_ms)
                 return grant, RemainingRateLimit.from_allowance(limit, allowance, now_ms)
             spent.append(FailedGrantCheck(grant, GrantCheckStep.RATE, allowance.next_free_ms))
-        raise policy.denial_error(policy.closest_denial(spent), request, now_ms)
+        raise grant_checks_and_denials.denial_error(grant_checks_and_denials.closest_denial(spent), request, now_ms)
 
 
 async def _lock_memberships(tx: AuthorizationTx, grants: Sequence[Grant], device: Device) -> bool:
@@ -234,7 +234,7 @@ def _system_principal(caller: SystemCaller, membership: Membership | None, devic
         raise PermissionDenied(
             f"The creator of {caller.label} is no longer a member of this account. "
             "Save it again as a member who may run its command.",
-            code=policy.GRANT_MISSING,
+            code=grant_checks_and_denials.GRANT_MISSING,
         )
     principal = session_principal(membership.membership_id, membership.role, f"The member who created {caller.label}")
     return replace(principal, is_session=False)

@@ -13,10 +13,10 @@ from domain.devices.group import DeviceGroup
 from domain.devices.group_ports import get_group
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
+from domain.grants.grant_checks_and_denials import is_wider
 from domain.grants.grant_input import GrantInput, NewGrantInput, check_input, check_single_subject, input_warnings
 from domain.grants.grant_window import GrantWindowEvaluator
 from domain.grants.model import AppliesVia, Grant, GrantSubject
-from domain.grants.policy import is_wider
 from domain.grants.ports import GrantTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock

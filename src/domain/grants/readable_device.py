@@ -8,7 +8,7 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.grants.authorizer import Authorizer
-from domain.grants.policy import READ_REQUEST
+from domain.grants.grant_checks_and_denials import READ_REQUEST
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import Caller
 from domain.kernel.ids import DeviceId

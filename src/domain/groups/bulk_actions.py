@@ -28,7 +28,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
-from domain.kernel.idempotency import IdempotentReplayRollbackError
+from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork

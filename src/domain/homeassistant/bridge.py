@@ -21,7 +21,7 @@ from domain.commands.model import Execution
 from domain.commands.ports import HasCommandDefinitions
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.feed.feed_audience import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
 from domain.homeassistant.command_entities import command_entities
 from domain.homeassistant.discovery import HomeAssistantCommandDefinitions, retained_messages
 from domain.homeassistant.topics import TOPIC_ROOT, HomeAssistantTopics, RetainedMessages, discovery_filters

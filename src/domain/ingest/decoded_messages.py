@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from domain.devices.device_codec import DeviceReport
-from domain.devices.inbound_link import InboundEvent
+from domain.devices.inbound_device_message_port import InboundEvent
 from domain.kernel.clock import SECOND_MS
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS

@@ -18,7 +18,7 @@ from domain.commands.ports import AutomationTx
 from domain.devices.model import DeviceStatus
 from domain.events.domain_event_dispatcher import DomainEventDispatcher
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
-from domain.ingest.reading_arrival_recorder import ReadingArrivalRecorder
+from domain.ingest.store_time_and_late_upload_recorder import StoreTimeAndLateUploadRecorder
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.columnar_records import read_column
@@ -112,7 +112,7 @@ class EngineResultWriter:
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
         self._publisher = publisher
-        self._arrivals = ReadingArrivalRecorder(clock)
+        self._arrivals = StoreTimeAndLateUploadRecorder(clock)
         self._clock = clock
         self._rollup_marks = DueRollupMarkCache()
         self._engine = engine

@@ -16,14 +16,14 @@ from typing import Protocol
 
 from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import OutboundLink
-from domain.devices.inbound_link import InboundBatch, InboundMessage
+from domain.devices.inbound_device_message_port import InboundBatch, InboundMessage
 from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
-from domain.ingest.device_message_ingest_service import DeviceMessageIngestService, DeviceMessagesTx
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult, IngestTx
-from domain.ingest.metric_numbering import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
+from domain.ingest.metric_numbering_batch_runner import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
+from domain.ingest.non_telemetry_message_ingest_service import DeviceMessagesTx, NonTelemetryMessageIngestService
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
@@ -140,7 +140,7 @@ class IngestPipeline:
     engine: TelemetryEngine
     engine_clock: EngineClockJumpCorrector
     make_batch: BatchFactory
-    device_messages: DeviceMessageIngestService
+    device_messages: NonTelemetryMessageIngestService
     ingest: EngineResultWriter
     on_devices_ready: ReadyDevicesCallback
     on_devices_subscribed: DeviceTimesCallback

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from domain.kernel.errors import PermissionDenied
-from domain.kernel.idempotency import StoredResponse
+from domain.kernel.idempotency_ports import StoredResponse
 from domain.kernel.ids import AccountId, KeyId, MembershipId, SessionId, UserId
 
 

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships
-from domain.accounts.sign_in_model import AccessTokenClaims
+from domain.accounts.session_and_sign_in_model import AccessTokenClaims
 from domain.accounts.sign_in_ports import AccessTokenCodec, HasUserSessions, SecretHasher
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock

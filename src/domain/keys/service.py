@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
+from domain.accounts.email_password_and_role_policy import check_name
 from domain.accounts.pending_approval_closer_port import PendingRequestCloser
-from domain.accounts.policy import check_name
 from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock

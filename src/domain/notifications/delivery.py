@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from domain.accounts.model import Membership
 from domain.accounts.ports import Translator
+from domain.approvals.approval_decision_rules import is_own_request
+from domain.approvals.approval_link_decision_service import LINK_TTL_MS
 from domain.approvals.approval_link_ports import ApprovalLinkCodec
-from domain.approvals.approval_links import LINK_TTL_MS
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.approvals.policy import is_own_request
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.errors import SecretUnreadable
@@ -23,7 +23,7 @@ from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.notifications import message_grouping, quiet_hours
-from domain.notifications.destination_model import Destination, NtfyDestination
+from domain.notifications.destination_addresses import Destination, NtfyDestination
 from domain.notifications.destination_sealing import open_destination
 from domain.notifications.model import (
     ChannelErrorCode,

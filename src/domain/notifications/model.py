@@ -75,8 +75,8 @@ class NotificationSettings:
 
 @dataclass(frozen=True, slots=True)
 class NotificationChannel:
-    """Where a member is told. `sealed` has the destination (`destination_model.py`); None for mail, which goes to the user's present
-    address. `target` is what its owner sees of the destination: no secret."""
+    """Where a member is told. `sealed` has the destination (`destination_model.py`); None for mail, which goes to the user's
+    present address. `target` is what its owner sees of the destination: no secret."""
 
     channel_id: ChannelId
     membership_id: MembershipId

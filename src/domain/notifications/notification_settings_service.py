@@ -13,7 +13,7 @@ from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.notifications.destination_model import SealedDestination, UrlCheck, check_destination, describe, kind_of
+from domain.notifications.destination_addresses import SealedDestination, UrlCheck, check_destination, describe, kind_of
 from domain.notifications.destination_sealing import open_destination, seal_destination
 from domain.notifications.model import (
     MAIL_FOOTER,

@@ -10,7 +10,7 @@ from domain.accounts.sign_in_ports import HasLoginFailures
 from domain.approvals.ports import HasApprovals
 from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
 from domain.kernel.unit_of_work import Transaction
-from domain.notifications.destination_model import Destination
+from domain.notifications.destination_addresses import Destination
 from domain.notifications.model import (
     ChannelErrorCode,
     ChannelSendResult,

@@ -12,7 +12,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import SecretUnreadable, ValidationFailed

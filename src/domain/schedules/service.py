@@ -37,7 +37,7 @@ from domain.schedules.model import (
     ScheduleStatus,
 )
 from domain.schedules.ports import Recurrence, ScheduleTx
-from domain.schedules.schedule_validation import check_schedule, prepare_for_save, slot_errors
+from domain.schedules.schedule_validation_and_preparation import check_schedule, prepare_for_save, slot_errors
 
 HISTORY_LIMIT = 100
 RECENT_HISTORY_LIMIT = 20

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency import HasStoredResponses, StoredResponse
+from domain.kernel.idempotency_ports import HasStoredResponses, StoredResponse
 from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault

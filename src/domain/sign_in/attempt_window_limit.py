@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from domain.accounts.sign_in_model import LoginFailures
+from domain.accounts.session_and_sign_in_model import LoginFailures
 from domain.kernel.clock import SECOND_MS, is_of_earlier_clock
 from domain.kernel.errors import RateLimited
 

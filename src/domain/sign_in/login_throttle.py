@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from domain.accounts.sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures
+from domain.accounts.session_and_sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures
 from domain.kernel.backoff import Backoff
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from domain.kernel.errors import RateLimited

@@ -11,10 +11,16 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
+from domain.accounts.email_password_and_role_policy import (
+    CODE_COOLDOWN_MS,
+    CODE_DIGITS,
+    CODE_MAX_ATTEMPTS,
+    CODE_TTL_MS,
+    check_password,
+)
 from domain.accounts.model import User
-from domain.accounts.policy import CODE_COOLDOWN_MS, CODE_DIGITS, CODE_MAX_ATTEMPTS, CODE_TTL_MS, check_password
 from domain.accounts.ports import HasUsers, Mailer, Translator
-from domain.accounts.sign_in_model import PasswordChangeCode
+from domain.accounts.session_and_sign_in_model import PasswordChangeCode
 from domain.accounts.sign_in_ports import (
     HasLoginFailures,
     HasPasswordChangeCodes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.sign_in_model import LoginFailures
+from domain.accounts.session_and_sign_in_model import LoginFailures
 from domain.accounts.sign_in_ports import HasLoginFailures, SecretHasher
 from domain.kernel.domain_events import JsonObject
 from domain.kernel.ids import UserId

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships, HasUsers
-from domain.accounts.sign_in_model import TotpSecret
+from domain.accounts.session_and_sign_in_model import TotpSecret
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.accounts.model import Account, Member
-from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.unit_of_work import Transaction
 from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from domain.accounts.model import Account, Member
 from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
-from domain.accounts.sign_in_model import ClientInfo, RefreshToken, UserSession
+from domain.accounts.session_and_sign_in_model import ClientInfo, RefreshToken, UserSession
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock

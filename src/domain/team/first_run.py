@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Conflict, PermissionDenied
@@ -20,7 +20,7 @@ from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.service_class import service
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.session_opener import OpenedSession
-from domain.team.operator_accounts_and_users import OperatorAccountAndUserService
+from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
 
 FIRST_RUN_TTL_MS = DAY_MS
 FIRST_RUN_TOKEN_LENGTH = 32

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from domain.kernel.domain_events import DomainEvent
-from domain.webhooks import attempt_outcome, webhook_health
-from domain.webhooks.attempt_outcome import DeliveryWithAttempt
+from domain.webhooks.attempt_outcome_and_retry_policy import DeliveryWithAttempt, finish_attempt, interrupt_attempt
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult
 from domain.webhooks.model import Webhook
 from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.recipients import WebhookRecipientCache
-from domain.webhooks.webhook_health import WebhookHealthChange
+from domain.webhooks.webhook_health import WebhookHealthChange, apply_health_change, health_change
 
 
 class RetryJitter(Protocol):
@@ -45,8 +44,8 @@ class DeliveryAttemptResultWriter:
     def _to_update(self, result: DeliveryAttemptResult) -> DeliveryWithAttempt:
         delivery, attempt = result.in_flight.delivery, result.in_flight.attempt
         if result.response is None:
-            return attempt_outcome.interrupt_attempt(delivery, attempt, result.at)
-        return attempt_outcome.finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
+            return interrupt_attempt(delivery, attempt, result.at)
+        return finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
 
     async def _update_health(self, tx: WebhookDeliveryTx, result: DeliveryAttemptResult) -> None:
         """Reads the webhook again only when the response changes something about it."""
@@ -54,14 +53,14 @@ class DeliveryAttemptResultWriter:
         if (
             result.response is None
             or result.is_not_sent
-            or webhook_health.health_change(sent_by, result.response, result.at.steady_ms) is WebhookHealthChange.SAME
+            or health_change(sent_by, result.response, result.at.steady_ms) is WebhookHealthChange.SAME
         ):
             return
         webhook = await tx.webhooks.get_for_update(sent_by.account_id, sent_by.webhook_id)
         if webhook is None or not webhook.enabled or webhook.generation != sent_by.generation:
             return
-        change = webhook_health.health_change(webhook, result.response, result.at.steady_ms)
-        after = webhook_health.apply_health_change(webhook, change, result.at)
+        change = health_change(webhook, result.response, result.at.steady_ms)
+        after = apply_health_change(webhook, change, result.at)
         if after == webhook:
             return
         await tx.webhooks.save(after)

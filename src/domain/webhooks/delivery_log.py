@@ -15,13 +15,14 @@ from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdAndSecretGenerator, IdPrefix, has_id_format
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks import attempt_outcome, webhook_health
+from domain.webhooks.attempt_outcome_and_retry_policy import mark_interrupted
 from domain.webhooks.delivery_service import WebhookDeliveryService
 from domain.webhooks.in_flight_delivery import InFlightDelivery
 from domain.webhooks.model import LEASE_MS, MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.secrets_and_payloads import encode_payload
 from domain.webhooks.service import get_webhook
+from domain.webhooks.webhook_health import require_enabled
 
 DUE_FIRST_MS = 0
 """Due before any other delivery, so that the next claim returns it."""
@@ -45,7 +46,7 @@ class WebhookDeliveryLogService:
         async with self.uow.read() as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             attempts = await tx.deliveries.list_attempts(webhook.webhook_id, MAX_LISTED_ATTEMPTS)
-        return [attempt_outcome.mark_interrupted(attempt, now_ms) for attempt in attempts]
+        return [mark_interrupted(attempt, now_ms) for attempt in attempts]
 
     async def ping(self, caller: SessionCaller, webhook_id: str) -> DeliveryId:
         """Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
@@ -81,7 +82,7 @@ class WebhookDeliveryLogService:
             return await self._start_attempt(tx, webhook, _redelivery(earlier, now_ms), now_ms)
 
     async def _start_attempt(self, tx: WebhookDeliveryTx, webhook: Webhook, delivery: WebhookDelivery, now_ms: int) -> DeliveryId:
-        webhook_health.require_enabled(webhook)
+        require_enabled(webhook)
         if await self.deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
             raise PermissionDenied(
                 "The webhook's key is disabled or does not see this device (any more). Enable the key, or grant it the device.",

@@ -19,11 +19,11 @@ from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, 
 from domain.kernel.service_class import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
-from domain.webhooks import webhook_health
 from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook, WebhookFormat
 from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
 from domain.webhooks.sealed_url import open_url, seal_url, url_origin
 from domain.webhooks.secrets_and_payloads import check_types, new_secret, shown_prefix
+from domain.webhooks.webhook_health import disable, enable
 
 SECRET_BYTES = 32
 
@@ -132,9 +132,9 @@ class WebhookService:
             if webhook_format is not None:
                 after = replace(after, format=webhook_format, updated_ms=now_ms)
             if enabled is True and not before.enabled:
-                after = webhook_health.enable(after, now_ms)
+                after = enable(after, now_ms)
             elif enabled is False and before.enabled:
-                after = webhook_health.disable(after, None, now_ms)
+                after = disable(after, None, now_ms)
             if replace(after, updated_ms=before.updated_ms) == before:
                 return
             await tx.webhooks.save(after)
@@ -166,7 +166,7 @@ class WebhookService:
             webhook = await get_webhook(tx, caller, webhook_id)
             await tx.webhooks.delete(webhook.webhook_id)
             await self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
-            tx.after_commit(lambda: self.on_changed(webhook_health.disable(webhook, None, now_ms)))
+            tx.after_commit(lambda: self.on_changed(disable(webhook, None, now_ms)))
 
     async def _cancel_pending(self, caller: SessionCaller, webhook_id: str) -> None:
         """Cancels what was pending before the webhook was disabled, so that enabling it does not send it."""

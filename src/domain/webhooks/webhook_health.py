@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from domain.kernel.clock import DAY_MS, WallAndSteadyTime
 from domain.kernel.errors import Conflict
-from domain.webhooks.attempt_outcome import HTTP_GONE, is_success
+from domain.webhooks.attempt_outcome_and_retry_policy import HTTP_GONE, is_success
 from domain.webhooks.model import DISABLE_AFTER_MS, Webhook
 from domain.webhooks.ports import WebhookResponse
 

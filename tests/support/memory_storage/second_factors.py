@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from domain.accounts.sign_in_model import LoginChallenge, TotpSecret
+from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpSecret
 from domain.kernel.ids import UserId
 from support.memory_storage.passkeys import PASSKEYS, MemoryPasskeyRepository
 from support.memory_storage.tables import Database, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.accounts.sign_in_model import (
+from domain.accounts.session_and_sign_in_model import (
     KNOWN_LOGIN_PREFIX,
     LoginFailures,
     PasswordChangeCode,
@@ -13,7 +13,7 @@ from domain.accounts.sign_in_model import (
     UnlockLink,
     UserSession,
 )
-from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
+from domain.kernel.idempotency_ports import COMMITTED, StoredResponse, still_in_progress
 from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.tables import Database, Table
 

@@ -18,7 +18,7 @@ from domain.kernel.caller_recheck_in_transaction import (
 )
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency import IdempotentReplayRollbackError
+from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 from support.memory_storage.accounts import (
     MemoryAccountRepository,
     MemoryMembershipRepository,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from domain.accounts.model import Membership
-from domain.accounts.sign_in_model import UserSession
+from domain.accounts.session_and_sign_in_model import UserSession
 from domain.approvals.model import ApprovalStatus, Requester
 from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.accounts import MEMBERSHIPS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.sign_in_model import LoginFailures, PasswordChangeCode, UnlockLink
+from domain.accounts.session_and_sign_in_model import LoginFailures, PasswordChangeCode, UnlockLink
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
 from domain.kernel.ids import UserId

@@ -19,7 +19,7 @@ from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.vault import AesVault
 from adapters.id_and_secret_generator import RandomIdGenerator
 from domain.accounts.model import Membership
-from domain.accounts.sign_in_model import AccessTokenClaims
+from domain.accounts.session_and_sign_in_model import AccessTokenClaims
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unauthenticated, Unavailable
 from domain.kernel.ids import AccountId, IdPrefix, MembershipId, SessionId, UserId, has_id_format

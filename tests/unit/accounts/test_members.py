@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, ValidationFailed
 from support.http import PASSWORD, HttpWorld

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel.errors import Unauthenticated
 from support.http import PASSWORD, HttpWorld
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.workers.cluster_device_events import ClusterDeviceEventQueue, ClusterDeviceEventWorker
-from domain.devices.inbound_link import DeviceConnected, InboundMessage
+from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
+from domain.devices.inbound_device_message_port import DeviceConnected, InboundMessage
 from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
 from domain.ingest.decoded_messages import DecodedBatch
 from domain.kernel.errors import Unavailable

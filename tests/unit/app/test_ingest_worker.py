@@ -14,7 +14,7 @@ from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockSkewService
 from domain.devices.device_codec import StockFirmwareTelemetryReport
-from domain.devices.inbound_link import DeviceConnected, InboundMessage
+from domain.devices.inbound_device_message_port import DeviceConnected, InboundMessage
 from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
 from domain.ingest.dead_letters import DeadLetter

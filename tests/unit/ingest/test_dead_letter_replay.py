@@ -19,7 +19,7 @@ from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterSer
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.model import Reading
 from domain.telemetry.queries.message_paging import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
@@ -58,7 +58,7 @@ class Replay:
             link=None,  # type: ignore[arg-type]
             engine=world.engine,
             engine_clock=EngineClockJumpCorrector(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
-            make_batch=ReferenceTelemetryBatch.of,
+            make_batch=PythonTelemetryBatch.of,
             device_messages=self.messages,  # type: ignore[arg-type]
             ingest=world.ingest,
             on_devices_ready=lambda _: None,
@@ -68,7 +68,7 @@ class Replay:
             dead_letters=self.letters,
             pipeline=pipeline,
             engine=world.engine,
-            make_batch=ReferenceTelemetryBatch.of,
+            make_batch=PythonTelemetryBatch.of,
             engine_commit_lock=asyncio.Lock(),
             rule_timer_wake=WakeEvent(),
         )

@@ -18,8 +18,8 @@ from domain.partitions.device_hash import partition_of
 from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, InboundLogReachabilityMonitor
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, PartitionLostError
+from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceEngine
-from domain.telemetry.engine.reference_telemetry_batch import ReferenceTelemetryBatch
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog
 from support.memory_storage import MemoryUnitOfWork
@@ -29,7 +29,7 @@ COUNT = 8
 
 
 def read_json_blocks(blocks: Sequence[bytes]) -> Any:
-    return ReferenceTelemetryBatch.of([(1, 0, json.dumps(json.loads(block)).encode()) for block in blocks])
+    return PythonTelemetryBatch.of([(1, 0, json.dumps(json.loads(block)).encode()) for block in blocks])
 
 
 class Instance:

@@ -13,7 +13,7 @@ from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
 from adapters.sentence_translator import SentenceTranslator
-from domain.approvals.approval_links import LINK_TTL_MS
+from domain.approvals.approval_link_decision_service import LINK_TTL_MS
 from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus, Requester
 from domain.events.model import Event
 from domain.kernel.caller import Role
@@ -21,7 +21,7 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, ChannelId
 from domain.notifications import message_grouping, quiet_hours
 from domain.notifications.delivery import QUIET_CHECK_MS, NotificationDeliveryService
-from domain.notifications.destination_model import (
+from domain.notifications.destination_addresses import (
     Destination,
     MailDestination,
     NtfyDestination,

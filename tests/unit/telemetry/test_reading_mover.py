@@ -14,15 +14,15 @@ from domain.events.feed_model import FeedFilter
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
 from domain.telemetry.old_reading_mover import OldReadingMover
 from domain.telemetry.queries import latest_and_history
+from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory, ReadingArchiveWithCutoff
 from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.message_paging import HistoryTimeRange
-from domain.telemetry.queries.reading_history import MergedReadingHistory, ReadingArchiveWithCutoff
 from domain.telemetry.reading_packing import pack_readings, row_digest
-from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.clickhouse import MemoryReadingStore
 from support.telemetry_world import TelemetryWorld
 

@@ -13,10 +13,10 @@ from domain.rules.telemetry_engine_port import AggregateCell
 from domain.telemetry import rollup_service
 from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
 from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
+from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
 from domain.telemetry.queries import downsampling
 from domain.telemetry.queries.hour_combining import combine_cells
 from domain.telemetry.queries.message_paging import HistoryTimeRange
-from domain.telemetry.retention import RetentionPeriods, RetentionService
 from domain.telemetry.rollup_service import merge_by_higher_count
 from support.telemetry_world import TelemetryWorld
 

@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
-from domain.webhooks import attempt_outcome, webhook_health
+from domain.webhooks.attempt_outcome_and_retry_policy import (
+    INTERRUPTED_MESSAGE,
+    MAX_RETRY_AFTER_S,
+    finish_attempt,
+    interrupt_attempt,
+    mark_interrupted,
+    retry_pause_ms,
+)
 from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookResponse
 from domain.webhooks.secrets_and_payloads import new_secret, shown_prefix
-from domain.webhooks.webhook_health import WebhookHealthChange
+from domain.webhooks.webhook_health import WebhookHealthChange, apply_health_change, health_change
 
 NOW = 1_800_000_000_000
 AT = WallAndSteadyTime(NOW, 900_000_000_000)
@@ -67,7 +74,7 @@ def webhook(failing_since_ms: int | None = None) -> Webhook:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_success(status: int) -> None:
-    finished = attempt_outcome.finish_attempt(delivery(), attempt(), reply(status), AT, 0.0)
+    finished = finish_attempt(delivery(), attempt(), reply(status), AT, 0.0)
     assert finished.delivery.state is WebhookDeliveryState.DELIVERED
     assert finished.attempt.succeeded
     assert finished.attempt.error is None
@@ -76,7 +83,7 @@ def test_2xx_is_success(status: int) -> None:
 
 @pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
 def test_everything_else_is_failure(answer: WebhookResponse) -> None:
-    finished = attempt_outcome.finish_attempt(delivery(), attempt(), answer, AT, 0.0)
+    finished = finish_attempt(delivery(), attempt(), answer, AT, 0.0)
     assert finished.delivery.state is WebhookDeliveryState.PENDING
     assert not finished.attempt.succeeded
     assert finished.attempt.error
@@ -87,7 +94,7 @@ def test_everything_else_is_failure(answer: WebhookResponse) -> None:
 def test_after_six_attempts_it_is_given_up() -> None:
     pending, pauses = delivery(), []
     for number in range(1, 7):
-        finished = attempt_outcome.finish_attempt(pending, attempt(number), reply(503), AT, 0.0)
+        finished = finish_attempt(pending, attempt(number), reply(503), AT, 0.0)
         pending = finished.delivery
         if finished.attempt.next_attempt_ms is not None:
             pauses.append(finished.attempt.next_attempt_ms - NOW)
@@ -98,16 +105,16 @@ def test_after_six_attempts_it_is_given_up() -> None:
 
 @given(st.integers(1, 5), st.floats(-1, 1), st.none() | st.integers(0, 10**9))
 def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: int, spread: float, requested: int | None) -> None:
-    pause_ms = attempt_outcome.retry_pause_ms(done, spread, requested)
+    pause_ms = retry_pause_ms(done, spread, requested)
     planned_ms = RETRY_BACKOFF.pause_s(done) * 1_000
     assert pause_ms >= planned_ms * 0.9 - 1
-    assert pause_ms <= max(planned_ms * 1.1, attempt_outcome.MAX_RETRY_AFTER_S * 1_000)
+    assert pause_ms <= max(planned_ms * 1.1, MAX_RETRY_AFTER_S * 1_000)
     if requested is None:
         assert pause_ms <= planned_ms * 1.1
 
 
 def test_an_interrupted_attempt_does_not_count() -> None:
-    finished = attempt_outcome.interrupt_attempt(delivery(3), attempt(4), AT)
+    finished = interrupt_attempt(delivery(3), attempt(4), AT)
     assert finished.delivery.attempts == 3
     assert finished.delivery.state is WebhookDeliveryState.PENDING
     assert finished.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
@@ -115,20 +122,20 @@ def test_an_interrupted_attempt_does_not_count() -> None:
 
 
 def test_an_attempt_without_an_end_is_shown_as_interrupted_once_it_cannot_be_under_way() -> None:
-    assert attempt_outcome.mark_interrupted(attempt(), NOW + 1_000).error is None
-    assert attempt_outcome.mark_interrupted(attempt(), NOW + 120_000).error == attempt_outcome.INTERRUPTED_MESSAGE
+    assert mark_interrupted(attempt(), NOW + 1_000).error is None
+    assert mark_interrupted(attempt(), NOW + 120_000).error == INTERRUPTED_MESSAGE
 
 
 def test_health_follows_the_answers() -> None:
-    assert webhook_health.health_change(webhook(), reply(), NOW) is WebhookHealthChange.SAME
-    assert webhook_health.health_change(webhook(NOW - 1), reply(), NOW) is WebhookHealthChange.RECOVERED
-    assert webhook_health.health_change(webhook(), reply(500), NOW) is WebhookHealthChange.FAILING
-    assert webhook_health.health_change(webhook(NOW - DAY), reply(500), NOW) is WebhookHealthChange.SAME
-    assert webhook_health.health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is WebhookHealthChange.DEAD
-    assert webhook_health.health_change(webhook(), reply(410), NOW) is WebhookHealthChange.GONE
-    failing = webhook_health.apply_health_change(webhook(), WebhookHealthChange.FAILING, AT)
+    assert health_change(webhook(), reply(), NOW) is WebhookHealthChange.SAME
+    assert health_change(webhook(NOW - 1), reply(), NOW) is WebhookHealthChange.RECOVERED
+    assert health_change(webhook(), reply(500), NOW) is WebhookHealthChange.FAILING
+    assert health_change(webhook(NOW - DAY), reply(500), NOW) is WebhookHealthChange.SAME
+    assert health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is WebhookHealthChange.DEAD
+    assert health_change(webhook(), reply(410), NOW) is WebhookHealthChange.GONE
+    failing = apply_health_change(webhook(), WebhookHealthChange.FAILING, AT)
     assert failing.failing_since_ms == AT.steady_ms
-    assert webhook_health.apply_health_change(failing, WebhookHealthChange.DEAD, AT).updated_ms == NOW
+    assert apply_health_change(failing, WebhookHealthChange.DEAD, AT).updated_ms == NOW
 
 
 @given(st.binary(min_size=32, max_size=32))

@@ -10,7 +10,7 @@ use tokio::time::Sleep;
 
 use super::connect::AuthenticatedConnection;
 use super::disconnect::DisconnectCause;
-use super::pending_pubacks::PendingPubacks;
+use super::outgoing_puback_queue::OutgoingPubackQueue;
 use super::socket::write_final;
 use crate::broker_state::BrokerState;
 use crate::drop_reason::DropReason;
@@ -31,7 +31,7 @@ pub(super) struct ConnectionTask {
     pub(super) device: Arc<RegisteredDevice>,
     pub(super) connection: Arc<ConnectionHandle>,
     pub(super) credentials: DeviceCredentialRecord,
-    pub(super) pending_pubacks: PendingPubacks,
+    pub(super) pending_pubacks: OutgoingPubackQueue,
     pub(super) last_packet_id: u16,
     /// How many QoS-1 publishes may be sent and not acknowledged (MQTT 5.0, 4.9).
     pub(super) send_quota: usize,
@@ -66,7 +66,7 @@ impl ConnectionTask {
             device: accepted.device,
             connection: accepted.connection,
             credentials: accepted.credentials,
-            pending_pubacks: PendingPubacks::default(),
+            pending_pubacks: OutgoingPubackQueue::default(),
             last_packet_id: 0,
             send_quota: accepted.send_quota,
             keep_alive: accepted.keep_alive,

@@ -11,7 +11,7 @@ mod connection_task;
 mod disconnect;
 mod inbound;
 mod outbound;
-mod pending_pubacks;
+mod outgoing_puback_queue;
 mod poll;
 mod socket;
 mod subscribe;

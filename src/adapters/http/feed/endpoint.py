@@ -14,15 +14,15 @@ import msgspec
 
 from adapters.http.core.caller_authentication import Authenticator, RequestCredentials, second_factor_required_error
 from adapters.http.core.trusted_proxies import TrustedProxies
-from adapters.http.feed.client_receiver import (
+from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionMaximums
+from adapters.http.feed.feed_client_connection import (
     AsgiReceive,
+    FeedClientConnection,
     FeedClientGoneError,
-    FeedClientReceiver,
     WebSocketCloseFrame,
     WebSocketMessageTooLongError,
     credentials_from_token,
 )
-from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionMaximums
 from adapters.http.feed.feed_sender import AsgiSend
 from adapters.http.feed.stream import CREDENTIALS_EXPIRED, AuthenticatedFeedClient, FeedDependencies, FeedQuery, FeedStream
 from domain.events.feed_cursor import FeedCursor
@@ -73,7 +73,7 @@ class FeedEndpoint:
         return (scope["type"], scope.get("path")) == ("websocket", FEED_PATH)
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
-        connection = FeedClientReceiver(scope, receive, send)
+        connection = FeedClientConnection(scope, receive, send)
         await connection.accept()
         try:
             with self._limiter.reserve():
@@ -89,7 +89,7 @@ class FeedEndpoint:
         connection.set_authenticated(False)
         await connection.close(close_reason)
 
-    async def _handle_connection(self, connection: FeedClientReceiver) -> WebSocketCloseFrame:
+    async def _handle_connection(self, connection: FeedClientConnection) -> WebSocketCloseFrame:
         address = connection.client_address(self._proxies)
         query = _parse_feed_query(connection.query_parameters())
         identity = await self._authenticate(await self._receive_credentials(connection, address), address)
@@ -103,7 +103,7 @@ class FeedEndpoint:
             stream = FeedStream(self._sources, self._clock, identity, interest, query, connection.sender)
             return await self._run_stream(connection, stream, address)
 
-    async def _run_stream(self, connection: FeedClientReceiver, stream: FeedStream, address: str) -> WebSocketCloseFrame:
+    async def _run_stream(self, connection: FeedClientConnection, stream: FeedStream, address: str) -> WebSocketCloseFrame:
         receiver = asyncio.create_task(self._receive_loop(connection, stream, address), name="feed receiver")
         receiver.add_done_callback(
             lambda done: stream.request_end(FeedClientGoneError() if done.cancelled() else done.exception() or done.result())
@@ -114,7 +114,7 @@ class FeedEndpoint:
             receiver.cancel()
             await asyncio.gather(receiver, return_exceptions=True)
 
-    async def _receive_credentials(self, connection: FeedClientReceiver, address: str) -> RequestCredentials:
+    async def _receive_credentials(self, connection: FeedClientConnection, address: str) -> RequestCredentials:
         """The credentials in the query, a header or the first message. Raises Unauthenticated."""
         credentials = connection.credentials()
         if credentials.token is not None or credentials.key is not None:
@@ -131,7 +131,7 @@ class FeedEndpoint:
             raise Unauthenticated('The first message must be {"type": "auth", "token": "..."}.')
         return _credentials_in_message(message)
 
-    async def _receive_loop(self, connection: FeedClientReceiver, stream: FeedStream, address: str) -> WebSocketCloseFrame:
+    async def _receive_loop(self, connection: FeedClientConnection, stream: FeedStream, address: str) -> WebSocketCloseFrame:
         """Read all messages of the client. Only renewed credentials and pings have an effect."""
         while True:
             message = await connection.receive()

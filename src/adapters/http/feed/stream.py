@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from adapters.http.feed.client_receiver import FeedClientGoneError, WebSocketCloseFrame
+from adapters.http.feed.feed_client_connection import FeedClientGoneError, WebSocketCloseFrame
 from adapters.http.feed.feed_sender import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_cursor import FeedCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
-from domain.feed.feed_audience import FeedAudienceService, FeedSnapshot, FeedVisibility, Viewer
+from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService, FeedSnapshot, FeedVisibility, Viewer
 from domain.feed.remote_feed_interest import no_other_instances
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from adapters.mqtt.profiles import sensor_json_flattening
-from adapters.mqtt.profiles.upcoming_edges import FuturePlanEdge, upcoming_edges
+from adapters.mqtt.profiles.future_edge_selection import FuturePlanEdge, upcoming_edges
 from domain.devices.device_codec import (
     CommandResultReport,
     DeviceReport,

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, select
 
-from adapters.storage.sql.repository_session import POSTGRES, RepositorySession, Row
+from adapters.storage.sql.repository_session_port import POSTGRES, RepositorySession, Row
 from adapters.storage.sql.tables import api_keys, memberships, user_sessions
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.caller_recheck_in_transaction import check_current_role, check_key_is_enabled, check_session_is_open

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Select, bindparam, delete, insert, update
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.repository_session import POSTGRES, RepositorySession, UniqueViolationError
+from adapters.storage.sql.repository_session_port import POSTGRES, RepositorySession, UniqueViolationError
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import for_update
 

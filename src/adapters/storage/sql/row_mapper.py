@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from sqlalchemy import Boolean, ColumnElement, Select, Table, select
 
-from adapters.storage.sql.repository_session import Row
+from adapters.storage.sql.repository_session_port import Row
 
 T = TypeVar("T")
 Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]

@@ -24,7 +24,7 @@ from adapters.storage.sql.repositories.command_definitions_and_executions import
     SqlCommandExecutionRepository,
 )
 from adapters.storage.sql.repositories.dead_letters import SqlIngestDeadLetterRepository
-from adapters.storage.sql.repositories.device_connection_instances import SqlDeviceConnectionInstanceRepository
+from adapters.storage.sql.repositories.device_connection_holders import SqlDeviceConnectionHolderRepository
 from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
 from adapters.storage.sql.repositories.device_groups import SqlDeviceGroupRepository
 from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
@@ -34,7 +34,7 @@ from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.due_rollups import SqlDueRollupRepository
 from adapters.storage.sql.repositories.engine_restore import SqlEngineRestoreRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
-from adapters.storage.sql.repositories.external_identities import SqlExternalIdentityRepository
+from adapters.storage.sql.repositories.external_identities_and_used_sign_in_states import SqlExternalIdentityRepository
 from adapters.storage.sql.repositories.feed_reading_replay import SqlFeedReadingReplayRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
@@ -47,6 +47,7 @@ from adapters.storage.sql.repositories.notification_channels import SqlNotificat
 from adapters.storage.sql.repositories.notification_settings_and_outbox import SqlNotificationOutboxRepository
 from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
+from adapters.storage.sql.repositories.persisted_steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.provisioning_claims import SqlDeviceProvisioningClaimRepository
 from adapters.storage.sql.repositories.provisioning_codes import SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
@@ -57,19 +58,18 @@ from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
 from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepository
 from adapters.storage.sql.repositories.service_secrets import SqlServiceSecretRepository
 from adapters.storage.sql.repositories.service_session_tokens import SqlServiceSessionTokenRepository
-from adapters.storage.sql.repositories.steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
 from adapters.storage.sql.repositories.unlock_links import SqlUnlockLinkRepository
 from adapters.storage.sql.repositories.user_sessions import SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
-from adapters.storage.sql.repository_session import RepositorySession
+from adapters.storage.sql.repository_session_port import RepositorySession
 from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.caller_recheck_in_transaction import check_stated_role
 from domain.kernel.domain_events import DomainEvent
-from domain.kernel.idempotency import IdempotentReplayRollbackError
+from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 
 
 class SqlBackend(Protocol):
@@ -155,7 +155,7 @@ class SqlTransaction:
     steady_time = LazyRepository(SqlSteadyTimeRepository)
     partitions = LazyRepository(SqlPartitionRepository)
     members = LazyRepository(SqlClusterMemberRepository)
-    device_sessions = LazyRepository(SqlDeviceConnectionInstanceRepository)
+    device_sessions = LazyRepository(SqlDeviceConnectionHolderRepository)
 
     def __init__(self, session: RepositorySession, dispatcher: TransactionEventDispatcher[SqlTransaction] | None) -> None:
         self.session = session

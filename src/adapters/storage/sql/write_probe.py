@@ -9,7 +9,7 @@ import secrets
 
 from sqlalchemy import text
 
-from adapters.storage.sql.repository_session import RepositorySession
+from adapters.storage.sql.repository_session_port import RepositorySession
 
 PROBE_BYTES = 3_000
 """About one page."""

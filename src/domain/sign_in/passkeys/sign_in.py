@@ -8,7 +8,7 @@ from typing import Protocol
 
 from domain.accounts.model import Member
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
-from domain.accounts.sign_in_model import ClientInfo
+from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock

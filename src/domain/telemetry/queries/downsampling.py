@@ -23,10 +23,10 @@ from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import unpack_rollup
 from domain.telemetry.model import BucketStatistics
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
+from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory
 from domain.telemetry.queries.hour_combining import combine_cells
 from domain.telemetry.queries.latest_and_history import DeviceMetricNames
 from domain.telemetry.queries.message_paging import HistoryTimeRange
-from domain.telemetry.queries.reading_history import MergedReadingHistory
 
 PAGE_MESSAGES = 2_000
 PAGE_HOURS = 1_000

@@ -18,8 +18,8 @@ from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
+from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory
 from domain.telemetry.queries.message_paging import HistoryTimeRange, read_page
-from domain.telemetry.queries.reading_history import MergedReadingHistory
 from domain.telemetry.reading_packing import value_columns
 
 PAGE_MESSAGES = 1_000

@@ -24,8 +24,8 @@ from domain.rules.rule_validation import check_metrics_known
 from domain.rules.service import get_rule
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
+from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory
 from domain.telemetry.queries.message_paging import HistoryTimeRange
-from domain.telemetry.queries.reading_history import MergedReadingHistory
 
 MAX_MESSAGES = 100_000
 PAGE_MESSAGES = 1_000

@@ -10,7 +10,7 @@ from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions
 from adapters.http.core.operation_handling import HandlerResult
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
-from domain.commands.device_and_execution_queries import DeviceAndExecutionQueryService
+from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor

@@ -5,11 +5,11 @@ from __future__ import annotations
 from adapters.http.api.device_types import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.commands.device_type_service import DeviceTypeService, DeviceTypeWithCommands
+from domain.commands.device_type_admin_service import DeviceTypeAdminService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId
 
 
-def device_types_blueprint(types: DeviceTypeService) -> ApiBlueprint:
+def device_types_blueprint(types: DeviceTypeAdminService) -> ApiBlueprint:
     bp = ApiBlueprint("device_types", "Device types")
 
     @bp.operation("GET /device-types", AllowedCallers.SESSION, "List device types")

@@ -9,7 +9,7 @@ from adapters.http.core.operation_handling import HandlerResult
 from adapters.http.core.paging import page_response
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.schedules.occurrence_calendar import ScheduleOccurrenceService
+from domain.schedules.planned_occurrence_queries import ScheduleOccurrenceService
 from domain.schedules.service import ScheduleService
 
 WRITE_ERRORS = {

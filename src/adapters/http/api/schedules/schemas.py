@@ -32,8 +32,8 @@ from domain.schedules.model import (
     ScheduleStatus,
     SwitchEdge,
 )
-from domain.schedules.occurrence_calendar import PlannedScheduleEdge, ScheduleOccurrencesResult
-from domain.schedules.schedule_validation import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
+from domain.schedules.planned_occurrence_queries import PlannedScheduleEdge, ScheduleOccurrencesResult
+from domain.schedules.schedule_validation_and_preparation import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
 from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleWithSyncState
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import make_url
 
 from adapters.storage.sql.postgres.leader_lock import RENEW_INTERVAL_S, STANDBY_POLL_S, DeviceLeaderLock
 from adapters.storage.sql.postgres.pool import KEEPALIVE_SETTINGS
-from adapters.storage.sql.process_advisory_lock import process_lock_key
+from adapters.storage.sql.process_liveness_probe import process_lock_key
 from domain.kernel.errors import Unavailable
 
 CHANNEL = "latchboard_log"

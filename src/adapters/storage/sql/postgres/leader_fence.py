@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters.storage.sql.process_advisory_lock import ADVISORY_LOCKS
-from adapters.storage.sql.repository_session import RepositorySession
+from adapters.storage.sql.process_liveness_probe import ADVISORY_LOCKS
+from adapters.storage.sql.repository_session_port import RepositorySession
 from adapters.storage.sql.statement_builders import text_with_bigints
 from domain.kernel.errors import Unavailable
 

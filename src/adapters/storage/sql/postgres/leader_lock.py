@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from adapters.storage.sql.postgres.leader_fence import LEADER_LOCK_KEY, LeaderFence
-from adapters.storage.sql.process_advisory_lock import ADVISORY_LOCKS
+from adapters.storage.sql.process_liveness_probe import ADVISORY_LOCKS
 from domain.kernel.errors import Unavailable
 
 STANDBY_POLL_S = 0.5

@@ -18,7 +18,7 @@ from adapters.storage.sql.entity_repository import (
     EntityRepository,
     EntityStatements,
 )
-from adapters.storage.sql.repository_session import POSTGRES, ForeignKeyViolationError
+from adapters.storage.sql.repository_session_port import POSTGRES, ForeignKeyViolationError
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter
 from adapters.storage.sql.tables import accounts, devices, memberships, notification_settings, projects, users
 from domain.accounts.model import Account, Member, Membership, Project, User

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sqlalchemy import bindparam, or_, update
 
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
-from adapters.storage.sql.repository_session import LOOK_UP
+from adapters.storage.sql.repository_session_port import LOOK_UP
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.tables import api_keys
 from domain.kernel.ids import AccountId, KeyId

@@ -10,7 +10,7 @@ from sqlalchemy import Integer, and_, bindparam, func, insert, select
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.event_retention import encode_log_cursor
 from adapters.storage.sql.repositories.events import EVENT
-from adapters.storage.sql.repository_session import Row
+from adapters.storage.sql.repository_session_port import Row
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import escape_like
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events

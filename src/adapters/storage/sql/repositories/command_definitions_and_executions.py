@@ -10,7 +10,7 @@ from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, func, o
 from adapters.storage.constraint_errors import command_exists_error
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository, StoredEntityRepository
-from adapters.storage.sql.repository_session import POSTGRES, SQLITE
+from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import JSON, RowMapper, enum_converter, to_json
 from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
 from adapters.storage.sql.tables import definitions, devices, executions

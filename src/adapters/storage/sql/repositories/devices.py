@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Select, bindparam, delete, exists, func, insert, literal_column, or_, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
-from adapters.storage.sql.repository_session import LOOK_UP, POSTGRES, SQLITE
+from adapters.storage.sql.repository_session_port import LOOK_UP, POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import JSON_TUPLE, NestedValue, RowMapper, enum_converter, to_json
 from adapters.storage.sql.statement_builders import for_update, insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import (

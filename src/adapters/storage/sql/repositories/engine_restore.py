@@ -11,7 +11,7 @@ from sqlalchemy import TextClause
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.rules import RULE
-from adapters.storage.sql.repository_session import POSTGRES, SQLITE
+from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import text_with_bigints
 from adapters.storage.sql.tables import PARTITION_HASH, rules
 from domain.ingest.engine_restore_ports import HashRange

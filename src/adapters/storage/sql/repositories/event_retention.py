@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Integer, and_, bindparam, delete, literal, select, update
 
-from adapters.storage.sql.repositories.event_writer_numbers import NOT_COVERED, cursor_parameters
-from adapters.storage.sql.repository_session import POSTGRES, SQLITE, RepositorySession, Row
+from adapters.storage.sql.repositories.event_log_position_reservation import NOT_COVERED, cursor_parameters
+from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE, RepositorySession, Row
 from adapters.storage.sql.tables import audit_rounds, audit_seals, events
 from domain.events.event_log_cursor import EventLogCursor
 

@@ -15,8 +15,7 @@ from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, de
 
 from adapters.storage.sql.bulk_statements import BulkStatement, bulk_insert
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repositories.event_retention import delete_sealed_events
-from adapters.storage.sql.repositories.event_writer_numbers import (
+from adapters.storage.sql.repositories.event_log_position_reservation import (
     ADVANCE_IDLE,
     END_OF_TOTAL_ORDER,
     NEXT_ON_SQLITE,
@@ -27,7 +26,8 @@ from adapters.storage.sql.repositories.event_writer_numbers import (
     next_on_sqlite,
     reserve_positions,
 )
-from adapters.storage.sql.repository_session import POSTGRES, SQLITE, Row
+from adapters.storage.sql.repositories.event_retention import delete_sealed_events
+from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE, Row
 from adapters.storage.sql.row_mapper import JSON, RowMapper, to_json
 from adapters.storage.sql.statement_builders import delete_batch, escape_like, without_none
 from adapters.storage.sql.tables import event_counts, event_totals, events

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, insert, or_, select
 
 from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository
-from adapters.storage.sql.repository_session import LOOK_UP
+from adapters.storage.sql.repository_session_port import LOOK_UP
 from adapters.storage.sql.row_mapper import JSON_TUPLE, NestedValue, RowMapper, enum_converter, from_json, to_json
 from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members

@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, bindparam, column, delete, func, select, t
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.postgres_application_name import session_name
-from adapters.storage.sql.repository_session import POSTGRES, Row
+from adapters.storage.sql.repository_session_port import POSTGRES, Row
 from adapters.storage.sql.row_mapper import to_json
 from adapters.storage.sql.statement_builders import insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import members, partitions

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repository_session import POSTGRES
+from adapters.storage.sql.repository_session_port import POSTGRES
 from domain.kernel.clock import DAY_MS, HOUR_MS
 
 RANGES_AHEAD = 3

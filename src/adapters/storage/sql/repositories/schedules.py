@@ -11,7 +11,7 @@ from adapters.storage.constraint_errors import edge_recorded_error, slot_taken_e
 from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
 from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository, unique_violation_as
 from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin
-from adapters.storage.sql.repository_session import POSTGRES, SQLITE
+from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, from_json, to_json
 from adapters.storage.sql.statement_builders import delete_batch, listed
 from adapters.storage.sql.tables import devices, schedule_edges, schedules

@@ -11,7 +11,7 @@ from adapters.storage.sql.repositories.login_tokens_and_failures import LOCK_USE
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import delete_batch, upsert
 from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
-from domain.accounts.sign_in_model import LoginChallenge, TotpSecret
+from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpSecret
 from domain.kernel.ids import UserId
 
 TOTP = RowMapper(totp_secrets, TotpSecret)

@@ -9,7 +9,7 @@ from adapters.storage.sql.repositories.login_tokens_and_failures import LOCK_USE
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import upsert
 from adapters.storage.sql.tables import unlock_links
-from domain.accounts.sign_in_model import UnlockLink
+from domain.accounts.session_and_sign_in_model import UnlockLink
 from domain.kernel.ids import UserId
 
 UNLOCK_LINK = RowMapper(unlock_links, UnlockLink)

@@ -8,13 +8,13 @@ from sqlalchemy import bindparam, func, select, update
 
 from adapters.storage.sql.entity_repository import EntityRepository, EntityStatements
 from adapters.storage.sql.repositories.accounts_users_and_projects import MEMBERSHIP
-from adapters.storage.sql.repository_session import LOOK_UP
+from adapters.storage.sql.repository_session_port import LOOK_UP
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import delete_batch
 from adapters.storage.sql.tables import approvals, memberships, service_sessions, user_sessions
 from adapters.storage.sql.tables.grants_and_approvals import PENDING_APPROVAL
 from domain.accounts.model import Membership
-from domain.accounts.sign_in_model import UserSession
+from domain.accounts.session_and_sign_in_model import UserSession
 from domain.kernel.ids import SessionId, UserId
 
 USER_SESSION = RowMapper(user_sessions, UserSession)

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
-from adapters.storage.sql.sqlite.connection import SqliteConnection
 from adapters.storage.sql.sqlite.database_file_identity import DatabaseFileIdentityCheck
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter
 from adapters.storage.sql.sqlite.reader_pool import SqliteReaderPool
 from adapters.storage.sql.sqlite.sqlite_repository_session import SqliteSession
+from adapters.storage.sql.sqlite.threaded_connection import SqliteConnection
 from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable

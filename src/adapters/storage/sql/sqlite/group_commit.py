@@ -20,9 +20,9 @@ from collections.abc import Callable
 from time import monotonic
 
 from adapters.storage.after_commit_callback_runner import run_callbacks
-from adapters.storage.sql.sqlite.connection import SqliteConnection
 from adapters.storage.sql.sqlite.database_file_identity import DatabaseFileIdentityCheck
-from adapters.storage.sql.sqlite.deferred_statements import SAVEPOINT, DeferredStatementsOutcome
+from adapters.storage.sql.sqlite.pipelined_connection import SAVEPOINT, DeferredStatementsOutcome
+from adapters.storage.sql.sqlite.threaded_connection import SqliteConnection
 from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
 from adapters.storage.transaction_misuse_errors import NestedWriteError
 from domain.kernel.errors import DomainError, Unavailable

@@ -12,9 +12,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.storage.sql.repository_session import Row
-from adapters.storage.sql.sqlite.connection import SqliteConnection
-from adapters.storage.sql.sqlite.deferred_statements import TransactionControlError
+from adapters.storage.sql.repository_session_port import Row
+from adapters.storage.sql.sqlite.pipelined_connection import TransactionControlError
+from adapters.storage.sql.sqlite.threaded_connection import SqliteConnection
 
 PROGRESS_STEPS, MAX_PROGRESS = 2_500, 2
 """SQLite reports each 2,500 steps of its machine, counted over all uses of a statement; so a look-up takes 7,500 at most, about

@@ -9,14 +9,14 @@ from typing import Any
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.bulk_statements import BulkStatement
-from adapters.storage.sql.repository_session import SQLITE, Query, Row, WritePlan
-from adapters.storage.sql.sqlite.connection import SqliteConnection, compile_statement
-from adapters.storage.sql.sqlite.deferred_statements import (
+from adapters.storage.sql.repository_session_port import SQLITE, Query, Row, WritePlan
+from adapters.storage.sql.sqlite.group_commit import WriteTicket
+from adapters.storage.sql.sqlite.pipelined_connection import (
     DeferredQueryStatement,
     DeferredReadThenWriteStatement,
     DeferredWriteStatement,
 )
-from adapters.storage.sql.sqlite.group_commit import WriteTicket
+from adapters.storage.sql.sqlite.threaded_connection import SqliteConnection, compile_statement
 from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError, TransactionClosedError
 
 EARLY_FLUSH_ROWS = 32

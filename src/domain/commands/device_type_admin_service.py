@@ -1,0 +1,180 @@
+"""Device types: a name and the commands that its devices share. Only Admins edit them, because they can require approvals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from domain.approvals.ports import HasApprovals
+from domain.commands import definition_checks
+from domain.commands.approval_removal_while_pending_check import approval_names, check_nothing_waits, find_waiting_devices
+from domain.commands.command_definitions import CommandDefinitionInput
+from domain.commands.definition_model import CommandDefinition
+from domain.commands.ports import HasCommandDefinitions, ParamsValidator
+from domain.devices.model import DeviceType
+from domain.devices.ports import HasDevices, HasDeviceTypes
+from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.event_kinds import EventKind
+from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+MAX_DEVICE_TYPES = 500
+
+
+class DeviceTypeTx(Transaction, HasApprovals, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTypeWithCommands:
+    device_type: DeviceType
+    commands: tuple[CommandDefinition, ...]
+
+
+class DeviceTypeAdminService:
+    def __init__(
+        self, *, uow: UnitOfWork[DeviceTypeTx], clock: Clock, ids: IdAndSecretGenerator, validator: ParamsValidator
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._validator = validator
+
+    async def list(self, caller: SessionCaller) -> Sequence[DeviceTypeWithCommands]:
+        async with self._uow.read() as tx:
+            return [await _load_with_commands(tx, one) for one in await tx.device_types.list(caller.account_id)]
+
+    async def get(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> DeviceTypeWithCommands:
+        async with self._uow.read() as tx:
+            return await _load_with_commands(tx, await _get_device_type(tx, caller, device_type_id))
+
+    async def create(
+        self, caller: SessionCaller, name: str, definition_inputs: Sequence[CommandDefinitionInput]
+    ) -> DeviceTypeWithCommands:
+        """Raises ValidationFailed, PermissionDenied, Conflict `DEVICE_TYPE_EXISTS` or `TOO_MANY_DEVICE_TYPES`."""
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        device_type = DeviceType(DeviceTypeId(self._ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
+        definitions = self._build_definitions(device_type, definition_inputs, now_ms, {})
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            await _check_name(tx, device_type)
+            await tx.device_types.add(device_type)
+            for definition in definitions:
+                await tx.definitions.add(definition)
+            await self._emit(tx, caller, device_type, "device_type_created", now_ms)
+        return DeviceTypeWithCommands(device_type, tuple(definitions))
+
+    async def update(
+        self,
+        caller: SessionCaller,
+        device_type_id: DeviceTypeId,
+        name: str | None,
+        definition_inputs: Sequence[CommandDefinitionInput] | None,
+    ) -> DeviceTypeWithCommands:
+        """`definition_inputs` replace the whole list; a command that keeps its name keeps its id."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
+            if name is not None and name != device_type.name:
+                device_type = replace(device_type, name=name)
+                await _check_name(tx, device_type)
+                await tx.device_types.save(device_type)
+            if definition_inputs is not None:
+                await self._replace_definitions(tx, caller, device_type, definition_inputs, now_ms)
+            await self._emit(tx, caller, device_type, "device_type_updated", now_ms)
+            return await _load_with_commands(tx, device_type)
+
+    async def delete(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> None:
+        """Raises Conflict `DEVICE_TYPE_IN_USE`: its devices would silently lose commands and approvals."""
+        async with self._uow.write(caller, Role.ADMIN) as tx:
+            device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
+            used = await tx.device_types.count_devices(device_type_id)
+            if used:
+                raise Conflict(
+                    f"Number of devices of this type: {used}. Give them another type first.", code="DEVICE_TYPE_IN_USE"
+                )
+            await tx.device_types.delete(device_type_id)
+            await self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
+
+    async def _replace_definitions(
+        self,
+        tx: DeviceTypeTx,
+        caller: SessionCaller,
+        device_type: DeviceType,
+        definition_inputs: Sequence[CommandDefinitionInput],
+        now_ms: int,
+    ) -> None:
+        existing = {one.name: one for one in await tx.definitions.list_by_device_type(device_type.device_type_id)}
+        wanted = self._build_definitions(device_type, definition_inputs, now_ms, existing)
+        lifted = approval_names(existing.values()) - approval_names(wanted)
+        waiting = await tx.devices.list_by_ids(await find_waiting_devices(tx, device_type.account_id, lifted))
+        check_nothing_waits(caller, lifted, any(one.device_type_id == device_type.device_type_id for one in waiting))
+        names = {definition.name for definition in wanted}
+        for name, gone in existing.items():
+            if name not in names and gone.command_id is not None:
+                await tx.definitions.delete(gone.command_id)
+        for definition in wanted:
+            if definition.name in existing:
+                await tx.definitions.save(definition)
+            else:
+                await tx.definitions.add(definition)
+
+    def _build_definitions(
+        self,
+        device_type: DeviceType,
+        definition_inputs: Sequence[CommandDefinitionInput],
+        now_ms: int,
+        existing: dict[str, CommandDefinition],
+    ) -> Sequence[CommandDefinition]:
+        if len(definition_inputs) > definition_checks.MAX_DEFINITIONS:
+            raise ValidationFailed.for_field("commands", f"may have at most {definition_checks.MAX_DEFINITIONS} commands.")
+        names = [definition_input.name for definition_input in definition_inputs]
+        duplicates = {name for name in names if names.count(name) > 1}
+        if duplicates:
+            raise ValidationFailed.for_field("commands", f"contains {min(duplicates)} twice; command names must be unique.")
+        definitions = []
+        for definition_input in definition_inputs:
+            previous = existing.get(definition_input.name)
+            command_id = previous.command_id if previous else None
+            definition = definition_input.to_definition(
+                command_id or CommandId(self._ids.new_id(IdPrefix.COMMAND)),
+                device_type.account_id,
+                previous.created_ms if previous else now_ms,
+                device_type_id=device_type.device_type_id,
+            )
+            definition_checks.check_definition(definition, self._validator)
+            definitions.append(definition)
+        return definitions
+
+    async def _emit(self, tx: DeviceTypeTx, caller: SessionCaller, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
+        text = f"{kind.replace('_', ' ').capitalize()}: {device_type.name}"
+        data: dict[str, Json] = {"deviceTypeId": device_type.device_type_id}
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
+
+
+async def _get_device_type(
+    tx: DeviceTypeTx, caller: SessionCaller, device_type_id: DeviceTypeId, *, for_update: bool = False
+) -> DeviceType:
+    find = tx.device_types.get_for_update if for_update else tx.device_types.get
+    device_type = await find(caller.account_id, device_type_id)
+    if device_type is None:
+        raise NotFound.for_resource("device type", device_type_id)
+    return device_type
+
+
+async def _load_with_commands(tx: DeviceTypeTx, device_type: DeviceType) -> DeviceTypeWithCommands:
+    return DeviceTypeWithCommands(device_type, tuple(await tx.definitions.list_by_device_type(device_type.device_type_id)))
+
+
+async def _check_name(tx: DeviceTypeTx, device_type: DeviceType) -> None:
+    listed = await tx.device_types.list(device_type.account_id)
+    others = [one for one in listed if one.device_type_id != device_type.device_type_id]
+    if any(one.name == device_type.name for one in others):
+        raise Conflict("A device type of this name exists. Choose another name.", code="DEVICE_TYPE_EXISTS")
+    if len(others) >= MAX_DEVICE_TYPES:
+        raise Conflict(
+            "The account has reached the maximum number of device types. Delete one first.", code="TOO_MANY_DEVICE_TYPES"
+        )

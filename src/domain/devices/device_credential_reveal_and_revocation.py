@@ -1,0 +1,163 @@
+"""A device's MQTT password: generated here, stored encrypted, revealed only after the account password is entered again.
+
+Only the responses of generate and reveal contain the password: no event, log line or error does. Every reveal is logged, denied
+ones too, and the log entry is committed before the password is returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.accounts.ports import HasUsers
+from domain.accounts.session_and_sign_in_model import LoginFailures
+from domain.accounts.sign_in_ports import HasLoginFailures, HasUserSessions, PasswordHasher
+from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
+from domain.devices.credential_sync import CredentialSyncService
+from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
+from domain.devices.load_and_save_device import get_device, save_device
+from domain.devices.model import Device, DeviceLifecycleAction, DeviceStatus
+from domain.devices.ports import HasDeviceCredentials, HasDevices
+from domain.devices.presence import PresenceService
+from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
+from domain.kernel.ids import DeviceId
+from domain.kernel.service_class import service
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.vault import Vault
+from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
+from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.step_up import require_second_factor_if_enabled
+
+
+class CredentialTx(
+    Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasSecondFactors, HasUsers, HasUserSessions, Protocol
+): ...
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedFirmwareConfig:
+    config_block: str
+    note: str
+
+
+@service
+class DeviceCredentialService:
+    uow: UnitOfWork[CredentialTx]
+    clock: Clock
+    issuer: CredentialIssuer
+    vault: Vault
+    hasher: PasswordHasher
+    credential_sync: CredentialSyncService
+    presence: PresenceService
+
+    async def generate(self, caller: SessionCaller, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:
+        """Raises Conflict `CREDENTIALS_EXIST` unless `rotate`; a rotation closes connections that used the old password."""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            existing = await tx.credentials.get_for_update(device_id)
+            if existing is not None and not rotate:
+                raise Conflict(
+                    'This device has credentials. Reveal them, or send {"rotate": true} to replace them.',
+                    code="CREDENTIALS_EXIST",
+                )
+            issued = await self.issuer.issue(tx, caller, device, now_ms, rotated=existing is not None)
+        await self.credential_sync.sync(device_id)
+        return issued
+
+    async def reveal(self, caller: SessionCaller, device_id: DeviceId, account_password: str) -> RevealedCredentials:
+        """A user with a second factor also needs a recent step-up.
+
+        Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED` or `PASSWORD_MISMATCH`, RateLimited after too many wrong
+        passwords, NotFound without credentials, Conflict `CREDENTIALS_REVOKED`. Each of these is logged."""
+        async with self.uow.read() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            user = await tx.users.get(caller.user_id)
+            failures = await tx.login_failures.get_for_update(_throttle_subject(caller))
+        try:
+            require_role(caller, Role.MEMBER)
+            self._check_throttle(failures)
+            if user is None or not await self.hasher.verify(user.password_hash, account_password):
+                raise PermissionDenied(
+                    "The account password is wrong. Enter the password you log in with.", code="PASSWORD_MISMATCH"
+                )
+            sealed = await self._authorize_reveal(caller, device_id)
+        except DomainError as error:
+            refusal = await self._log_denied_reveal(caller, device, error)
+            refusal.already_logged = True
+            raise refusal from None
+        return self.issuer.reveal(device, self.vault.open(sealed, device_id))
+
+    async def revoke(self, caller: SessionCaller, device_id: DeviceId) -> Device:
+        """Delete the secret and disconnect the device, whether or not it had credentials."""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            device = await save_device(tx, device.transition(DeviceLifecycleAction.REVOKE))
+            await tx.credentials.delete(device_id)
+            await tx.emit(
+                DomainEvent.from_caller(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id=device_id)
+            )
+            await self.presence.mark_revoked(tx, device, now_ms)
+        await self.credential_sync.sync(device_id)
+        return device
+
+    async def get_config(
+        self, caller: SessionCaller, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
+    ) -> RenderedFirmwareConfig:
+        """The config block with a placeholder instead of the password."""
+        async with self.uow.read() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+        chosen = config_format or usual_config_format(device)
+        return RenderedFirmwareConfig(
+            render_config(chosen, FirmwareConfigValues(device_id, device.name, self.issuer.endpoint)),
+            setup_note(chosen, self.issuer.endpoint),
+        )
+
+    async def _authorize_reveal(self, caller: SessionCaller, device_id: DeviceId) -> bytes:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER) as tx:
+            self._check_throttle(await tx.login_failures.get_for_update(_throttle_subject(caller)))
+            await require_second_factor_if_enabled(tx, caller, now_ms, STEP_UP_TTL_MS)
+            device = await get_device(tx, caller.account_id, device_id)
+            credentials = await tx.credentials.get_for_update(device_id)
+            if device.status is DeviceStatus.REVOKED:
+                raise Conflict("The credentials are revoked. Generate new ones.", code="CREDENTIALS_REVOKED")
+            if credentials is None:
+                raise NotFound("This device has no credentials yet. Generate them first.")
+            await tx.emit(
+                DomainEvent.from_caller(caller, "credentials_revealed", "Credentials revealed", now_ms, device_id=device_id)
+            )
+            await tx.login_failures.delete(_throttle_subject(caller))
+        return credentials.sealed
+
+    async def _log_denied_reveal(self, caller: SessionCaller, device: Device, refusal: DomainError) -> DomainError:
+        """Count and log the denial in one transaction and return the error to raise, so that concurrent guesses learn no more
+        than consecutive ones."""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:  # on record, whatever the caller may do by now
+            if refusal.code == "PASSWORD_MISMATCH":
+                failures = await tx.login_failures.get_for_update(_throttle_subject(caller))
+                try:
+                    self._check_throttle(failures)
+                except RateLimited as error:
+                    refusal = error
+                else:
+                    await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, _throttle_subject(caller), now_ms))
+            text = f"Reveal of credentials denied ({refusal.code})"
+            data: dict[str, Json] = {"code": refusal.code}
+            await tx.emit(
+                DomainEvent.from_caller(caller, "credentials_reveal_refused", text, now_ms, device_id=device.device_id, data=data)
+            )
+        return refusal
+
+    def _check_throttle(self, failures: LoginFailures | None) -> None:
+        PASSWORD_CONFIRMATIONS.check(failures, self.clock.now_ms(), "wrong passwords")
+
+
+def _throttle_subject(caller: SessionCaller) -> str:
+    return f"reveal:{caller.user_id}"

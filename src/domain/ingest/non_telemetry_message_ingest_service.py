@@ -1,0 +1,241 @@
+"""Decodes and applies what devices send, except native telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from typing import Protocol
+
+from domain.commands.device_reports import CommandReportService
+from domain.commands.execution_changes import CommandReportTx, ExecutionChanges
+from domain.devices.device_codec import (
+    CommandResultReport,
+    DeviceCodec,
+    DeviceReport,
+    HelloReport,
+    PlanClockReport,
+    PlanRevisionReport,
+    PresenceReport,
+    RelayReport,
+    StockFirmwareTelemetryReport,
+    TimeRequest,
+    UnreadableMessage,
+)
+from domain.devices.device_connection_holder_ports import HasDeviceConnectionHolders
+from domain.devices.device_health_batch import DeviceHealthBatch
+from domain.devices.health import HasDeviceHealth
+from domain.devices.inbound_device_message_port import (
+    FORBIDDEN_TOPIC,
+    DeviceConnected,
+    DeviceDisconnected,
+    DeviceSubscribed,
+    InboundEvent,
+    InboundMessage,
+    MessagesDropped,
+)
+from domain.devices.model import Device
+from domain.devices.presence import PresenceService
+from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
+from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
+from domain.ingest.decoded_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage
+from domain.kernel.clock import Clock
+from domain.kernel.ids import DeviceId, ExecutionId
+from domain.kernel.service_class import service
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.schedules.device_plan_sync import DevicePlanSyncService
+from domain.schedules.offline_device_edge_resolution_policy import RelayEvidence
+from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
+from domain.schedules.ports import ScheduleTx
+
+
+class DeviceMessagesTx(ScheduleTx, PresenceBatchTx, CommandReportTx, HasDeviceHealth, HasDeviceConnectionHolders, Protocol): ...
+
+
+class MessageBatchChanges:
+    """The changes that one transaction collects while it applies messages."""
+
+    def __init__(self, tx: DeviceMessagesTx, changes: ExecutionChanges) -> None:
+        self.tx = tx
+        self.changes = changes
+        self.presence = PresenceBatch()
+        self.health = DeviceHealthBatch()
+        self.follow_ups = AfterCommitDeviceMessages()
+        self.relay_evidence: list[tuple[Device, RelayEvidence]] = []
+        """Relay reports of devices that have edges left to them."""
+        self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
+        """The latest revision of its schedule plan that each device has reported."""
+        self.first_plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
+
+    def add_plan_revision(self, device: Device, rev: int) -> None:
+        self.plan_revisions[device.device_id] = (device, rev)
+        self.first_plan_revisions.setdefault(device.device_id, (device, rev))
+
+
+@service
+class NonTelemetryMessageIngestService:
+    """`front`: this instance of a cluster, whose devices these are. `is_connected`: whether a device has a connection here
+    now; the event that says so may have waited while the device has connected elsewhere."""
+
+    uow: UnitOfWork[DeviceMessagesTx]
+    clock: Clock
+    codec: DeviceCodec
+    reports: CommandReportService
+    presence: PresenceService
+    plans: DevicePlanSyncService
+    left_edges: OfflineDeviceEdgeService
+    front: str | None = None
+    is_connected: Callable[[str], bool] = lambda _: True
+    _senders: dict[int, Device] = field(default_factory=dict, init=False)
+    """Device number → device, for its profile. Refreshed at every connect; as large as the connected fleet."""
+    _connected_ms: dict[int, int] = field(default_factory=dict, init=False)
+    """Device number → when it connected, Unix ms."""
+
+    async def decode(self, events: Sequence[InboundEvent]) -> DecodedBatch:
+        await self._load_senders(events)
+        decoded = DecodedBatch()
+        for event in events:
+            if isinstance(event, InboundMessage):
+                self._decode_publish(event, decoded)
+            elif isinstance(event, MessagesDropped):
+                if not self._is_expected_drop(event):
+                    decoded.faults.append((event.device_no, event.reason, ""))
+            else:
+                decoded.messages.append(DecodedMessage(event))
+            if isinstance(event, DeviceConnected):
+                self._connected_ms[event.device_no] = event.at_ms
+            elif isinstance(event, DeviceDisconnected):
+                self._senders.pop(event.device_no, None)
+                self._connected_ms.pop(event.device_no, None)
+        return decoded
+
+    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> AfterCommitDeviceMessages:
+        """Apply the messages in their order. Devices and commands are loaded together and written together."""
+        if not messages:
+            return AfterCommitDeviceMessages()
+        senders = {DeviceId(message.event.device_id) for message in messages}
+        named = {ExecutionId(execution_id) for message in messages for execution_id in _execution_ids(message)}
+        found, executions = await tx.command_contexts.list_reported(senders, named)
+        devices = {device.device_id: device for device in found}
+        context = MessageBatchChanges(tx, ExecutionChanges(tx, executions))
+        for message in messages:
+            device = devices.get(DeviceId(message.event.device_id))
+            if device is not None:  # None: deleted after it sent the message
+                await self._apply_message(context, device, message)
+        await self.plans.on_plan_revisions(tx, list(context.plan_revisions.values()))
+        if self.front is not None:
+            await self._record_sessions(tx, self.front, messages)
+        await context.presence.write(tx)
+        await context.health.write(tx)
+        await self.reports.write_changes(context.changes)
+        await self._resolve_left_edges(context)
+        return context.follow_ups
+
+    async def _record_sessions(self, tx: DeviceMessagesTx, front: str, messages: Sequence[DecodedMessage]) -> None:
+        """Call this before presence is written: an instance whose grace period ends just now either sees the row or is seen. What
+        the instance before may have sent, and not recorded, is treated as after a crash."""
+        connected = {
+            message.event.device_no: DeviceId(message.event.device_id)
+            for message in messages
+            if isinstance(message.event, DeviceConnected) and self.is_connected(message.event.device_id)
+        }
+        if connected and (moved := await tx.device_sessions.attach(connected, front)):
+            await tx.executions.mark_possibly_sent(self.clock.now_ms(), {connected[device_no] for device_no in moved})
+
+    async def _resolve_left_edges(self, context: MessageBatchChanges) -> None:
+        revisions = {
+            device_id: rev
+            for device_id, (device, rev) in context.first_plan_revisions.items()
+            if device.has_left_edges and context.presence.is_online(device)
+        }
+        if revisions:
+            await self.left_edges.on_plan_revisions(context.tx, revisions)
+        evidence = [(device, relay) for device, relay in context.relay_evidence if context.presence.is_online(device)]
+        if evidence:
+            await self.left_edges.on_relay_reports(context.tx, evidence)
+
+    async def _apply_message(self, context: MessageBatchChanges, device: Device, message: DecodedMessage) -> None:
+        match message.event:
+            case DeviceConnected(at_ms=at_ms, max_packet_size=max_packet_size):
+                context.health.add_connection(device.device_no, max_packet_size)
+                self.presence.on_connected(context.presence, device, at_ms)
+            case DeviceDisconnected(reason=reason, at_ms=at_ms):
+                self.presence.on_disconnected(context.presence, device, reason, at_ms)
+            case DeviceSubscribed(topic_filter=topic_filter, at_ms=at_ms, held_until_ms=held_until_ms):
+                if self.codec.is_command_subscription(device.profile, topic_filter):
+                    context.follow_ups.ready_devices.append((device.device_no, at_ms, held_until_ms))
+                else:
+                    context.follow_ups.subscribed_devices.append((device.device_no, at_ms))
+            case InboundMessage(at_ms=at_ms):
+                for report in message.reports:
+                    await self._apply_report(context, device, report, at_ms)
+
+    async def _apply_report(self, context: MessageBatchChanges, device: Device, report: DeviceReport, at_ms: int) -> None:
+        match report:
+            case RelayReport(relay, execution_id, by):
+                await self.reports.on_relay_report(
+                    context.changes, device, relay, execution_id=execution_id, reported_cause=by, at_ms=at_ms
+                )
+                if device.has_left_edges:
+                    evidence = RelayEvidence(relay, at_ms, by, is_by_command=execution_id is not None)
+                    context.relay_evidence.append((device, evidence))
+            case CommandResultReport(execution_id, status, code, relay, data):
+                await self.reports.on_result_report(context.changes, device, execution_id, status, code, relay, data, at_ms)
+            case PresenceReport(online):
+                self.presence.on_status(context.presence, device, online, at_ms)
+                if online:
+                    self.plans.on_online(context.tx, device)
+                    queries = self.codec.state_queries(device.profile)
+                    context.follow_ups.messages += [(device.device_id, query) for query in queries]
+            case PlanRevisionReport(rev):
+                context.add_plan_revision(device, rev)
+            case PlanClockReport(rev) if rev == device.sched_rev:
+                jobs = await self.plans.encode_jobs(context.tx, device)
+                context.follow_ups.messages += [(device.device_id, message) for message in jobs]
+            case HelloReport(firmware, rev):
+                if firmware is not None:
+                    context.health.set_firmware(device.device_no, firmware)
+                if rev is not None:
+                    context.add_plan_revision(device, rev)
+            case TimeRequest():
+                context.follow_ups.messages.append((device.device_id, self.codec.encode_time(self.clock.now_ms())))
+            case _:
+                pass  # the engine has evaluated telemetry; unreadable messages have been counted
+
+    def _is_expected_drop(self, event: MessagesDropped) -> bool:
+        """What a correctly configured stock firmware publishes elsewhere when it connects is no fault."""
+        device = self._senders.get(event.device_no)
+        connected_ms = self._connected_ms.get(event.device_no)
+        if device is None or connected_ms is None or event.reason != FORBIDDEN_TOPIC:
+            return False
+        is_recent = event.at_ms - connected_ms <= CONNECT_SEQUENCE_MS
+        return is_recent and self.codec.publishes_elsewhere_on_connect(device.profile)
+
+    def _decode_publish(self, event: InboundMessage, decoded: DecodedBatch) -> None:
+        device = self._senders.get(event.device_no)
+        if device is None:
+            return
+        reports = tuple(self.codec.decode(device.profile, event.topic, event.payload, event.retain))
+        for report in reports:
+            if isinstance(report, StockFirmwareTelemetryReport):
+                decoded.telemetry.append((event.device_no, event.at_ms, report.payload))
+            elif isinstance(report, UnreadableMessage):
+                decoded.faults.append((event.device_no, report.code, report.reason))
+        decoded.messages.append(DecodedMessage(event, reports))
+
+    async def _load_senders(self, events: Sequence[InboundEvent]) -> None:
+        """Load the senders that are unknown or have just connected."""
+        wanted = {
+            event.device_no
+            for event in events
+            if isinstance(event, DeviceConnected) or (isinstance(event, InboundMessage) and event.device_no not in self._senders)
+        }
+        if wanted:
+            async with self.uow.read(one_statement=True) as tx:
+                self._senders |= {device.device_no: device for device in await tx.devices.list_by_numbers(wanted)}
+
+
+def _execution_ids(message: DecodedMessage) -> Iterator[str]:
+    """The executions that its reports name."""
+    for report in message.reports:
+        if isinstance(report, RelayReport | CommandResultReport) and report.execution_id is not None:
+            yield report.execution_id

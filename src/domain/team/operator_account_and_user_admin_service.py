@@ -1,0 +1,163 @@
+"""Account administration by the operator, from the command line or at the first start: accounts and their first users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from domain.accounts.email_password_and_role_policy import check_email, check_name, check_password
+from domain.accounts.model import Account, Member, Membership, Project, User
+from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
+from domain.accounts.session_and_sign_in_model import ClientInfo
+from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions, PasswordHasher
+from domain.kernel.caller import Role, SystemCaller
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import NotFound
+from domain.kernel.event_kinds import EventKind
+from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.session_revocation import revoke_user_sessions
+from domain.sign_in.session_token_issuer import SessionTokenIssuer
+from domain.team.members import check_email_is_free, store_member
+
+DEFAULT_PLAN = "self-hosted"
+DEFAULT_PROJECT_NAME = "Default"
+
+
+class OperatorAccountTx(
+    Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
+): ...
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedAccount:
+    account: Account
+    owner: Member
+    project: Project
+
+
+class OperatorAccountAndUserService:
+    def __init__(
+        self, *, uow: UnitOfWork[OperatorAccountTx], clock: Clock, ids: IdAndSecretGenerator, hasher: PasswordHasher
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._hasher = hasher
+
+    async def has_no_accounts(self) -> bool:
+        async with self._uow.read() as tx:
+            return not await tx.accounts.has_any()
+
+    async def issue_owner_token(self, issuer: SessionTokenIssuer) -> str | None:
+        """An access token for the Owner of the oldest account that has one. Its session cannot be refreshed."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            owner = await _find_first_owner(tx)
+            if owner is None:
+                return None
+            return await issuer.issue_access_token(tx, owner, ClientInfo("", "latchboard command line"), now_ms)
+
+    async def create_account(
+        self, *, name: str, email: str, password: str, owner_name: str | None = None, only_first: bool = False
+    ) -> CreatedAccount | None:
+        """Create an account with its Owner and default project. With `only_first`, None when an account already exists.
+
+        Raises ValidationFailed or Conflict `EMAIL_TAKEN`."""
+        now_ms = self._clock.now_ms()
+        account = Account(AccountId(self._ids.new_id(IdPrefix.ACCOUNT)), check_name(name), DEFAULT_PLAN, now_ms)
+        user = await self._build_user(email, password, owner_name)
+        project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
+        project = Project(project_id, account.account_id, DEFAULT_PROJECT_NAME, True, now_ms)
+        async with self._uow.write(caller=None) as tx:
+            if only_first:
+                await tx.accounts.lock_creation()
+                if await tx.accounts.has_any():
+                    return None
+            await check_email_is_free(tx, user.email)
+            await tx.accounts.add(account)
+            await tx.projects.add(project)
+            owner = await self._add_member(tx, account.account_id, user, Role.OWNER)
+        return CreatedAccount(account, owner, project)
+
+    async def add_user(self, account_id: str, *, email: str, password: str, role: Role) -> Member:
+        """Raises NotFound for an unknown account, ValidationFailed, or Conflict `EMAIL_TAKEN`."""
+        user = await self._build_user(email, password)
+        async with self._uow.write(caller=None) as tx:
+            account = await tx.accounts.get(AccountId(account_id))
+            if account is None:
+                raise NotFound(f"There is no account {account_id!r} here. `latchboard account list` lists them.")
+            await check_email_is_free(tx, user.email)
+            return await self._add_member(tx, account.account_id, user, role)
+
+    async def set_password(self, email: str, password: str) -> None:
+        """Set the password of a user who cannot sign in; all sessions of the user end. Raises NotFound."""
+        password_hash = await self._hasher.hash(check_password(password))
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            user = await _get_user_for_update(tx, email)
+            await tx.users.save(user.with_password(password_hash, now_ms))
+            await revoke_user_sessions(tx, user.user_id, now_ms)
+            for membership in await tx.memberships.list_by_user(user.user_id):
+                await self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
+
+    async def confirm_email(self, email: str) -> None:
+        """The operator knows that the address is the user's: an identity provider may then sign that user in. Raises NotFound."""
+        async with self._uow.write(caller=None) as tx:
+            user = await _get_user_for_update(tx, email)
+            await tx.users.save(replace(user, email_verified=True))
+            for membership in await tx.memberships.list_by_user(user.user_id):
+                text = f"{user.name}: email address was confirmed by the operator"
+                await self._emit(tx, membership.account_id, "member_changed", text)
+
+    async def reset_second_factor(self, email: str) -> None:
+        """Remove the second factor of a user who has lost it; all sessions of the user end. Raises NotFound."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            user = await _get_user_for_update(tx, email)
+            if not await tx.second_factors.delete_all(user.user_id):
+                raise NotFound(f"{email} has no second factor.")
+            await revoke_user_sessions(tx, user.user_id, now_ms)
+            for membership in await tx.memberships.list_by_user(user.user_id):
+                text = f"{user.name}: second factor was reset by the operator"
+                await self._emit(tx, membership.account_id, "second_factor_removed", text)
+
+    async def list_accounts(self) -> list[Account]:
+        async with self._uow.read() as tx:
+            found = [await tx.accounts.get(account_id) for account_id in await tx.accounts.list_ids()]
+        return [account for account in found if account is not None]
+
+    async def _build_user(self, email: str, password: str, name: str | None = None) -> User:
+        email = check_email(email)
+        password_hash = await self._hasher.hash(check_password(password))
+        now_ms = self._clock.now_ms()
+        shown = check_name(name or email.partition("@")[0])
+        return User(UserId(self._ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
+
+    async def _add_member(self, tx: OperatorAccountTx, account_id: AccountId, user: User, role: Role) -> Member:
+        member = await store_member(tx, self._ids, account_id, user, role)
+        await self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
+        return member
+
+    async def _emit(self, tx: OperatorAccountTx, account_id: AccountId, kind: EventKind, description: str) -> None:
+        caller = SystemCaller(account_id, "operator")
+        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
+
+
+async def _find_first_owner(tx: OperatorAccountTx) -> Membership | None:
+    for account_id in await tx.accounts.list_ids():
+        for member in await tx.memberships.list_members(account_id):
+            if member.membership.role is Role.OWNER:
+                return member.membership
+    return None
+
+
+async def _get_user_for_update(tx: HasUsers, email: str) -> User:
+    """Raises NotFound."""
+    found = await tx.users.find_by_email(check_email(email))
+    user = None if found is None else await tx.users.get_for_update(found.user_id)
+    if user is None:
+        raise NotFound(f"There is no user {email!r} here. Check the address.")
+    return user
