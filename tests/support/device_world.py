@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -143,6 +143,8 @@ class FakeLink:
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+    def hold_partitions(self, partitions: Collection[int]) -> None: ...
 
     def suspend(self) -> None: ...
 
