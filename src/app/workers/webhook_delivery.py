@@ -111,7 +111,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
 
     def _start_attempts(self, attempts: list[InFlightDelivery]) -> None:
         requests: list[tuple[int, WebhookRequest]] = []
-        built = self._deliveries.build_requests(attempts)
+        built = self._deliveries.requests.build(attempts)
         now = WallAndSteadyTime.now(self._clock)
         for attempt, request in built:
             if isinstance(request, WebhookResponse):

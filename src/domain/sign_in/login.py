@@ -84,25 +84,17 @@ class LoginService:
                 known = None if candidate is None else self.devices.find_device(client.device_tokens, candidate.user.user_id)
                 subjects = LoginThrottleSubjects.for_attempt(email, address, known)
                 await _check_login_backoff(tx, subjects, self.clock.now_ms())
+            is_correct, new_hash = await self._verify_password(candidate, password)
+            now_ms = self.clock.now_ms()
+            async with self.uow.write(caller=None) as tx:
+                # Checked again in the transaction that counts, so that concurrent guesses gain nothing over sequential ones.
+                await _check_login_backoff(tx, subjects, now_ms)
+                if is_correct and candidate is not None:
+                    return await self._complete_login(tx, candidate, new_hash, subjects, now_ms, client)
+                await _count_failure(tx, candidate, subjects, now_ms, address)
         except RateLimited:
             self._count_throttled(email, address)
             raise
-        is_correct, new_hash = await self._verify_password(candidate, password)
-        now_ms = self.clock.now_ms()
-        # Checked again in the transaction that counts, so that concurrent guesses gain nothing over sequential ones.
-        throttled: RateLimited | None = None
-        async with self.uow.write(caller=None) as tx:
-            try:
-                await _check_login_backoff(tx, subjects, now_ms)
-            except RateLimited as error:
-                throttled = error
-            if throttled is None and is_correct and candidate is not None:
-                return await self._complete_login(tx, candidate, new_hash, subjects, now_ms, client)
-            if throttled is None:
-                await _count_failure(tx, candidate, subjects, now_ms, address)
-        if throttled is not None:
-            self._count_throttled(email, address)
-            raise throttled
         raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
 
     def _count_throttled(self, email: str, address: str) -> None:

@@ -34,7 +34,7 @@ from domain.webhooks.model import (
 )
 from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.recipients import WebhookRecipientCache
-from domain.webhooks.request_builder import BuiltRequest, WebhookRequestBuilder
+from domain.webhooks.request_builder import WebhookRequestBuilder
 from domain.webhooks.signing_ports import CreateSigner
 
 
@@ -66,7 +66,7 @@ class WebhookDeliveryService:
         self._ids = ids
         self._recipients = recipients
         self._queues = queues
-        self._requests = WebhookRequestBuilder(vault=vault, create_signer=create_signer)
+        self.requests = WebhookRequestBuilder(vault=vault, create_signer=create_signer)
         self._results = DeliveryAttemptResultWriter(recipients=recipients, jitter=jitter, on_disabled=self.on_webhook_changed)
         self._current_generations: dict[WebhookId, int] = {}
         self._cancelling: dict[WebhookId, None] = {}
@@ -127,10 +127,6 @@ class WebhookDeliveryService:
         """Steady time: an attempt that is sent by then ends within its lease. Check it right before sending: the process may have
         been suspended since the transaction of the batch, and another one may have claimed the delivery."""
         return (attempt.delivery.claimed_until_ms or 0) - RESPONSE_TIMEOUT_S * SECOND_MS
-
-    def build_requests(self, attempts: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
-        """The signed requests; a failed response in place of a request that cannot be signed."""
-        return self._requests.build(attempts)
 
     async def find_authorized_webhook(self, tx: WebhookDeliveryTx, delivery: WebhookDelivery, now_ms: int) -> Webhook | None:
         """The delivery's webhook, if it is enabled and its key still sees the device."""
