@@ -21,6 +21,8 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from domain.kernel.clock import SECOND_MS
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "latchboard_"
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
@@ -112,3 +114,8 @@ def labelled_family(family: MetricFamily, name: str, help_text: str, label: str 
     for label_value, value in values.items():
         metric.add_metric([label_value] if label else [], value)
     return metric
+
+
+def age_s(since_ms: int | None, now_ms: int) -> float:
+    """0 when there is nothing (None), or when the time is still to come."""
+    return 0.0 if since_ms is None else max(0, now_ms - since_ms) / SECOND_MS

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
-from app.runtime.metrics_registry import MetricsRegistry
+from app.runtime.metrics_registry import MetricsRegistry, age_s
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import shared_ports
 from app.workers.audit_seals import AuditSealWorker
 from domain.audit.chain_head_sealing import AuditSealService
 from domain.audit.export import AuditExportGenerator
-from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.clock import Clock
 
 
 class AuditServices:
@@ -25,9 +25,7 @@ class AuditServices:
     def register_metrics(self, metrics: MetricsRegistry) -> None:
         metrics.register_counter("audit_seals", "Accounts whose event log was sealed.", lambda: self.seals.sealed)
         metrics.register_gauge(
-            "audit_seal_age_seconds", "Time since the event log was last sealed; it is done every hour.", self._seal_age_s
+            "audit_seal_age_seconds",
+            "Time since the event log was last sealed; it is done every hour.",
+            lambda: age_s(self.seals.last_sealed_ms, self._clock.now_ms()),
         )
-
-    def _seal_age_s(self) -> float:
-        last_ms = self.seals.last_sealed_ms
-        return 0.0 if last_ms is None else max(0, self._clock.now_ms() - last_ms) / SECOND_MS

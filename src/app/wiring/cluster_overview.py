@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from app.wiring.composed_service import ComposedService
 from domain.kernel.caller import Role, SessionCaller, require_role
@@ -13,16 +13,12 @@ def create_cluster_overview(program: ComposedService) -> Callable[[SessionCaller
     cluster, workers = program.adapters.cluster, program.workers.cluster
     if cluster is None or workers is None:
         return _without_cluster
-
-    def problems() -> Mapping[int, str]:
-        return {**workers.partitions.foreign_logs, **workers.inbound.damaged}
-
     return ClusterOverviewService(
         uow=program.services.uow,
         instance=cluster.instance,
         state=workers.partitions,
         log=cluster.inbound_log,
-        problems=problems,
+        problems=workers.stopped_partitions,
     ).describe
 
 

@@ -156,10 +156,10 @@ def _create_membership(
 
 
 def on_one_instance(cluster: ClusterComponents, workers: Sequence[BackgroundWorker]) -> tuple[BackgroundWorker, ...]:
-    def is_chosen() -> bool:
-        return 0 in cluster.ownership
-
-    return tuple(SingleInstanceWorker(each, is_chosen) if each.name in ON_ONE_INSTANCE else each for each in workers)
+    """`workers`, with those of ON_ONE_INSTANCE on the owner of partition 0 only."""
+    return tuple(
+        SingleInstanceWorker(each, lambda: 0 in cluster.ownership) if each.name in ON_ONE_INSTANCE else each for each in workers
+    )
 
 
 async def open_cluster(program: ComposedService) -> None:

@@ -61,9 +61,12 @@ class ClusterWorkers:
     front_events: ClusterDeviceEventWorker
     front_queue: ClusterDeviceEventQueue
 
+    def stopped_partitions(self) -> Mapping[int, str]:
+        """Those that stand still, because their log is damaged, with the reason."""
+        return {**self.partitions.foreign_logs, **self.inbound.damaged}
+
     def readiness_errors(self) -> Mapping[str, str]:
-        stopped = {**self.partitions.foreign_logs, **self.inbound.damaged}
-        return {f"partition {partition}": reason for partition, reason in sorted(stopped.items())}
+        return {f"partition {partition}": reason for partition, reason in sorted(self.stopped_partitions().items())}
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.runtime.broker_metrics import BrokerMetricsCollector
-from app.runtime.metrics_registry import MetricsRegistry
+from app.runtime.metrics_registry import MetricsRegistry, age_s
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.composed_service import ComposedService, Workers
@@ -213,7 +213,7 @@ def _register_commands(metrics: MetricsRegistry, adapters: ServiceAdapters, serv
     metrics.register_gauge(
         "dispatch_queue_age_seconds",
         "Age of the oldest command that waits for the dispatcher; 0 when there is none.",
-        lambda: _age_s(queue.oldest_created_ms, adapters.clock.now_ms()),
+        lambda: age_s(queue.oldest_created_ms, adapters.clock.now_ms()),
     )
     metrics.register_gauge(
         "approvals_waiting",
@@ -244,9 +244,5 @@ def _register_deliveries(metrics: MetricsRegistry, adapters: ServiceAdapters, wo
     metrics.register_gauge(
         "webhook_queue_age_seconds",
         "How long the earliest due delivery has been overdue; 0 when none is.",
-        lambda: _age_s(deliveries.next_due_ms, adapters.clock.steady_ms()),
+        lambda: age_s(deliveries.next_due_ms, adapters.clock.steady_ms()),
     )
-
-
-def _age_s(since_ms: int | None, now_ms: int) -> float:
-    return 0.0 if since_ms is None else max(0, now_ms - since_ms) / SECOND_MS

@@ -69,7 +69,7 @@ async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, i
     await _require_current_source(source)
     target = await _connect(url)
     try:
-        if not await _has_progress(target):
+        if not await target.fetchval("SELECT to_regclass($1) IS NOT NULL", PROGRESS_TABLE):
             await _prepare_target(url, target, _source_identity(source), _reading_times(source))
         await _require_same_source(target, _source_identity(source))
         with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as rows:
@@ -77,7 +77,8 @@ async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, i
             for table in _tables():
                 total += await _copy_table(rows, target, table, on_progress)
             await _continue_sequences(rows, target)
-            await _continue_writers(target)
+            # The events of SQLite are before the next one of each writer number.
+            await target.execute(f"UPDATE event_writers SET position = {LAST_GIVEN}")  # noqa: S608 - a constant
         for table in _tables():
             await _require_equal(target, table)
         await target.execute(f"DROP TABLE {PROGRESS_TABLE}")
@@ -120,10 +121,6 @@ async def _connect(url: str) -> asyncpg.Connection:
         ) from error
 
 
-async def _has_progress(target: asyncpg.Connection) -> bool:
-    return bool(await target.fetchval("SELECT to_regclass($1) IS NOT NULL", PROGRESS_TABLE))
-
-
 async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, times: tuple[int, int] | None) -> None:
     """Create the schema in an empty database. A database that was migrated and holds no row counts as empty. `times`: of the
     oldest and the newest reading."""
@@ -137,7 +134,7 @@ async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, t
     finally:
         await database.stop()
     for table in _tables():
-        if table.name != "write_probes" and await target.fetchval(f"SELECT EXISTS (SELECT FROM {_quoted(table)})"):  # noqa: S608
+        if table.name != "write_probes" and await target.fetchval(f"SELECT EXISTS (SELECT FROM {table.name})"):  # noqa: S608
             raise DatabaseMoveError(
                 f"The database is not empty: {table.name} has rows. Name an empty database; a move never mixes two."
             )
@@ -243,15 +240,10 @@ async def _continue_sequences(source: sqlite3.Connection, target: asyncpg.Connec
         column = table.autoincrement_column
         if column is None:
             continue
-        highest = await target.fetchval(f"SELECT max({column.name}) FROM {_quoted(table)}")  # noqa: S608 - our names
+        highest = await target.fetchval(f"SELECT max({column.name}) FROM {table.name}")  # noqa: S608 - our names
         last = max(highest or 0, given.get(table.name, 0))
         if last:
             await target.execute("SELECT setval(pg_get_serial_sequence($1, $2), $3)", table.name, column.name, last)
-
-
-async def _continue_writers(target: asyncpg.Connection) -> None:
-    """The events of SQLite are before the next one of each writer number."""
-    await target.execute(f"UPDATE event_writers SET position = {LAST_GIVEN}")  # noqa: S608 - a constant
 
 
 async def _require_equal(target: asyncpg.Connection, table: Table) -> None:
@@ -260,7 +252,7 @@ async def _require_equal(target: asyncpg.Connection, table: Table) -> None:
     names = ", ".join(f'"{column.name}"' for column in table.columns)
     rows, digest = 0, 0
     async with target.transaction(readonly=True):
-        async for row in target.cursor(f"SELECT {names} FROM {_quoted(table)}", prefetch=BATCH_ROWS):  # noqa: S608
+        async for row in target.cursor(f"SELECT {names} FROM {table.name}", prefetch=BATCH_ROWS):  # noqa: S608
             rows, digest = rows + 1, digest + row_digest(tuple(row))
     if (rows, digest % _MODULUS) != (wanted.rows, wanted.digest):
         raise DatabaseMoveError(
@@ -271,7 +263,3 @@ async def _require_equal(target: asyncpg.Connection, table: Table) -> None:
 
 def row_digest(row: Row) -> int:
     return int.from_bytes(hashlib.blake2b(msgspec.msgpack.encode(row), digest_size=8).digest())
-
-
-def _quoted(table: Table) -> str:
-    return f'"{table.name}"'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,7 @@ from adapters.storage.sql.row_mapper import to_json
 from adapters.storage.sql.statement_builders import escape_like, without_none
 from adapters.storage.sql.tables import dead_letters, devices, group_members
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.devices.search import MAX_SEARCH_WORDS, DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.kernel.ids import AccountId
 
 d = devices.c
@@ -44,37 +43,14 @@ COUNT_BY_STATE = select(
 ).where(d.account_id == bindparam("at_account"), _EXISTS)
 
 
-@dataclass(frozen=True, slots=True)
-class _SearchFilters:
-    """The shape of a search: what its statement depends on."""
-
-    words: int
-    state: DeviceStateFilter | None
-    project: bool
-    external_id: bool
-    group: bool
-    tag: bool
-
-    @classmethod
-    def of(cls, search: DeviceSearch) -> _SearchFilters:
-        given = (search.project_id, search.external_id, search.group_id, search.tag)
-        return cls(len(search.words), search.state, *(value is not None for value in given))
-
-    def apply(self, statement: Select[Any]) -> Select[Any]:
-        statement = statement.where(d.account_id == bindparam("at_account"), _EXISTS)
-        for index in range(self.words):
-            statement = statement.where(_SEARCHED.like(bindparam(f"at_word_{index}"), escape="\\"))
-        if self.state is not None:
-            statement = statement.where(_STATES[self.state])
-        if self.external_id:
-            statement = statement.where(d.external_id == bindparam("at_external_id"))
-        if self.group:
-            statement = statement.where(d.device_id.in_(_MEMBERS))
-        if self.tag:
-            statement = statement.where(func.replace(d.tags, bindparam("at_tag", type_=Text()), "") != d.tags)
-        return statement.where(d.project_id == bindparam("at_project")) if self.project else statement
-
-
+_FILTERS: dict[str, ColumnElement[bool]] = {
+    **{f"at_word_{index}": _SEARCHED.like(bindparam(f"at_word_{index}"), escape="\\") for index in range(MAX_SEARCH_WORDS)},
+    "at_external_id": d.external_id == bindparam("at_external_id"),
+    "at_group": d.device_id.in_(_MEMBERS),
+    "at_tag": func.replace(d.tags, bindparam("at_tag", type_=Text()), "") != d.tags,
+    "at_project": d.project_id == bindparam("at_project"),
+}
+"""By the parameter that each has."""
 COUNT_DEAD_LETTERS = (
     select(func.count())
     .select_from(dead_letters.join(devices, dead_letters.c.device_id == d.device_id))
@@ -83,33 +59,38 @@ COUNT_DEAD_LETTERS = (
 
 
 @cache
-def find_statement(filters: _SearchFilters, sort: DeviceSort, limited: bool) -> Select[Any]:
-    statement = filters.apply(DEVICE.select()).order_by(*_ORDERS[sort])
+def find_statement(given: frozenset[str], state: DeviceStateFilter | None, sort: DeviceSort, limited: bool) -> Select[Any]:
+    statement = _filtered(DEVICE.select(), given, state).order_by(*_ORDERS[sort])
     return statement.limit(bindparam("at_limit")).offset(bindparam("at_offset")) if limited else statement
 
 
 @cache
-def count_statement(filters: _SearchFilters) -> Select[Any]:
-    return filters.apply(select(func.count()))
+def count_statement(given: frozenset[str], state: DeviceStateFilter | None) -> Select[Any]:
+    return _filtered(select(func.count()), given, state)
 
 
-def _parameters(account_id: AccountId, search: DeviceSearch) -> dict[str, Any]:
+def _filtered(statement: Select[Any], given: frozenset[str], state: DeviceStateFilter | None) -> Select[Any]:
+    filters = [_FILTERS[name] for name in sorted(given)] + ([] if state is None else [_STATES[state]])
+    return statement.where(d.account_id == bindparam("at_account"), _EXISTS, *filters)
+
+
+def _parameters(search: DeviceSearch) -> dict[str, Any]:
     words = {f"at_word_{index}": f"%{escape_like(word)}%" for index, word in enumerate(search.words)}
     tag = None if search.tag is None else to_json(search.tag)  # with its quotes, so a whole tag of the JSON list
     named = without_none(at_project=search.project_id, at_external_id=search.external_id, at_group=search.group_id, at_tag=tag)
-    return {"at_account": account_id, **words, **named}
+    return words | named
 
 
 class SqlDeviceSearchRepository(SqlRepository):
     async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
-        limited = search.limit is not None
-        statement = find_statement(_SearchFilters.of(search), search.sort, limited)
+        limited, params = search.limit is not None, _parameters(search)
+        statement = find_statement(frozenset(params), search.state, search.sort, limited)
         page = {"at_limit": search.limit, "at_offset": search.offset} if limited else {}
-        return await self._list(DEVICE, statement, **_parameters(account_id, search), **page)
+        return await self._list(DEVICE, statement, at_account=account_id, **params, **page)
 
     async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
-        statement = count_statement(_SearchFilters.of(search))
-        return await self._number(statement, **_parameters(account_id, search))
+        params = _parameters(search)
+        return await self._number(count_statement(frozenset(params), search.state), at_account=account_id, **params)
 
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
         total, *counts = map(int, (await self._session.read(COUNT_BY_STATE, at_account=account_id))[0])
