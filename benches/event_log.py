@@ -33,7 +33,7 @@ from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_log_position_reservation import RESERVE_POSITIONS
 from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from domain.accounts.model import Account
-from domain.events.domain_event_dispatcher import DomainEventDispatcher
+from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sentence_translator import SentenceTranslator
+from adapters.message_catalog_translator import MessageCatalogTranslator
 from support.service_texts import LOCALES, VALUES, sent_sentences
 
 LANGUAGES = sorted(path.stem for path in LOCALES.glob("*.js"))
@@ -57,7 +57,7 @@ def test_the_collector_finds_the_sentences_of_each_kind() -> None:
 
 
 def test_a_value_may_be_a_sentence_of_its_own() -> None:
-    german = SentenceTranslator()
+    german = MessageCatalogTranslator()
     text = "Slot 3 did not switch ON: it was due 90 s ago, and this slot runs at most 60 s late."
     assert german.translate(text, "de") == (
         "Platz 3 hat nicht eingeschaltet: es war vor 90 s fällig, und dieser Platz schaltet höchstens 60 s zu spät."
@@ -66,7 +66,7 @@ def test_a_value_may_be_a_sentence_of_its_own() -> None:
 
 
 def test_what_has_no_text_stays_as_it_is() -> None:
-    translator = SentenceTranslator()
+    translator = MessageCatalogTranslator()
     assert translator.translate("Relay is ON", "en") == "Relay is ON"
     assert translator.translate("Relay is ON", "xx") == "Relay is ON"
     assert translator.translate("a name that somebody typed", "de") == "a name that somebody typed"

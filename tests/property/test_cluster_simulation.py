@@ -9,8 +9,8 @@ import pytest
 
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.instance_lease import InstanceLeaseService
+from domain.partitions.own_lease_peer_query_port import PeerLeaseResponse
 from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance
-from domain.partitions.peer_lease_poll import PeerLeaseResponse
 from support.cluster_simulation import ClusterSimulation, Size, Violation
 from support.thoroughness import usual_or_thorough
 

@@ -20,7 +20,7 @@ from domain.schedules.model import (
     ScheduleStatus,
     SwitchEdge,
 )
-from domain.schedules.schedule_lifecycle import apply_edge_outcome, fired_outcome
+from domain.schedules.schedule_state_machine import apply_edge_outcome, fired_outcome
 
 RECURRENCE = DateutilRecurrence()
 BEGIN = 1_800_000_000  # a whole minute

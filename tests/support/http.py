@@ -38,7 +38,7 @@ from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.openapi.routes import openapi_blueprint
 from adapters.id_and_secret_generator import RandomIdGenerator
-from adapters.sentence_translator import SentenceTranslator
+from adapters.message_catalog_translator import MessageCatalogTranslator
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.kernel.caller import Role, SessionCaller
@@ -140,11 +140,11 @@ class HttpWorld:
             mails=self.mail,
             devices=devices,
             link_url="https://latchboard.test/unlock?token=",
-            translator=SentenceTranslator(),
+            translator=MessageCatalogTranslator(),
         )
         self.sessions = UserSessionService(uow=self.uow, clock=self.clock, issuer=issuer)
         self.passwords = PasswordChangeService(
-            **shared, hasher=self.hasher, digest=self.digest, mailer=self.mail, translator=SentenceTranslator()
+            **shared, hasher=self.hasher, digest=self.digest, mailer=self.mail, translator=MessageCatalogTranslator()
         )
         self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)

@@ -13,7 +13,7 @@ from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.instance_lease import AWAY_MS, InstanceLeaseService
-from domain.partitions.peer_lease_poll import PeerLeaseResponse
+from domain.partitions.own_lease_peer_query_port import PeerLeaseResponse
 
 if TYPE_CHECKING:
     from support.cluster_simulation import ClusterSimulation, Node

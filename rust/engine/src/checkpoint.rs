@@ -5,7 +5,7 @@ use crate::compiled_rules::NEVER;
 use crate::device_record_layout::RareDeviceState;
 use crate::device_table::DeviceMetricSlots;
 use crate::engine::Engine;
-use crate::latest_values::{last_reports, later_value};
+use crate::latest_value_queries::{last_reports, later_value};
 use crate::out_of_order_latest_values::OutOfOrderLatestValue;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::reading_packing::{self, LatestValue, UnpackError};

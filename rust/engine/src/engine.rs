@@ -9,7 +9,7 @@ use crate::fast_json::ScannedPayload;
 use crate::number_row_packer::NumberRowPacker;
 use crate::rule_evaluation::evaluate;
 use crate::rule_evaluation_steps::{OFF, ON, RuleEvaluationPass, RuleEvaluationScope};
-use crate::timed_rules::reset_deadlines;
+use crate::timed_rule_evaluation::reset_deadlines;
 use crate::timer_queue::TimerQueue;
 
 /// How many messages ahead their devices are brought into the cache, once the devices have outgrown it.

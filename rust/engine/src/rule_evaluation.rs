@@ -6,7 +6,7 @@ use crate::compiled_rules::{NEVER, PackedRuleHeader};
 use crate::device_record::DeviceRecord;
 use crate::device_record_layout::DeviceHeader;
 use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope, fire, report_transition, satisfies};
-use crate::timed_rules::evaluate_timed;
+use crate::timed_rule_evaluation::evaluate_timed;
 
 /// Evaluates the rules in firing order.
 #[inline]

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from adapters.stream.feed_message_codec import decode_interest, decode_readings
 from domain.feed.feed_message_bus import PeerFeedReadingsMessage
 from domain.feed.remote_feed_interest import PeerFeedInterestMessage
-from domain.partitions.peer_lease_poll import PeerLeaseRequest, PeerLeaseResponse
+from domain.partitions.own_lease_peer_query_port import PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.ports import ConnectedDevices
 
 CALL_TIMEOUT_S = 0.3

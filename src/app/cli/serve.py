@@ -46,7 +46,7 @@ async def serve(
             startup_banner.print_banner(shown, login[0])
             return
         from app.simulator.demo import DemoFleet  # only the demo needs the simulator
-        from app.simulator.demo_seed import HIGHLIGHTS
+        from app.simulator.demo_projects_keys_and_schedule import HIGHLIGHTS
 
         startup_banner.print_banner(shown, login[0], highlights=HIGHLIGHTS, demo=True)
         demo_fleet = DemoFleet(program, startup_banner.http_url(shown), _owner_password(settings, login[0]))

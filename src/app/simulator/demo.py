@@ -10,7 +10,7 @@ import structlog
 
 from app.simulator.api_client import SimulatorApiClient
 from app.simulator.demo_history import send_history
-from app.simulator.demo_seed import furnish_account
+from app.simulator.demo_projects_keys_and_schedule import furnish_account
 from app.simulator.device_login_provisioning import ProvisionedFleet
 from app.simulator.options import ApiCredentials, DeviceLogin, SimulationError, SimulationOptions
 from app.simulator.run import start_fleet

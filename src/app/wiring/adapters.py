@@ -29,11 +29,11 @@ from adapters.feed_hub import InProcessFeedHub
 from adapters.id_and_secret_generator import RandomIdGenerator
 from adapters.mail.background_mailer import InProcessBackgroundMailer
 from adapters.mail.log_mailer import LogMailer
+from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.mqtt.leader_only_device_link import StandbyDeviceLink
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
-from adapters.sentence_translator import SentenceTranslator
 from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import LeaderFence
@@ -102,7 +102,7 @@ class ServiceAdapters:
         self.feed = InProcessFeedHub(on_filters_changed=on_interest)
         self.codec = ProfileDispatchingDeviceCodec()
         self.params_checker, self.recurrence = JsonSchemaParamsValidator(), DateutilRecurrence()
-        self.translator = SentenceTranslator()
+        self.translator = MessageCatalogTranslator()
         self.execution_waiter, self.approval_waiter = InProcessExecutionWaiter(), InProcessApprovalWaiter()
 
     @property

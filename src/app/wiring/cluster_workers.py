@@ -11,7 +11,7 @@ from app.wiring.cluster import ClusterComponents, require_safe_log, require_same
 from app.wiring.composed_service import ClusterWorkers, ComposedService
 from app.wiring.domain_services import DomainServices
 from app.workers.cluster_feed import ClusterFeedWorker
-from app.workers.cluster_membership import ClusterMembershipWorker
+from app.workers.cluster_heartbeat import ClusterHeartbeatWorker
 from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.fenced_ingest import FencedIngestWorker
@@ -132,8 +132,8 @@ def _create_membership(
     cluster: ClusterComponents,
     partitions: PartitionOwnershipService,
     inbound: OwnedPartitionLogReader,
-) -> tuple[ClusterMembershipWorker, PartitionOwnershipWorker]:
-    membership = ClusterMembershipWorker(
+) -> tuple[ClusterHeartbeatWorker, PartitionOwnershipWorker]:
+    membership = ClusterHeartbeatWorker(
         partitions=partitions,
         wake_event=cluster.beat_wake,
         on_beat=cluster.ownership_wake.set,

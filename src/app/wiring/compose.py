@@ -45,7 +45,7 @@ from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.devices.last_seen_buffer import LastSeenBuffer
-from domain.feed.devices_with_subscribers_finder import DevicesWithSubscribersFinder
+from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
 from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
@@ -286,7 +286,7 @@ def _create_feed_interest_worker(
     adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
 ) -> DevicesWithSubscribersWorker:
     return DevicesWithSubscribersWorker(
-        watched_devices=DevicesWithSubscribersFinder(**services.shared),
+        watched_devices=DevicesWithSubscribersService(**services.shared),
         hub=adapters.feed,
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,

@@ -19,7 +19,7 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.cluster_feed import ClusterFeedWorker
-from app.workers.cluster_membership import ClusterMembershipWorker
+from app.workers.cluster_heartbeat import ClusterHeartbeatWorker
 from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
@@ -52,7 +52,7 @@ class ClusterWorkers:
 
     partitions: PartitionOwnershipService
     inbound: OwnedPartitionLogReader
-    membership: ClusterMembershipWorker
+    membership: ClusterHeartbeatWorker
     ownership: PartitionOwnershipWorker
     lease: InstanceLeaseService
     lease_worker: InstanceLeaseWorker

@@ -39,7 +39,7 @@ from domain.devices.dropped_messages import DroppedMessageService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
-from domain.events.domain_event_dispatcher import DomainEventDispatcher
+from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
 from domain.events.ports import TransactionEventObserver
 from domain.events.rate_limited_denied_request_log import RateLimitedDeniedRequestLog
 from domain.events.service import EventService

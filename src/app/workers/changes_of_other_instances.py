@@ -19,7 +19,7 @@ from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
 from domain.devices.credential_sync import CredentialSyncService
 from domain.events.model import DEFAULT_TYPES, Event
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, WebhookId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.service import RuleService
 from domain.webhooks.ports import HasWebhooks

@@ -21,8 +21,8 @@ from domain.events.access_changing_kinds import is_access_change
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.ports import FeedHub, HasEvents
-from domain.feed.devices_with_subscribers_finder import DevicesWithSubscribersFinder
-from domain.kernel.service_class import service
+from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
@@ -56,7 +56,7 @@ class EventLogAccessChangeDetector:
 class DevicesWithSubscribersWorker(DueTaskWorker):
     name = "feed_interest"
 
-    watched_devices: DevicesWithSubscribersFinder
+    watched_devices: DevicesWithSubscribersService
     hub: FeedHub
     engine: TelemetryEngine
     wake_event: WakeEvent

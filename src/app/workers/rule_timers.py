@@ -23,7 +23,7 @@ from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipelineTx
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unavailable
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 

@@ -17,7 +17,7 @@ from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker, seconds_unti
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import ScheduleFiringService, UndecidableSlotError
 from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
+from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
@@ -30,7 +30,7 @@ class SplittingBatchWriter:
         self._require_permission = require_permission
         self.retries = 0
 
-    async def store(self, evaluated: EvaluatedBatch) -> tuple[AfterCommitDeviceMessages, Sequence[RefusedBatchPart]]:
+    async def store(self, evaluated: EvaluatedBatch) -> tuple[AfterCommitDeviceWorkList, Sequence[RefusedBatchPart]]:
         """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole. Raises
         PartitionLostError, LeaseLostError."""
         try:
@@ -40,7 +40,7 @@ class SplittingBatchWriter:
         except Exception as error:
             parts = list(evaluated.split())
             log.warning("the database refuses a batch; storing its parts", parts=len(parts), error=repr(error))
-        follow_ups, refused = AfterCommitDeviceMessages(), list[RefusedBatchPart]()
+        follow_ups, refused = AfterCommitDeviceWorkList(), list[RefusedBatchPart]()
         await self._store_parts(parts, follow_ups, refused)
         return follow_ups, refused
 
@@ -55,14 +55,14 @@ class SplittingBatchWriter:
         middle = len(names) // 2
         return {**await self.assign_names(names[:middle]), **await self.assign_names(names[middle:])}
 
-    async def _store_once(self, evaluated: EvaluatedBatch) -> AfterCommitDeviceMessages:
+    async def _store_once(self, evaluated: EvaluatedBatch) -> AfterCommitDeviceWorkList:
         try:
             return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated))
         except LogPositionAlreadyStoredError:
-            return AfterCommitDeviceMessages()  # the answer to the commit was lost, and this was its repetition
+            return AfterCommitDeviceWorkList()  # the answer to the commit was lost, and this was its repetition
 
     async def _store_parts(
-        self, parts: Sequence[EvaluatedBatch], follow_ups: AfterCommitDeviceMessages, refused: list[RefusedBatchPart]
+        self, parts: Sequence[EvaluatedBatch], follow_ups: AfterCommitDeviceWorkList, refused: list[RefusedBatchPart]
     ) -> None:
         joined = EvaluatedBatch.join(parts)
         try:

@@ -16,7 +16,7 @@ from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import InboundBatchWorker
 from domain.devices.device_link import OutboundLink
 from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, InboundBatch
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.partitions.instance_lease import InstanceLeaseService
 from domain.partitions.ports import ConnectedDevices
 

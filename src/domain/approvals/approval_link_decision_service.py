@@ -26,7 +26,7 @@ from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ExecutionId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.passkeys.sign_in import PasskeySignInService

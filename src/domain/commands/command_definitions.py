@@ -29,7 +29,7 @@ from domain.kernel.domain_events import DomainEvent, Json, JsonObject
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 

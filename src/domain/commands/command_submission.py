@@ -42,7 +42,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import Json
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.team.service_session_tokens import HasServiceSessionTokens

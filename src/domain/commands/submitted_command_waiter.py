@@ -13,7 +13,7 @@ from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import ExecutionId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 

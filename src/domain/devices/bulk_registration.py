@@ -21,7 +21,7 @@ from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_DEVICES_PER_REQUEST = 200

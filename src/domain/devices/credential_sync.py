@@ -18,7 +18,7 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.kernel.vault import Vault
 

@@ -24,7 +24,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
 from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.devices_with_subscribers_finder import interests_by_account
+from domain.feed.devices_with_subscribers_service import interests_by_account
 
 MAX_DEVICES = 20
 """An account whose clients want more single devices is announced as a whole: the interest is repeated every second."""

@@ -47,7 +47,7 @@ from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId
 from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.webhooks.service import WebhookService
 

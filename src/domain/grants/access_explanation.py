@@ -27,7 +27,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 TxT = TypeVar("TxT", bound=AccessExplanationTx)

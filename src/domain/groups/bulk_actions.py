@@ -30,11 +30,11 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
 from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
-from domain.rules.device_metric_ports import HasReportedDeviceMetrics
 from domain.rules.model import Rule
+from domain.rules.reported_and_early_device_metric_ports import HasReportedDeviceMetrics
 from domain.rules.rule_repository import HasRules
 from domain.rules.service import RuleService
 from domain.schedules.ports import DevicePlanTx

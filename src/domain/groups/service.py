@@ -26,7 +26,7 @@ from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 Viewer = SessionCaller | ApiKeyCaller

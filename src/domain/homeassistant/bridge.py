@@ -30,7 +30,7 @@ from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import Json
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.rules.telemetry_engine_port import TelemetryEngine

@@ -1,7 +1,7 @@
 """Decodes what devices send by their firmware profile, and applies it: presence, command results, schedule revisions.
 
 Decoding runs before the transaction and applying inside it, because the engine must have evaluated the readings of stock firmware
-before the transaction begins. Answers to devices are returned as `AfterCommitDeviceMessages`; the caller sends them after the
+before the transaction begins. Answers to devices are returned as `AfterCommitDeviceWorkList`; the caller sends them after the
 commit.
 """
 

@@ -36,11 +36,11 @@ from domain.devices.inbound_device_message_port import (
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
-from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
+from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.decoded_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId, ExecutionId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.offline_device_edge_resolution_policy import RelayEvidence
@@ -59,7 +59,7 @@ class MessageBatchChanges:
         self.changes = changes
         self.presence = PresenceBatch()
         self.health = DeviceHealthBatch()
-        self.follow_ups = AfterCommitDeviceMessages()
+        self.follow_ups = AfterCommitDeviceWorkList()
         self.relay_evidence: list[tuple[Device, RelayEvidence]] = []
         """Relay reports of devices that have edges left to them."""
         self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
@@ -108,10 +108,10 @@ class NonTelemetryMessageIngestService:
                 self._connected_ms.pop(event.device_no, None)
         return decoded
 
-    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> AfterCommitDeviceMessages:
+    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> AfterCommitDeviceWorkList:
         """Apply the messages in their order. Devices and commands are loaded together and written together."""
         if not messages:
-            return AfterCommitDeviceMessages()
+            return AfterCommitDeviceWorkList()
         senders = {DeviceId(message.event.device_id) for message in messages}
         named = {ExecutionId(execution_id) for message in messages for execution_id in _execution_ids(message)}
         found, executions = await tx.command_contexts.list_reported(senders, named)

@@ -17,14 +17,14 @@ from typing import Protocol
 from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.device_link import OutboundLink
 from domain.devices.inbound_device_message_port import InboundBatch, InboundMessage
-from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
+from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult, IngestTx
 from domain.ingest.metric_numbering_batch_runner import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
 from domain.ingest.non_telemetry_message_ingest_service import DeviceMessagesTx, NonTelemetryMessageIngestService
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions
@@ -177,10 +177,10 @@ class IngestPipeline:
             unnamed=[RefusedBatchPart(EvaluatedBatch([part], []), error) for part, error in ingest.skipped],
         )
 
-    async def store(self, batch: EvaluatedBatch) -> AfterCommitDeviceMessages:
+    async def store(self, batch: EvaluatedBatch) -> AfterCommitDeviceWorkList:
         """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
         LogPositionAlreadyStoredError, and then nothing was written."""
-        follow_ups = AfterCommitDeviceMessages()
+        follow_ups = AfterCommitDeviceWorkList()
         if batch.is_empty:
             return follow_ups
         async with self.uow.write(caller=None) as tx:
@@ -191,7 +191,7 @@ class IngestPipeline:
             follow_ups.extend(await self.device_messages.apply(tx, batch.messages))
         return follow_ups
 
-    async def follow_up(self, follow_ups: AfterCommitDeviceMessages) -> None:
+    async def follow_up(self, follow_ups: AfterCommitDeviceWorkList) -> None:
         """After the commit: start the commands of devices that are ready, and answer devices."""
         if follow_ups.ready_devices:
             self.on_devices_ready(follow_ups.ready_devices)

@@ -19,7 +19,7 @@ from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.denied_request_log_port import DeniedRequestLog
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import KeyId, SessionId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.key_format import check_key_format
 from domain.keys.ports import HasApiKeys

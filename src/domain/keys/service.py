@@ -16,7 +16,7 @@ from domain.kernel.errors import NotFound
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.keys.key_format import RANDOM_LENGTH, compose_key, display_prefix
 from domain.keys.model import ApiKey

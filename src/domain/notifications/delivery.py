@@ -19,7 +19,7 @@ from domain.approvals.model import Approval, ApprovalStatus
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.errors import SecretUnreadable
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.notifications import message_grouping, quiet_hours

@@ -10,7 +10,7 @@ from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.notifications.destination_addresses import SealedDestination, UrlCheck, check_destination, describe, kind_of

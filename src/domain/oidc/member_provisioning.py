@@ -21,12 +21,12 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.policy import OidcPolicy, email_not_verified_error, no_role_error, no_user_error, user_not_verified_error
 from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, OidcProviderIdentity
 from domain.team.invitation_acceptance import InvitationAcceptanceService, InvitationAcceptanceTx
-from domain.team.invitation_policy import InvitationStatus, invitation_status
+from domain.team.invitation_validity_and_mail_text import InvitationStatus, invitation_status
 from domain.team.members import store_member
 
 PASSWORD_OF_NOBODY_LENGTH = 40

@@ -17,7 +17,7 @@ from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.oidc.member_provisioning import OidcMemberProvisioner, OidcMemberTx

@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 
 from domain.kernel.clock import Clock
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
+from domain.partitions.own_lease_peer_query_port import OwnLeasePeerQueryClient, PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.ownership_and_log_position import LeaseLostError
-from domain.partitions.peer_lease_poll import PeerLeaseClient, PeerLeaseRequest, PeerLeaseResponse
 
 POLL_AFTER_MS = 1_300
 """So long after its last beat an instance asks the others: early enough for two rounds of answers before its lease ends."""
@@ -42,7 +42,7 @@ class InstanceLeaseService:
 
     instance: str
     clock: Clock
-    calls: PeerLeaseClient
+    calls: OwnLeasePeerQueryClient
     renewed_ms: Callable[[], int]
     members: Callable[[], frozenset[str]]
     changes: Callable[[int], Sequence[str] | None]

@@ -26,7 +26,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode

@@ -15,7 +15,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.rules.device_metric_ports import HasMetricDeclarations
+from domain.rules.reported_and_early_device_metric_ports import HasMetricDeclarations
 
 MAX_METRICS_PER_DEVICE = 128
 

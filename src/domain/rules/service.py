@@ -21,7 +21,7 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, RuleId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules.model import EngineRule, Rule
 from domain.rules.rule_repository import HasRules, RuleTx

@@ -18,7 +18,7 @@ from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import build_plan
 from domain.schedules.model import Schedule

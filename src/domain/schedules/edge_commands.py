@@ -9,8 +9,8 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied
 from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
 from domain.schedules.model import Schedule
-from domain.schedules.schedule_lifecycle import fired_outcome, outcome_for_error
 from domain.schedules.schedule_run_events import DueScheduleSlot, ScheduleEdgeResult, command_for_edge
+from domain.schedules.schedule_state_machine import fired_outcome, outcome_for_error
 
 
 def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:

@@ -18,7 +18,7 @@ from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import runs_on_device
 from domain.schedules.device_plan_sync import DevicePlanSyncService
@@ -26,7 +26,6 @@ from domain.schedules.due_edges import decide_due_edge
 from domain.schedules.edge_commands import automation_command, command_result
 from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
 from domain.schedules.ports import Recurrence, ScheduleTx
-from domain.schedules.schedule_lifecycle import apply_edge_outcome
 from domain.schedules.schedule_run_events import (
     DueScheduleSlot,
     ScheduleEdgeResult,
@@ -35,6 +34,7 @@ from domain.schedules.schedule_run_events import (
     quarantined_event,
     superseded_event,
 )
+from domain.schedules.schedule_state_machine import apply_edge_outcome
 
 SHORT_BATCH, LONG_BATCH = 80, 320
 """Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait

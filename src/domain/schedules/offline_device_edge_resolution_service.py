@@ -28,8 +28,8 @@ from domain.schedules.offline_device_edge_resolution_policy import (
     may_be_made_good,
 )
 from domain.schedules.ports import ScheduleTx
-from domain.schedules.schedule_lifecycle import apply_resolved_outcome
 from domain.schedules.schedule_run_events import DueScheduleSlot, ScheduleEdgeResult, describe_misfire_policy, edge_event
+from domain.schedules.schedule_state_machine import apply_resolved_outcome
 
 BATCH_SIZE = 160
 RECENT_COMMANDS = 20

@@ -13,7 +13,7 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.event_kinds import EventKind
 from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
 from domain.schedules.model import EdgeOutcome, MisfirePolicy, Schedule, ScheduleSlotCommand, SwitchEdge
-from domain.schedules.schedule_lifecycle import RAN_OUTCOMES
+from domain.schedules.schedule_state_machine import RAN_OUTCOMES
 
 SCHEDULE_SKIPPED: Final = "schedule_skipped"
 

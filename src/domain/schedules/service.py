@@ -22,9 +22,9 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import NotFound, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, ScheduleId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules import schedule_lifecycle
+from domain.schedules import schedule_state_machine
 from domain.schedules.device_plan import is_firmware_synced
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.model import (
@@ -150,7 +150,7 @@ class ScheduleService:
         if before is None:
             raise NotFound(f"Slot {slot} of this device is empty already.")
         rows = await self.plans.plan_rows(tx, device)
-        cancelled = schedule_lifecycle.cancel(before, now_ms)
+        cancelled = schedule_state_machine.cancel(before, now_ms)
         await tx.schedules.save(cancelled)
         await self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
         await self.plans.revise_if_changed(tx, device, rows)
@@ -168,7 +168,7 @@ class ScheduleService:
         rows = await self.plans.plan_rows(tx, device)
         schedule = prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
         if current is not None:
-            await tx.schedules.save(schedule_lifecycle.cancel(current, now_ms))
+            await tx.schedules.save(schedule_state_machine.cancel(current, now_ms))
         await tx.schedules.add(schedule)
         kind: EventKind = "schedule_created" if current is None else "schedule_replaced"
         await self._emit_change(tx, caller, device, schedule, kind, now_ms)

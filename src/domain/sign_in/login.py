@@ -15,7 +15,7 @@ from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, UserId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.attempt_window_limit import increment_failures
 from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec

@@ -36,7 +36,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.sign_in.session_revocation import revoke_user_sessions

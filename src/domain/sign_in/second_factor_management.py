@@ -18,7 +18,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
 from domain.kernel.event_kinds import EventKind
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.kernel.vault import Vault
 from domain.sign_in.last_second_factor_removal import complete_factor_removal

@@ -20,7 +20,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network

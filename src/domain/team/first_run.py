@@ -17,7 +17,7 @@ from domain.accounts.sign_in_ports import SecretHasher
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.session_opener import OpenedSession
 from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService

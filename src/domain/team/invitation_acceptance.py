@@ -19,10 +19,10 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.team.invitation_policy import InvitationStatus, invitation_status
 from domain.team.invitation_ports import HasInvitations
+from domain.team.invitation_validity_and_mail_text import InvitationStatus, invitation_status
 from domain.team.members import check_email_is_free, store_member
 
 

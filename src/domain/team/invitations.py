@@ -22,9 +22,10 @@ from domain.kernel.errors import NotFound, Unavailable
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, has_id_format
 from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.team.invitation_policy import (
+from domain.team.invitation_ports import HasInvitations
+from domain.team.invitation_validity_and_mail_text import (
     INVITATION_MAILS,
     INVITATION_TOKEN_LENGTH,
     INVITATION_TTL_MS,
@@ -32,7 +33,6 @@ from domain.team.invitation_policy import (
     InvitationStatus,
     invitation_status,
 )
-from domain.team.invitation_ports import HasInvitations
 from domain.team.members import check_email_is_free
 
 

@@ -24,7 +24,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.storage.constraint_errors import (
+from adapters.storage.conflict_error_factories import (
     email_taken_error,
     member_exists_error,
     no_default_project_error,

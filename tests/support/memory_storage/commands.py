@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from adapters.storage.constraint_errors import command_exists_error
+from adapters.storage.conflict_error_factories import command_exists_error
 from domain.commands.definition_model import CommandDefinition
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition

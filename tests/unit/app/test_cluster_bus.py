@@ -14,7 +14,7 @@ from domain.events.model import TELEMETRY, Event
 from domain.feed.feed_message_bus import PeerFeedReadingsMessage
 from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
-from domain.partitions.peer_lease_poll import PeerLeaseRequest, PeerLeaseResponse
+from domain.partitions.own_lease_peer_query_port import PeerLeaseRequest, PeerLeaseResponse
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}

@@ -10,7 +10,7 @@ import pytest
 
 from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
 from domain.devices.inbound_device_message_port import DeviceConnected, InboundMessage
-from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
+from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.decoded_messages import DecodedBatch
 from domain.kernel.errors import Unavailable
 from domain.partitions.ownership_and_log_position import LeaseLostError
@@ -67,11 +67,11 @@ class Pipeline:
             raise Unavailable("The database does not answer.")
         return DecodedBatch()
 
-    async def store(self, batch: Any) -> AfterCommitDeviceMessages:
+    async def store(self, batch: Any) -> AfterCommitDeviceWorkList:
         self.stored += 1
-        return AfterCommitDeviceMessages()
+        return AfterCommitDeviceWorkList()
 
-    async def follow_up(self, found: AfterCommitDeviceMessages) -> None: ...
+    async def follow_up(self, found: AfterCommitDeviceWorkList) -> None: ...
 
 
 class Lease:

@@ -16,7 +16,7 @@ from domain.devices.clock_skew import ClockSkewService
 from domain.devices.device_codec import StockFirmwareTelemetryReport
 from domain.devices.inbound_device_message_port import DeviceConnected, InboundMessage
 from domain.devices.last_seen_buffer import LastSeenBuffer
-from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
+from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import DeadLetter
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_result_writer import NOTHING, IngestResult
@@ -139,14 +139,14 @@ class FakePipeline:
         self.evaluations += 1
         return self.evaluated
 
-    async def store(self, batch: EvaluatedBatch) -> AfterCommitDeviceMessages:
+    async def store(self, batch: EvaluatedBatch) -> AfterCommitDeviceWorkList:
         assert self.batch.answers == []
         self.fail(batch)
         self.stored.append(sorted(batch.device_nos))
         self.parts.append(batch)
-        return AfterCommitDeviceMessages(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
+        return AfterCommitDeviceWorkList(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
 
-    async def follow_up(self, follow_ups: AfterCommitDeviceMessages) -> None:
+    async def follow_up(self, follow_ups: AfterCommitDeviceWorkList) -> None:
         assert self.batch.answers == ["ack"]
         self.followed_up += [number for number, _, _ in follow_ups.ready_devices]
 

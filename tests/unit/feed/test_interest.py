@@ -10,7 +10,7 @@ import pytest
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
-from domain.feed.devices_with_subscribers_finder import DevicesWithSubscribersFinder
+from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
 from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld
 
@@ -34,7 +34,7 @@ def create_worker(world: WebhookWorld, engine: Any) -> DevicesWithSubscribersWor
     wake_event = WakeEvent()
     world.feed._on_filters_changed = wake_event.set
     return DevicesWithSubscribersWorker(
-        watched_devices=DevicesWithSubscribersFinder(uow=world.uow, clock=world.clock),
+        watched_devices=DevicesWithSubscribersService(uow=world.uow, clock=world.clock),
         hub=world.feed,
         engine=engine,
         wake_event=wake_event,

@@ -14,7 +14,7 @@ from app.workers.dead_letter_replay import DeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
-from domain.ingest.after_commit_device_messages import AfterCommitDeviceMessages
+from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, IngestDeadLetterState
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
@@ -41,11 +41,11 @@ class FakeDeviceMessages:
         ]
         return DecodedBatch([DecodedMessage(event, self.reports) for event in events], telemetry)
 
-    async def apply(self, tx: Any, messages: Any) -> AfterCommitDeviceMessages:
+    async def apply(self, tx: Any, messages: Any) -> AfterCommitDeviceWorkList:
         if self.errors and messages:
             raise self.errors.pop(0)
         self.applied += [report for message in messages for report in message.reports]
-        return AfterCommitDeviceMessages()
+        return AfterCommitDeviceWorkList()
 
 
 class Replay:

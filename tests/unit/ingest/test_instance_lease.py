@@ -11,8 +11,8 @@ from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLeaseService
+from domain.partitions.own_lease_peer_query_port import PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.ownership_and_log_position import LeaseLostError
-from domain.partitions.peer_lease_poll import PeerLeaseRequest, PeerLeaseResponse
 from support.manual_clock import ManualClock
 
 AWAY, RENEWING = PeerLeaseResponse(AWAY_MS, []), PeerLeaseResponse(AWAY_MS // 2, [])

@@ -12,7 +12,7 @@ import pytest
 from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
-from adapters.sentence_translator import SentenceTranslator
+from adapters.message_catalog_translator import MessageCatalogTranslator
 from domain.approvals.approval_link_decision_service import LINK_TTL_MS
 from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus, Requester
 from domain.events.model import Event
@@ -78,7 +78,7 @@ class Desk:
             sender=self.sender,
             links=self.links,
             public_url="https://latch.example",
-            translator=SentenceTranslator(),
+            translator=MessageCatalogTranslator(),
         )
         self.observer = NotificationFanout(clock=self.clock, wake=lambda: None)
 

@@ -9,8 +9,8 @@
 mod connect;
 mod connection_task;
 mod disconnect;
-mod inbound;
-mod outbound;
+mod inbound_publishes;
+mod outbound_publishes;
 mod outgoing_puback_queue;
 mod poll;
 mod socket;

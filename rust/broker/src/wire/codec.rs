@@ -6,7 +6,7 @@ use bytes::{Buf, BytesMut};
 use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Decoder;
 
-use super::packet::{Packet, ProtocolViolation, Publish};
+use super::packet_types::{Packet, ProtocolViolation, Publish};
 use super::packets_from_rmqtt::{packet_from_v3, packet_from_v5};
 use super::reason;
 

@@ -7,7 +7,7 @@ use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Decoder;
 
 use super::codec::{PacketCodec, VersionedCodec, fixed_header};
-use super::packet::{Connect, ProtocolViolation};
+use super::packet_types::{Connect, ProtocolViolation};
 use super::packets_from_rmqtt::{connect_from_v3, connect_from_v5};
 use super::reason;
 

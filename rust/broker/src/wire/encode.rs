@@ -9,7 +9,7 @@ use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Encoder;
 
 use super::codec::{PacketCodec, VersionedCodec};
-use super::packet::{ConnackProperties, Publish};
+use super::packet_types::{ConnackProperties, Publish};
 use super::reason;
 
 fn qos(level: u8) -> QoS {

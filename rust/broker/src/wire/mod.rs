@@ -5,13 +5,13 @@
 mod codec;
 mod connect;
 mod encode;
-mod packet;
+mod packet_types;
 mod packets_from_rmqtt;
 pub mod reason;
 
 pub use self::codec::PacketCodec;
 pub use self::connect::read_connect;
-pub use self::packet::{ConnackProperties, Connect, Packet, ProtocolViolation, Publish, SubscribeFilter, Will};
+pub use self::packet_types::{ConnackProperties, Connect, Packet, ProtocolViolation, Publish, SubscribeFilter, Will};
 
 #[cfg(test)]
 mod tests;

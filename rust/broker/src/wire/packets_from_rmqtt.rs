@@ -7,7 +7,7 @@ use bytestring::ByteString;
 use rmqtt_codec::types::{Publish as CodecPublish, QoS};
 use rmqtt_codec::{v3, v5};
 
-use super::packet::{Connect, Packet, ProtocolViolation, Publish, SubscribeFilter, Will};
+use super::packet_types::{Connect, Packet, ProtocolViolation, Publish, SubscribeFilter, Will};
 use super::reason;
 
 pub(super) fn connect_from_v3(connect: v3::Connect) -> Connect {

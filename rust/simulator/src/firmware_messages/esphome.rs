@@ -1,6 +1,7 @@
 //! ESPHome: each sensor has its own topic; the relay answers a command with its new state only.
 
-use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, SensorSample, on_off};
+use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, on_off};
+use super::sensor_sample::SensorSample;
 
 pub(super) fn online_messages(relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
     vec![

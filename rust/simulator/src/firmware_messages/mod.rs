@@ -5,12 +5,14 @@
 mod esphome;
 mod message;
 mod native;
+mod sensor_sample;
 mod shelly;
 mod tasmota;
 
 use latchboard_broker::FirmwareProfile;
 
-pub(crate) use self::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, SensorSample};
+pub(crate) use self::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction};
+pub(crate) use self::sensor_sample::SensorSample;
 
 macro_rules! dispatch {
     ($profile:expr, $function:ident($($argument:expr),*)) => {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, SensorSample};
+use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction};
+use super::sensor_sample::SensorSample;
 
 const SOURCE: &str = "shellyplus1pm-simulated";
 

@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 
-use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, SensorSample, on_off};
+use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, on_off};
+use super::sensor_sample::SensorSample;
 
 pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     vec![

@@ -35,9 +35,9 @@ from adapters.storage.sql.repositories.due_rollups import SqlDueRollupRepository
 from adapters.storage.sql.repositories.engine_restore import SqlEngineRestoreRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.external_identities_and_used_sign_in_states import SqlExternalIdentityRepository
-from adapters.storage.sql.repositories.feed_reading_replay import SqlFeedReadingReplayRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
+from adapters.storage.sql.repositories.late_reading_marks_and_replay import SqlFeedReadingReplayRepository
 from adapters.storage.sql.repositories.login_tokens_and_failures import (
     SqlLoginFailureRepository,
     SqlPasswordChangeCodeRepository,

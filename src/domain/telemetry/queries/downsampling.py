@@ -17,7 +17,7 @@ from domain.kernel.caller import Caller
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import unpack_rollup

@@ -16,7 +16,7 @@ from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.feed_reading_replay_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange

@@ -16,7 +16,7 @@ from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import EngineRule, MetricValue, Rule, RuleDryRunResult, RuleState
 from domain.rules.rule_repository import HasRules

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import BindParameter, bindparam, func, select, text
 
-from adapters.storage.constraint_errors import (
+from adapters.storage.conflict_error_factories import (
     email_taken_error,
     member_exists_error,
     no_default_project_error,

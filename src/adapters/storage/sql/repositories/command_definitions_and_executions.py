@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, func, or_, select, text, update
 
-from adapters.storage.constraint_errors import command_exists_error
+from adapters.storage.conflict_error_factories import command_exists_error
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository, StoredEntityRepository
 from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE

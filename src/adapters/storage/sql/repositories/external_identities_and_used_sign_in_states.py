@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam
 
-from adapters.storage.constraint_errors import identity_taken_error
+from adapters.storage.conflict_error_factories import identity_taken_error
 from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import delete_batch, insert_or_ignore, upsert

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam
 
-from adapters.storage.constraint_errors import invitation_exists_error
+from adapters.storage.conflict_error_factories import invitation_exists_error
 from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter
 from adapters.storage.sql.statement_builders import delete_batch

@@ -7,10 +7,10 @@ from operator import attrgetter
 
 from sqlalchemy import BindParameter, bindparam, func, select, text, tuple_, update
 
-from adapters.storage.constraint_errors import edge_recorded_error, slot_taken_error
+from adapters.storage.conflict_error_factories import edge_recorded_error, slot_taken_error
 from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
 from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository, unique_violation_as
-from adapters.storage.sql.repositories.offline_device_edges import SqlOfflineDeviceEdgeMixin
+from adapters.storage.sql.repositories.schedule_edges_left_to_offline_devices import SqlOfflineDeviceEdgeMixin
 from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, from_json, to_json
 from adapters.storage.sql.statement_builders import delete_batch, listed

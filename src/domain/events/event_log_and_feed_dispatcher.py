@@ -14,7 +14,7 @@ from domain.events.model import PUBLIC_TYPES, Event
 from domain.events.ports import EventLogTx, FeedPublisher, TransactionEventObserver
 from domain.kernel.domain_events import DomainEvent, JsonObject
 from domain.kernel.ids import DeviceId, EventId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 
 TxT = TypeVar("TxT", bound=EventLogTx)
 

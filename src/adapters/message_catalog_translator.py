@@ -23,7 +23,7 @@ PLACE = re.compile(r"\{(\d)(!?)\}")
 MAX_DEPTH = 4
 
 
-class SentenceTranslator:
+class MessageCatalogTranslator:
     """Implements `Translator`. A file is read when its language is first asked for."""
 
     def translate(self, text: str, language: str) -> str:

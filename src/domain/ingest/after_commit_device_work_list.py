@@ -9,14 +9,14 @@ from domain.kernel.ids import DeviceId
 
 
 @dataclass(slots=True)
-class AfterCommitDeviceMessages:
+class AfterCommitDeviceWorkList:
     messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
     ready_devices: list[tuple[int, int, int]] = field(default_factory=list)
     """(device number, since when in Unix ms, `DeviceSubscribed.held_until_ms`) of devices that now receive their commands."""
     subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
     """(device number, when in Unix ms) of devices that have subscribed to other topics."""
 
-    def extend(self, other: AfterCommitDeviceMessages) -> None:
+    def extend(self, other: AfterCommitDeviceWorkList) -> None:
         self.messages += other.messages
         self.ready_devices += other.ready_devices
         self.subscribed_devices += other.subscribed_devices

@@ -17,7 +17,7 @@ from domain.webhooks.recipients import load_recipients
 class DevicesWithSubscribersTx(WebhookRecipientTx, HasAccounts, Protocol): ...
 
 
-class DevicesWithSubscribersFinder:
+class DevicesWithSubscribersService:
     def __init__(self, *, uow: UnitOfWork[DevicesWithSubscribersTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from app.workers.due_task_worker import DueTaskWorker
 from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
-from domain.kernel.service_class import service
+from domain.kernel.service_dataclass_decorator import service
 from domain.partitions.cluster_failure_detector import BEAT_MS
 
 BEAT_INTERVAL_S = BEAT_MS / 1000
@@ -21,7 +21,7 @@ BEAT_TIMEOUT_S = 2.0
 
 
 @service
-class ClusterMembershipWorker(DueTaskWorker):
+class ClusterHeartbeatWorker(DueTaskWorker):
     name = "cluster_membership"
     backoff = Backoff((0.05, 0.2, BEAT_INTERVAL_S))
     """The first instance that reaches the database again waits for the others only as long as a lease."""

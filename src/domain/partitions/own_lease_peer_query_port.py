@@ -22,7 +22,7 @@ class PeerLeaseResponse:
     """Devices; None: more than the instance keeps."""
 
 
-class PeerLeaseClient(Protocol):
+class OwnLeasePeerQueryClient(Protocol):
     async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""
