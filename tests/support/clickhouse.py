@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from adapters.clickhouse.reading_store import ClickHouseReadingStore, ClickHouseServerConfig
-from domain.telemetry.old_reading_store import ArchivedMessageReadings, DeviceKey
 from domain.telemetry.ports import MessageKey
+from domain.telemetry.reading_archive_store import ArchivedMessageReadings, DeviceKey
 from support import clickhouse_server
 from support.ports import free_ports
 from support.waiting import TIMEOUT_S

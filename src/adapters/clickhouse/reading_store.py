@@ -18,8 +18,8 @@ import structlog
 
 from domain.kernel.errors import Unavailable
 from domain.rules.model import MetricValue
-from domain.telemetry.old_reading_store import NOT_ANSWERING, ArchivedMessageReadings, DeviceKey
 from domain.telemetry.ports import MessageKey
+from domain.telemetry.reading_archive_store import NOT_ANSWERING, ArchivedMessageReadings, DeviceKey
 
 READ_TIMEOUT_S = 10.0
 WRITE_TIMEOUT_S = 60.0

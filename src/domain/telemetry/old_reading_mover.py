@@ -17,7 +17,8 @@ from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
 from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.telemetry.old_reading_store import (
+from domain.telemetry.ports import HasReadings, HasRollups, PackedRow
+from domain.telemetry.reading_archive_store import (
     ArchivedMessageReadings,
     DeviceKey,
     ReadingArchiveStore,
@@ -25,7 +26,6 @@ from domain.telemetry.old_reading_store import (
     name_of_unnamed,
     oldest_kept_ms,
 )
-from domain.telemetry.ports import HasReadings, HasRollups, PackedRow
 from domain.telemetry.reading_packing import unpack_row
 
 MESSAGES_PER_STEP = 20_000

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from domain.devices.model import Device
 from domain.kernel.clock import HOUR_MS, Clock
-from domain.telemetry.old_reading_store import ArchivedMessageReadings, ReadingArchiveStore, number_of_unnamed, oldest_kept_ms
 from domain.telemetry.ports import HasReadings, MessageKey
 from domain.telemetry.queries.message_paging import HistoryTimeRange, PackedRows
+from domain.telemetry.reading_archive_store import ArchivedMessageReadings, ReadingArchiveStore, number_of_unnamed, oldest_kept_ms
 from domain.telemetry.reading_packing import pack_readings
 
 KeyedRow = tuple[int, int, bytes]

@@ -40,7 +40,7 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
-event_writers = Table(  # the last position of each writer number; PostgreSQL only (see repositories/event_writer_numbers.py)
+event_writers = Table(  # the last position of each writer number; PostgreSQL only (see event_log_position_reservation.py)
     "event_writers",
     metadata,
     Column("writer", Int64, primary_key=True, autoincrement=False),
