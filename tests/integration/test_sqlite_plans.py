@@ -40,7 +40,7 @@ SMALL_OR_AT_START = {
     "device_credentials.COUNT_CREDENTIALS": "runs once per key rotation, for its progress bar",
     "audit_seals_and_records.HEADS": "reads a row per account and writer, once an hour",
     "audit_seals_and_records.LAST_SEALS": "reads the keys of all seals, once an hour",
-    "event_writer_numbers.NEXT_ON_SQLITE": "one row per table with a counter, and one per account of the events",
+    "event_log_position_reservation.NEXT_ON_SQLITE": "one row per table with a counter, and one per account of the events",
     "events.NEXT_ON_SQLITE": "the same statement",
     "stored_responses.COUNT_RESPONSES": "runs once per key rotation, for its progress bar",
     "second_factors.COUNT_TOTP": "runs once per key rotation, for its progress bar",
@@ -48,7 +48,7 @@ SMALL_OR_AT_START = {
     "service_secrets.LIST_SECRETS": "a handful of rows, once per key rotation",
     "notification_settings_and_outbox.COUNT": "reads an index of at most 500 entries a channel, for a metric",
     "readings.LIST_METRIC_NAMES": "reads all rows, once at start",
-    "offline_device_edges.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
+    "schedule_edges_left_to_offline_devices.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
     "readings.LIST_LATEST": "reads all rows, once at start",
     "webhooks.COUNT_SEALED": "runs once per key rotation, for its progress bar",
     "webhooks.LIST_UNSEALED": "reads all rows, once at start",
@@ -63,7 +63,7 @@ ONLY_POSTGRESQL = (
     "RESERVE",
     "WRITER_POSITIONS",
 )
-ONLY_IN_CLUSTERS = {"device_connection_instances", "engine_restore", "partitions_and_members"}
+ONLY_IN_CLUSTERS = {"device_connection_holders", "engine_restore", "partitions_and_members"}
 """Their statements run on PostgreSQL only; test_partition_plans.py looks at those plans."""
 SORTS_FEW_ROWS = {
     "accounts_users_and_projects.LIST_ACCOUNT_IDS",
@@ -74,7 +74,7 @@ SORTS_FEW_ROWS = {
     "command_definitions_and_executions.LIST_BY_TYPE",
     "webhook_deliveries.CLAIM_EXCEPT",
     "grants.LIST_BY_DEVICE",
-    "offline_device_edges.LIST_LEFT_OF_ONLINE",
+    "schedule_edges_left_to_offline_devices.LIST_LEFT_OF_ONLINE",
     "notification_channels.COUNT_PENDING",
     "notification_channels.LIST_BY_MEMBER",
     "passkeys.LIST",
