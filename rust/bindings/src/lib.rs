@@ -1,7 +1,7 @@
 //! The extension `adapters.engine._native`: converts arguments, calls a crate, converts results; nothing else.
 //!
 //! `engine` binds the pure engine, `broker` the embedded broker, `courier` the webhook courier, `simulator` the simulated fleet.
-//! `telemetry_batch` is the value that broker and engine share: telemetry messages on their way from a socket to the rules, without
+//! `raw_telemetry_batch` is the value that broker and engine share: telemetry messages on their way from a socket to the rules, without
 //! Python objects.
 
 mod arguments;

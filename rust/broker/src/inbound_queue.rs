@@ -4,7 +4,7 @@
 //! service stalls its devices and memory stays bounded. Each connection reserves the permit for its disconnect event and its will when
 //! it opens; so neither waits, and neither is dropped.
 //!
-//! The queue has three priorities (`priorities`): telemetry, events of connected devices, and connects and disconnects. Ten thousand
+//! The queue has three priorities (`priority_queues`): telemetry, events of connected devices, and connects and disconnects. Ten thousand
 //! devices that reconnect at once wait for each other, and do not delay those that are connected.
 //!
 //! One end of a socket pair is readable exactly while the queue holds a message; any event loop can watch it.

@@ -2,7 +2,7 @@
 //! log.
 //!
 //! Each part has a readable twin in Python (`domain/<part>/reference_*.py`) that defines it; this crate must equal it and only
-//! be faster. It does no I/O, reads no clock and knows no Python. Read `engine`, `ingest` and `device` first.
+//! be faster. It does no I/O, reads no clock and knows no Python. Read `engine`, `ingest` and `device_record_layout` first.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@
 //! its profile does: it subscribes, publishes that it is online, publishes telemetry at its share of the fleet's rate, and runs
 //! commands. Faults of real devices are injected on request (`FaultConfig`) and counted.
 //!
-//! Read `config`, `simulation`, `device_loop`, then `session` and `scenario`, then `firmware`.
+//! Read `config`, `simulation`, `device_loop`, then `session` and `session_loop`, then `firmware_messages`.
 
 mod broker_connector;
 mod command_handling;

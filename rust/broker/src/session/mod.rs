@@ -4,7 +4,7 @@
 //! queue, for the device's rate limit) goes through `ConnectionTask::poll_background`, which also acknowledges, sends and notices a close. So
 //! a device whose own messages must wait still receives messages, and can be disconnected at any moment.
 //!
-//! Read `connect`, `connection_task`, `poll`, then `inbound`, `outbound`, `subscribe`, `disconnect`.
+//! Read `connect`, `connection_task`, `poll`, then `inbound_publishes`, `outbound_publishes`, `subscribe`, `disconnect`.
 
 mod connect;
 mod connection_task;

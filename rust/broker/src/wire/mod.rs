@@ -1,6 +1,6 @@
 //! MQTT 3.1.1 and 5 as one set of packets. `rmqtt-codec` reads and writes the bytes; this folder hides which version a client uses.
 //!
-//! Law: no other module of the broker names a type of `rmqtt-codec`. Read `packet` first, then `connect`, `codec`, `decode`, `encode`.
+//! Law: no other module of the broker names a type of `rmqtt-codec`. Read `packet_types` first, then `connect`, `codec`, `packets_from_rmqtt`, `encode`.
 
 mod codec;
 mod connect;
