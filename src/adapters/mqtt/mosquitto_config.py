@@ -1,4 +1,4 @@
-"""The configuration that an external Mosquitto needs, and the check of one that runs.
+"""The configuration that an external Mosquitto needs. `mosquitto_config_check.py` checks that of one that runs.
 
 Mosquitto acknowledges a device's message when it has queued it for this service. While the service is away, that queue is all
 there is. With Mosquitto's own defaults it drops what exceeds 1,000 messages, and a crash loses the last half hour.

@@ -1,4 +1,4 @@
-"""Errors that every storage raises with the same message."""
+"""Errors about stored rows, with the same message for every storage."""
 
 from __future__ import annotations
 

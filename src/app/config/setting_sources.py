@@ -1,8 +1,4 @@
-"""Where each setting comes from, and which variables are not settings, for example because of a typing error.
-
-An unknown name in `latchboard.toml` is an error, because the file is only ours. In the environment and in `.env` it is a warning:
-other programs write there too (Kubernetes sets LATCHBOARD_SERVICE_HOST).
-"""
+"""Where each setting comes from."""
 
 from __future__ import annotations
 

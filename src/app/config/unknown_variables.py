@@ -1,4 +1,8 @@
-"""Warnings of environment variables that are no settings, with a suggestion."""
+"""Variables that are no settings, for example because of a typing error, with a suggestion.
+
+An unknown name in `latchboard.toml` is an error, because the file is only ours. In the environment and in `.env` it is a warning:
+other programs write there too (Kubernetes sets LATCHBOARD_SERVICE_HOST).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Accounts, users and sessions. Everything belongs to exactly one account; a user has access through a membership with a role.
-
-A refresh token is used once and replaced by the next. The tokens that follow from one sign-in form a family: a session. A second
-use of a token shows that it was stolen, so the whole session is revoked.
-"""
+"""Accounts, users and projects. Everything belongs to exactly one account; a user has access through a membership with a role."""
 
 from __future__ import annotations
 

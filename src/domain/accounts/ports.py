@@ -1,4 +1,4 @@
-"""Ports of the accounts part."""
+"""Ports of accounts, users, memberships and projects, and of mail and translation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What is stored of a person's sign-in: sessions, tokens, codes, second factors and failures."""
+"""What is stored of a person's sign-in: sessions, tokens, codes, second factors and failures.
+
+A refresh token is used once and replaced by the next. The tokens that follow from one sign-in form a family: a session. A second
+use of a token shows that it was stolen, so the whole session is revoked.
+"""
 
 from __future__ import annotations
 

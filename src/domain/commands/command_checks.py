@@ -1,4 +1,4 @@
-"""Checks of a command: parameters, lifetime, the device, its queue of open commands; and of a command definition."""
+"""Checks of a command: parameters, lifetime, the device, its queue of open commands."""
 
 from __future__ import annotations
 

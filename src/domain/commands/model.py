@@ -1,4 +1,5 @@
-"""A command: its definition, the request for it, and its execution. The device's answer decides how an execution ends.
+"""The request for a command, and its execution; the definition is in `definition_model.py`. The device's answer decides how an
+execution ends.
 
 QUEUED (not yet sent) → SENT → ACKED → DONE or FAILED. At its deadline an execution becomes EXPIRED if it was never sent, and
 TIMED_OUT if it was sent and not answered. `ALLOWED_TRANSITIONS` lists the transitions; a row in QUEUED or SENT is itself

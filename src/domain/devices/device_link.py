@@ -1,12 +1,5 @@
-"""The ports between the service and its devices: inbound messages arrive in batches, outbound messages are sent one by one, and
-credentials decide which devices may connect. `DeviceBrokerLink` is all three, with one broker behind them.
-
-Durability: a batch is received, made durable, and only then acknowledged. `ack` sends the PUBACK of a QoS 1 message, never
-earlier, so that after a crash the device sends it again instead of losing it; the receiver must tolerate duplicates. Order: the
-events of one device keep the order in which it sent them, within a batch and across batches, and so do its telemetry messages.
-Telemetry may overtake an earlier event, because connecting devices must not delay the readings of others.
-
-Telemetry keeps the form that the engine reads; nothing here looks into it."""
+"""The ports to the devices: outbound messages are sent one by one, and credentials decide which devices may connect.
+`DeviceBrokerLink` is both and the inbound port (`inbound_device_message_port.py`), with one broker behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""What devices send to the service, in batches."""
+"""What devices send to the service, in batches.
+
+Durability: a batch is received, made durable, and only then acknowledged. `ack` sends the PUBACK of a QoS 1 message, never
+earlier, so that after a crash the device sends it again instead of losing it; the receiver must tolerate duplicates. Order: the
+events of one device keep the order in which it sent them, within a batch and across batches, and so do its telemetry messages.
+Telemetry may overtake an earlier event, because connecting devices must not delay the readings of others.
+
+Telemetry keeps the form that the engine reads; nothing here looks into it.
+"""
 
 from __future__ import annotations
 

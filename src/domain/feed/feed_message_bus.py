@@ -1,4 +1,4 @@
-"""What instances of a cluster tell each other about the feed: what their clients want, and the readings that they have stored.
+"""The port by which instances of a cluster tell each other what their feed clients want, and which readings they have stored.
 
 The messages between instances are quick and may be lost. Readings are not lost with them: each sender numbers its messages, so a
 receiver notices a gap, and its clients resume from the stored readings. The law: whoever was confirmed to follow an interest has

@@ -1,4 +1,4 @@
-"""Devices, and what belongs to one device: its own commands, its slots, its rules."""
+"""Devices of a fleet file. What belongs to one device is in `device_part_reconcilers.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fleet as a file needs: all services that change one object, acting in one transaction, and what follows its commit."""
+"""The transaction in which a fleet file is read and applied."""
 
 from __future__ import annotations
 

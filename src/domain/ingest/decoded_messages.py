@@ -1,4 +1,4 @@
-"""Decodes what devices send by their firmware profile, and applies it: presence, command results, schedule revisions.
+"""What devices sent, decoded by their firmware profile (`non_telemetry_message_ingest_service.py`).
 
 Decoding runs before the transaction and applying inside it, because the engine must have evaluated the readings of stock firmware
 before the transaction begins. Answers to devices are returned as `AfterCommitDeviceWorkList`; the caller sends them after the

@@ -1,4 +1,4 @@
-"""When a notification may be sent, and what several of them become."""
+"""How often a notification is tried, and how many test messages a member may send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports of a cluster: the table of partitions and members, and the log of what devices sent."""
+"""Ports of a cluster: the tables of partitions and members, and the question which instances are gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repository ports of the rules part. The port to the engine is in `telemetry_engine_port.py`."""
+"""The repository port of rules. The port to the engine is in `telemetry_engine_port.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics of native firmware and what is on them; the wire contract's section 6.
+"""The payloads of native firmware; their topics are in `native_topics.py`. The wire contract's section 6.
 
 `native.py` decodes and encodes with the same types; the AsyncAPI document shows their JSON Schemas.
 """

@@ -1,4 +1,4 @@
-"""Command routes: send commands, define commands, list executions. API keys can do all but change definitions."""
+"""Command routes: send commands, list executions. API keys can do both."""
 
 from __future__ import annotations
 

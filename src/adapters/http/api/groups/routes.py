@@ -1,4 +1,4 @@
-"""Group routes: groups and their members, and what is done to all members at once. API keys can list groups and send commands."""
+"""Group routes: groups and their members. API keys can list groups."""
 
 from __future__ import annotations
 

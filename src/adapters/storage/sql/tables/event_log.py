@@ -1,4 +1,4 @@
-"""The event log: events, counts, and the seals that prove that nothing was changed."""
+"""The event log: events, their writers, and counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the instances of a cluster share: who runs, who owns which partition, and which instance holds a device's connection."""
+"""What the instances of a cluster share: who runs, and who owns which partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service stores about its own operation."""
+"""Sealed secrets of the installation, how far steady time has come, and the row that a check of readiness writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readings, their roll-ups, metric names, and what is known of the health of devices."""
+"""Readings, their roll-ups, metric names and latest values."""
 
 from __future__ import annotations
 
