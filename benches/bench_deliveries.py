@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
 from loopback_peers import Receivers, Stopwatch, receivers
 from support.empty_database import empty_postgres
@@ -40,7 +40,7 @@ async def service(*, postgres: bool) -> AsyncIterator[WebhookWorld]:
         )
         await database.start()
         world = WebhookWorld(database.unit_of_work, exclusive=not postgres)
-        world.deliveries._ids = RandomIdGenerator(world.clock.now_ms)  # ids that begin with the time, as in the program
+        world.deliveries._ids = RandomIdAndSecretGenerator(world.clock.now_ms)  # ids that begin with the time, as in the program
         await world.populate()
         gc.collect()
         gc.freeze()

@@ -27,7 +27,7 @@ from adapters.crypto.key_ring import KeyRing
 from adapters.engine import _native
 from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator, read_tzif
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
-from adapters.http.core.trimmed_quart import QuartApplication
+from adapters.http.core.trimmed_quart import TrimmedQuart
 from domain.accounts.model import Membership
 from domain.grants.grant_checks_and_denials import GrantCheckRequest, filter_applicable
 from domain.grants.grant_window import WeeklyGrantWindow
@@ -249,7 +249,7 @@ def bench_health(benchmark: Any, site: Site) -> None:
     measure(benchmark, site.server, [b"GET /healthz HTTP/1.1\r\nHost: bench\r\n\r\n"] * REQUESTS)
 
 
-@pytest.mark.parametrize("application", [Quart, QuartApplication])
+@pytest.mark.parametrize("application", [Quart, TrimmedQuart])
 def bench_the_application_without_a_server(cpu: Callable[..., float], application: type[Quart]) -> None:
     """One small route over ASGI: plain Quart, and Quart without the parts that the service does not use."""
     app = application("bench")

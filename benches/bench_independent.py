@@ -25,7 +25,7 @@ from adapters.engine.native_engine import NativeEngine
 from c_lower_bound import lower_bound
 from domain.kernel.columnar_records import read_column
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
 from independent_fleet import METRICS, NOW_MS, Device, Message, device, devices, messages, payload
 from other_rule_engines import PEERS
@@ -37,7 +37,7 @@ COMPARED = 4_096
 MILLION = 1_000_000
 FLEETS = [1_000, 100_000, *([MILLION] if os.environ.get("LATCHBOARD_BENCH_MILLION") else [])]
 PRESENT_MS = itertools.count(NOW_MS)
-Engine = TypeVar("Engine", NativeEngine, ReferenceEngine)
+Engine = TypeVar("Engine", NativeEngine, ReferenceTelemetryEngine)
 
 
 def known_engine(fleet: Sequence[Device]) -> NativeEngine:
@@ -70,7 +70,7 @@ def fired_rules(engine: NativeEngine, batch: _native.RawTelemetryBatch) -> Seque
 
 
 def fired_by_reference(fleet: Sequence[Device], given: Sequence[Message]) -> list[int]:
-    engine = named_engine(ReferenceEngine())
+    engine = named_engine(ReferenceTelemetryEngine())
     for device_no in {device_no for device_no, _, _ in given}:
         engine.set_rules(device_no, [rule for rule in fleet[device_no - 1].rules if rule.enabled])
     return [firing.rule_no for firing in engine.ingest(PythonTelemetryBatch.of(given), NOW_MS).rule_firings]

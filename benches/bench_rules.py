@@ -19,7 +19,7 @@ from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import Comparator, EngineRule, RuleCondition
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
 from support import other_rule_libraries
 
@@ -84,7 +84,7 @@ def create_native_engine(devices: int, rules: int) -> NativeEngine:
 
 
 def fired_by_reference(devices: int, rules: int, of: Sequence[Message]) -> list[int]:
-    engine = ReferenceEngine()
+    engine = ReferenceTelemetryEngine()
     engine.add_metric_names(list(enumerate(METRICS, 1)))
     for device_no in {device_no for device_no, _, _ in of}:
         engine.set_rules(device_no, rules_of(device_no, rules))
@@ -154,7 +154,7 @@ def test_other_payload_forms(cpu: Cpu, form: str) -> None:
 
 def test_the_reference_engine(cpu: Cpu) -> None:
     sample = messages(1_000, 200_000)[:4_096]
-    engine = ReferenceEngine()
+    engine = ReferenceTelemetryEngine()
     engine.add_metric_names(list(enumerate(METRICS, 1)))
     for device_no in range(1, 1_001):
         engine.set_rules(device_no, rules_of(device_no, 5))

@@ -38,7 +38,7 @@ from domain.devices.model import Device
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import EventId
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
-from domain.webhooks.in_flight_delivery import InFlightDelivery
+from domain.webhooks.in_flight_delivery import InFlightWebhookDelivery
 from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from support.webhook_world import MovableClock, WebhookWorld
@@ -158,7 +158,7 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         took: list[float] = []
         original = world.loop._record_attempt_end
 
-        def note(attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
+        def note(attempt: InFlightWebhookDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
             if attempt.webhook.webhook_id in fast_hooks:
                 took.append(at.wall_ms - attempt.delivery.created_ms)
             original(attempt, response, at)
@@ -234,7 +234,7 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     took: list[float] = []
     original = world.loop._record_attempt_end
 
-    def note(attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
+    def note(attempt: InFlightWebhookDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
         if attempt.delivery.device_id == device.device_id:
             took.append(at.wall_ms - attempt.delivery.created_ms)
         original(attempt, response, at)

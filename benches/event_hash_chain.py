@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.engine import native_chain_hasher
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.repositories import events as repository
 from adapters.storage.sql.tables import events as table
@@ -47,7 +47,7 @@ def unlinked(events: Sequence[Event], reserved: Any, hasher: object) -> Any:
 
 async def spent_us(uow: Any, way: str, batch: int, count: int) -> float:
     """Processor time per event."""
-    ids = RandomIdGenerator()
+    ids = RandomIdAndSecretGenerator()
     repository._plan_append = unlinked if way == "without" else LINKED
     batches = [[event(number, ids) for number in range(first, first + batch)] for first in range(0, count, batch)]
     began = time.process_time()

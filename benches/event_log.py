@@ -26,12 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from sqlalchemy import text
 
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.repositories import event_retention
 from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_log_position_reservation import RESERVE_POSITIONS
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from domain.accounts.model import Account
 from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
 from domain.events.event_log_cursor import EventLogCursor
@@ -66,7 +66,7 @@ class Unheard:
     def set_store_time(self, store_time_s: int) -> None: ...
 
 
-def event(number: int, ids: RandomIdGenerator) -> Event:
+def event(number: int, ids: RandomIdAndSecretGenerator) -> Event:
     device = BUSY if number % 5 == 0 else DEVICES[number * 7 % 999 + 1]
     kind = RARE if number % 500_000 == 250_000 else KINDS[number * 11 % 97 % len(KINDS)]
     payload: dict[str, Any] = {"type": kind, "deviceId": device, "relay": "ON", "triggeredBy": "device", "timestamp": START_MS}
@@ -89,12 +89,12 @@ def event(number: int, ids: RandomIdGenerator) -> Event:
 async def opened(url: str) -> tuple[SqlDatabase, Any]:
     database = SqlDatabase(url)
     await database.start()
-    return database, database.unit_of_work(DomainEventDispatcher(ids=RandomIdGenerator(), observers=[], feed=Unheard()))
+    return database, database.unit_of_work(DomainEventDispatcher(ids=RandomIdAndSecretGenerator(), observers=[], feed=Unheard()))
 
 
 async def load(url: str, count: int) -> None:
     database, uow = await opened(url)
-    ids = RandomIdGenerator()
+    ids = RandomIdAndSecretGenerator()
     async with uow.write() as tx:
         await tx.accounts.add(Account(ACCOUNT, "Acme", "free", 0))
     began = time.perf_counter()
@@ -193,7 +193,7 @@ async def plans(database: SqlDatabase, uow: Any) -> None:
 
 async def forget(url: str) -> None:
     database, uow = await opened(url)
-    ids, waits, gone = RandomIdGenerator(), [], 0
+    ids, waits, gone = RandomIdAndSecretGenerator(), [], 0
     done = asyncio.Event()
     await seal(uow, START_MS)
 

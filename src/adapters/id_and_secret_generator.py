@@ -32,7 +32,7 @@ _BIASED_BYTES = bytes(range(252, 256))
 _RANDOM_BATCH_BYTES = 8_192
 
 
-class RandomIdGenerator:
+class RandomIdAndSecretGenerator:
     """Uses only `secrets`; every character is equally likely. Random text is drawn for a few hundred ids at a time, because the
     system call costs ten times as much as the id. `now_ms` (Unix) gives the time-ordered ids their timestamp; without it, all ids
     are random."""

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from domain.kernel.domain_events import Json, JsonObject
+from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError
 from domain.kernel.json_depth import is_nested_deeper_than
 

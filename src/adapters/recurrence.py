@@ -27,7 +27,7 @@ _CACHE_SIZE = 4096
 
 
 class DateutilRecurrence:
-    """The `Recurrence` port of the schedules part. Caches the compiled rules of recent slots."""
+    """The `RecurrenceCalculator` port of the schedules part. Caches the compiled rules of recent slots."""
 
     def is_known_timezone(self, timezone: str) -> bool:
         return _load_timezone(timezone) is not None

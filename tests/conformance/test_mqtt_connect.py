@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, InboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, publish_packet
 from support.waiting import TIMEOUT_S, until
@@ -148,18 +148,18 @@ async def test_a_clean_start_discards_the_session_and_session_present_tells() ->
         for clean, expected in ((False, False), (False, True), (True, False), (False, True), (True, False)):
             raw = await connect_v5(world, device, clean=clean, more=kept)
             assert raw.resumed == expected
-            event = await world.wait_for_event(DeviceConnected, session_present=expected)
+            event = await world.wait_for_event(InboundDeviceConnected, session_present=expected)
             assert event.protocol == "mqtt/5"
             world.events.clear()
             await raw.close()
-            await world.wait_for_event(DeviceDisconnected)
+            await world.wait_for_event(InboundDeviceDisconnected)
 
 
 async def test_a_session_ends_with_its_connection_when_its_expiry_is_0() -> None:
     async with broker() as world:
         device = await world.device()
         await (await connect_v5(world, device, clean=False)).close()
-        await world.wait_for_event(DeviceDisconnected)
+        await world.wait_for_event(InboundDeviceDisconnected)
         assert not (await connect_v5(world, device, clean=False)).resumed
 
 
@@ -168,7 +168,7 @@ async def test_a_session_ends_after_its_expiry_interval() -> None:
         device = await world.device()
         kept = bytes([SESSION_EXPIRY]) + struct.pack(">I", 1)
         await (await connect_v5(world, device, clean=False, more=kept)).close()
-        await world.wait_for_event(DeviceDisconnected)
+        await world.wait_for_event(InboundDeviceDisconnected)
         await asyncio.sleep(1.2)
         assert not (await connect_v5(world, device, clean=False, more=kept)).resumed
 
@@ -209,7 +209,7 @@ async def test_a_client_that_is_silent_for_one_and_a_half_times_its_keep_alive_i
                 assert (head, body[0]) == (wire.DISCONNECT, 0x8D)
             assert await raw.wait_closed()
             elapsed_s = time.monotonic() - began
-            await world.wait_for_event(DeviceDisconnected, reason="lost")
+            await world.wait_for_event(InboundDeviceDisconnected, reason="lost")
         assert elapsed_s >= 1.4
         return elapsed_s
 
@@ -254,7 +254,7 @@ async def test_a_will_is_published_after_its_delay() -> None:
         async with broker() as world:
             device = await world.device()
             await (await connect_v5(world, device, **v5_with_will(device, 1))).close()
-            lost = await world.wait_for_event(DeviceDisconnected, reason="lost")
+            lost = await world.wait_for_event(InboundDeviceDisconnected, reason="lost")
             will = await world.wait_for_event(InboundMessage, topic="status", payload=b"offline", retain=True)
         assert will.at_ms - lost.at_ms >= 900
         return (will.at_ms - lost.at_ms) / 1_000
@@ -267,10 +267,10 @@ async def test_a_client_that_reconnects_within_the_delay_leaves_no_will() -> Non
         async with broker() as world:
             device = await world.device()
             await (await connect_v5(world, device, **v5_with_will(device, 1))).close()
-            lost = await world.wait_for_event(DeviceDisconnected, reason="lost")
+            lost = await world.wait_for_event(InboundDeviceDisconnected, reason="lost")
             assert (await connect_v5(world, device, **v5_with_will(device, 60))).resumed
             await asyncio.sleep(1.3)
-            *_, again = [event for event in world.events if isinstance(event, DeviceConnected)]
+            *_, again = [event for event in world.events if isinstance(event, InboundDeviceConnected)]
             if not 0 <= again.at_ms - lost.at_ms < 900:
                 return False
             assert not wills(world)
@@ -283,7 +283,7 @@ async def test_a_will_is_published_when_its_session_ends_before_the_delay() -> N
     async with broker() as world:
         device = await world.device()
         await (await connect_v5(world, device, **v5_with_will(device, 60, expiry_s=1))).close()
-        lost = await world.wait_for_event(DeviceDisconnected, reason="lost")
+        lost = await world.wait_for_event(InboundDeviceDisconnected, reason="lost")
         will = await world.wait_for_event(InboundMessage, topic="status", payload=b"offline")
         assert will.at_ms - lost.at_ms >= 900
 
@@ -292,7 +292,7 @@ async def test_a_clean_start_ends_the_session_and_so_publishes_its_delayed_will(
     async with broker() as world:
         device = await world.device()
         await (await connect_v5(world, device, **v5_with_will(device, 60))).close()
-        await world.wait_for_event(DeviceDisconnected, reason="lost")
+        await world.wait_for_event(InboundDeviceDisconnected, reason="lost")
         await connect_v5(world, device, clean=True)
         await world.wait_for_event(InboundMessage, topic="status", payload=b"offline")
         assert len(wills(world)) == 1
@@ -303,7 +303,7 @@ async def test_a_delay_of_0_or_no_stored_session_publishes_the_will_at_once() ->
         for delay_s, expiry_s in ((0, 60), (60, 0)):
             device = await world.device()
             await (await connect_v5(world, device, **v5_with_will(device, delay_s, expiry_s=expiry_s))).close()
-            lost = await world.wait_for_event(DeviceDisconnected, device_id=device.device_id)
+            lost = await world.wait_for_event(InboundDeviceDisconnected, device_id=device.device_id)
             will = await world.wait_for_event(InboundMessage, device_id=device.device_id, payload=b"offline")
             assert world.events.index(will) < world.events.index(lost)
 
@@ -315,7 +315,7 @@ async def test_a_normal_disconnect_leaves_no_will_and_reason_4_asks_for_it() -> 
             raw = await connect_v5(world, device, **v5_with_will(device, 0))
             await raw.send(wire.packet(0xE0, bytes([reason])))
             assert await raw.wait_closed()
-            await world.wait_for_event(DeviceDisconnected, reason="disconnected")
+            await world.wait_for_event(InboundDeviceDisconnected, reason="disconnected")
             assert len(wills(world)) == (1 if reason else 0)
             world.events.clear()
 
@@ -355,6 +355,6 @@ async def test_the_maximum_packet_size_and_the_version_of_a_client_are_known() -
         device = await world.device()
         assert world.link.max_packet_size(device.device_id) is None
         await connect_v5(world, device, more=bytes([MAX_PACKET]) + struct.pack(">I", 256))
-        event = await world.wait_for_event(DeviceConnected)
+        event = await world.wait_for_event(InboundDeviceConnected)
         assert (event.protocol, event.max_packet_size, event.session_present) == ("mqtt/5", 256, False)
         assert world.link.max_packet_size(device.device_id) == 256

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import PublishResult
-from domain.devices.inbound_device_message_port import DeviceDisconnected, DeviceSubscribed
+from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceDisconnected, InboundDeviceSubscribed
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, subscribe_packet
 
@@ -55,7 +55,7 @@ async def command(world: BrokerWorld, device: BrokerDevice, payload: bytes) -> N
 async def lost(world: BrokerWorld, raw: RawMqttConnection) -> None:
     world.events.clear()
     await raw.close()
-    await world.wait_for_event(DeviceDisconnected)
+    await world.wait_for_event(InboundDeviceDisconnected)
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -153,12 +153,12 @@ async def test_a_resumed_session_keeps_its_subscriptions_and_says_what_it_redeli
         device = await world.device()
         raw = await resume(world, device, version)
         await subscribe(raw, device, version)
-        first = await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
+        first = await world.wait_for_event(InboundDeviceSubscribed, topic_filter="cmd")
         assert first.held_until_ms == 0, "a new subscription"
         await lost(world, raw)
-        gone = await world.wait_for_event(DeviceDisconnected)
+        gone = await world.wait_for_event(InboundDeviceDisconnected)
         raw = await resume(world, device, version)
-        again = await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
+        again = await world.wait_for_event(InboundDeviceSubscribed, topic_filter="cmd")
         assert first.at_ms < again.at_ms
         assert gone.at_ms <= again.held_until_ms <= again.at_ms
         await command(world, device, b"x")
@@ -172,7 +172,7 @@ async def test_a_subscription_at_qos_0_holds_nothing_for_a_later_connection() ->
         await subscribe(raw, device, 4, qos=0)
         await lost(world, raw)
         await resume(world, device, 4)
-        assert (await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
+        assert (await world.wait_for_event(InboundDeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
 
 
 @pytest.mark.parametrize("limit", [128, 129, 130, 131, 256, 16_386, 16_387])
@@ -205,5 +205,5 @@ async def test_a_resumed_session_that_accepts_less_than_it_holds_is_announced_as
         await published(raw, 5)
         await lost(world, raw)
         await resume(world, device, 5, more=MAX_PACKET + struct.pack(">I", 128))
-        assert (await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
+        assert (await world.wait_for_event(InboundDeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 500)) is PublishResult.TOO_LARGE

@@ -16,8 +16,13 @@ from adapters.engine import _native
 from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-from domain.devices.device_codec import OutboundMessage
-from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
+from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.inbound_device_message_port import (
+    InboundDeviceConnected,
+    InboundDeviceDisconnected,
+    InboundDeviceSubscribed,
+    InboundMessage,
+)
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, new_device
 from support.external_broker import ExternalBroker
@@ -46,8 +51,8 @@ async def test_a_device_comes_in_reports_and_leaves(world: World, options: dict[
     device = await world.device()
     port = world.ws_port if "transport" in options else world.port
     async with world.present(device, "cmd", port=port, **options) as client:
-        assert (await world.event(DeviceConnected, device_id=device.device_id)).device_no == device.number
-        await world.event(DeviceSubscribed, device_id=device.device_id)
+        assert (await world.event(InboundDeviceConnected, device_id=device.device_id)).device_no == device.number
+        await world.event(InboundDeviceSubscribed, device_id=device.device_id)
         for qos in (0, 1):
             await client.publish(device.topic("telemetry"), b'{"temperature":21.5}', qos=qos)
         await client.publish(device.topic("state"), b'{"relay":"ON"}', qos=1, retain=True)
@@ -55,7 +60,7 @@ async def test_a_device_comes_in_reports_and_leaves(world: World, options: dict[
         state = await world.event(InboundMessage, topic="state")
         assert (state.device_no, state.payload, state.qos, state.retain) == (device.number, b'{"relay":"ON"}', 1, True)
         await client.publish(device.topic("status"), b"offline", qos=1, retain=True)
-    await world.event(DeviceDisconnected, device_id=device.device_id)
+    await world.event(InboundDeviceDisconnected, device_id=device.device_id)
     assert not world.link.is_connected(device.device_id)
 
 
@@ -74,7 +79,7 @@ async def test_a_lost_device_speaks_its_will_and_is_gone(world: World) -> None:
     async with world.present(device) as client:
         client._client._sock.shutdown(2)
         await world.event(InboundMessage, topic="status", payload=b"offline")
-        await world.event(DeviceDisconnected, device_id=device.device_id, reason="lost")
+        await world.event(InboundDeviceDisconnected, device_id=device.device_id, reason="lost")
         assert not world.link.is_connected(device.device_id)
         with contextlib.suppress(aiomqtt.MqttError):
             await client._disconnected
@@ -153,7 +158,7 @@ async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
                     await world.link.remove_device(device.device_id)
                     with contextlib.suppress(aiomqtt.MqttError):
                         await client._disconnected
-        await world.event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
+        await world.event(InboundDeviceDisconnected, device_id=device.device_id, reason="revoked")
         assert not world.link.is_connected(device.device_id)
         with pytest.raises(aiomqtt.MqttError):
             async with world.client(device):

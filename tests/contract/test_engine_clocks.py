@@ -13,7 +13,7 @@ from domain.rules.model import RuleState
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import DEVICE, EngineDriver, ingest_batch, ms, rule
 
 TIMES = json.loads((Path(__file__).parents[1] / "vectors" / "times.json").read_text())
@@ -21,7 +21,7 @@ HOT = ("t", ">", 30.0)
 HOUR_S = 3_600
 
 
-@pytest.fixture(params=[ReferenceEngine, NativeEngine], ids=["reference", "native"])
+@pytest.fixture(params=[ReferenceTelemetryEngine, NativeEngine], ids=["reference", "native"])
 def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
     return request.param()
 

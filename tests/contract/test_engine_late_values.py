@@ -10,13 +10,13 @@ from adapters.engine.native_engine import NativeEngine
 from domain.rules.telemetry_engine_port import BatchResult, TelemetryEngine
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import DEVICE, EngineDriver, ms, rule
 
 HOT = ("t", ">", 30.0)
 
 
-@pytest.fixture(params=[ReferenceEngine, NativeEngine], ids=["reference", "native"])
+@pytest.fixture(params=[ReferenceTelemetryEngine, NativeEngine], ids=["reference", "native"])
 def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
     return request.param()
 

@@ -7,7 +7,7 @@ import pytest
 from adapters.engine.native_engine import NativeEngine, make_batch
 from domain.partitions.device_hash import partition_of
 from domain.rules.telemetry_engine_port import TelemetryEngine
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import T0, ingest_batch, ms, rule
 
 PARTITIONS = 4
@@ -17,7 +17,7 @@ MINE = [device_no for device_no in DEVICES if partition_of(device_no, PARTITIONS
 OTHERS = [device_no for device_no in DEVICES if device_no not in MINE]
 
 
-@pytest.fixture(params=[ReferenceEngine, NativeEngine], ids=["reference", "native"])
+@pytest.fixture(params=[ReferenceTelemetryEngine, NativeEngine], ids=["reference", "native"])
 def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
     engine: TelemetryEngine = request.param()
     for device_no in DEVICES:

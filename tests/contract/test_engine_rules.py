@@ -12,14 +12,14 @@ from adapters.engine.native_engine import NativeEngine
 from domain.kernel.errors import ValidationFailed
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleState, RuleSuppression
 from domain.rules.telemetry_engine_port import TelemetryEngine
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import DEVICE, EngineDriver, ms, rule
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "conditions.json").read_text())
 HOT = ("t", ">", 30.0)
 
 
-@pytest.fixture(params=[ReferenceEngine, NativeEngine], ids=["reference", "native"])
+@pytest.fixture(params=[ReferenceTelemetryEngine, NativeEngine], ids=["reference", "native"])
 def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
     return request.param()
 

@@ -13,7 +13,7 @@ from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry import reading_packing
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import DEVICE, T0, EngineDriver, ms, rule
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -21,7 +21,7 @@ PAYLOADS = json.loads((VECTORS / "payloads.json").read_text())
 PACKED = json.loads((VECTORS / "packing.json").read_text())
 
 
-@pytest.fixture(params=[ReferenceEngine, NativeEngine], ids=["reference", "native"])
+@pytest.fixture(params=[ReferenceTelemetryEngine, NativeEngine], ids=["reference", "native"])
 def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
     return request.param()
 

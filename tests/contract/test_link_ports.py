@@ -11,11 +11,16 @@ import pytest
 
 from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
 from adapters.mqtt.embedded_link import EmbeddedDeviceLink
-from adapters.mqtt.leader_only_device_link import StandbyDeviceLink
+from adapters.mqtt.leader_only_device_link import LeaderOnlyDeviceLink
 from adapters.mqtt.null_link import NullDeviceLink
-from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import DeviceBrokerLink, PublishResult
-from domain.devices.inbound_device_message_port import TAKEN_OVER, DeviceConnected, DeviceDisconnected, InboundMessage
+from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.inbound_device_message_port import (
+    TAKEN_OVER,
+    InboundDeviceConnected,
+    InboundDeviceDisconnected,
+    InboundMessage,
+)
 from domain.kernel.errors import Unavailable
 from support.link_world import World, consuming, open_world
 from support.waiting import TIMEOUT_S
@@ -58,9 +63,9 @@ async def test_a_connection_that_another_instance_has_taken_over_is_closed_and_s
             with pytest.raises(aiomqtt.MqttError):
                 async with world.client(device, protocol=aiomqtt.ProtocolVersion.V5) as client:
                     await client.subscribe(device.topic("cmd"))
-                    opened = await world.event(DeviceConnected)
+                    opened = await world.event(InboundDeviceConnected)
                     assert link.disconnect(device.device_id)
-                    closed = await world.event(DeviceDisconnected, reason=TAKEN_OVER)
+                    closed = await world.event(InboundDeviceDisconnected, reason=TAKEN_OVER)
                     await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT_S)
             assert (opened.front, closed.front, opened.session) == ("front-a", "front-a", closed.session)
             sessions.append(opened.session)
@@ -69,7 +74,7 @@ async def test_a_connection_that_another_instance_has_taken_over_is_closed_and_s
     await link.stop()
 
 
-@pytest.mark.parametrize("make", [NullDeviceLink, lambda: StandbyDeviceLink(NullDeviceLink())], ids=["null", "standby"])
+@pytest.mark.parametrize("make", [NullDeviceLink, lambda: LeaderOnlyDeviceLink(NullDeviceLink())], ids=["null", "standby"])
 async def test_a_link_without_devices_reaches_none_and_accepts_none(make: Callable[[], DeviceBrokerLink]) -> None:
     link = make()
     await link.start()
@@ -78,7 +83,7 @@ async def test_a_link_without_devices_reaches_none_and_accepts_none(make: Callab
     assert await link.send("dev_1", OutboundMessage("cmd", b"x")) is PublishResult.NOT_SENT
     assert (link.is_connected("dev_1"), link.disconnect("dev_1"), link.last_subscribed_ms("dev_1")) == (False, False, 0)
     assert (link.warning(), dict(link.stats())) == (None, {})
-    if isinstance(link, StandbyDeviceLink):
+    if isinstance(link, LeaderOnlyDeviceLink):
         link.activate()
     await link.stop()
     with pytest.raises(Unavailable):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.model import Invitation, Member, Membership, Project
+from domain.accounts.model import Invitation, Membership, MembershipWithUser, Project
 from domain.accounts.session_and_sign_in_model import LoginFailures, PasswordChangeCode, RefreshToken, UserSession
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
@@ -70,7 +70,7 @@ async def test_members_are_listed_oldest_first_with_their_user(world: StoredAcco
         await tx.users.add(user)
         await tx.memberships.add(added)
         members = await tx.memberships.list_members(world.account.account_id)
-        assert list(members) == [Member(world.membership, world.user), Member(added, user)]
+        assert list(members) == [MembershipWithUser(world.membership, world.user), MembershipWithUser(added, user)]
         assert list(await tx.memberships.list_by_user(user.user_id)) == [added]
         assert await tx.memberships.count_owners(world.account.account_id) == 1
         await tx.memberships.save(replace(added, role=Role.OWNER))

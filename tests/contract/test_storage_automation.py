@@ -12,10 +12,10 @@ from domain.devices.model import DeviceType
 from domain.kernel.errors import Conflict
 from domain.rules.model import RuleState, RuleTransition
 from domain.schedules.model import (
+    DecidedScheduleEdge,
     EdgeOutcome,
-    OfflineDeviceEdge,
-    ScheduleEdgeRecord,
-    ScheduleSlotCommand,
+    OfflineScheduleEdge,
+    ScheduledCommand,
     ScheduleStatus,
     SwitchEdge,
 )
@@ -234,7 +234,7 @@ async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(wo
 
 
 async def test_a_slot_holds_one_live_schedule(world: StoredAccount) -> None:
-    first = a_schedule(world, on_command=ScheduleSlotCommand("DIM", {"level": 3}), rrule="FREQ=DAILY")
+    first = a_schedule(world, on_command=ScheduledCommand("DIM", {"level": 3}), rrule="FREQ=DAILY")
     async with world.uow.write() as tx:
         await tx.schedules.add(first)
         assert await tx.schedules.get_by_slot(world.device.device_id, 0) == first
@@ -264,7 +264,7 @@ async def test_history_has_the_ended_ones_newest_first(world: StoredAccount) -> 
         last_id = ended[2].schedule_id
         assert list(await tx.schedules.list_history(world.device.device_id, 2, before=last_id)) == [ended[0]]
         await tx.schedules.save_decisions(
-            [], [ScheduleEdgeRecord(ended[0].schedule_id, 1, SwitchEdge.ON, 7, NOW, EdgeOutcome.FIRED)]
+            [], [DecidedScheduleEdge(ended[0].schedule_id, 1, SwitchEdge.ON, 7, NOW, EdgeOutcome.FIRED)]
         )
         assert [await tx.schedules.delete_older_than(NOW + 6, 1) for _ in range(3)] == [1, 1, 0]
         assert list(await tx.schedules.list_history(world.device.device_id, 9)) == [ended[1]]
@@ -306,7 +306,9 @@ async def test_what_became_of_many_slots_is_written_together(world: StoredAccoun
             )
             for slot in slots[:2]
         ]
-        edges = [ScheduleEdgeRecord(slot.schedule_id, 1, SwitchEdge.ON, slot.on_ts, NOW, EdgeOutcome.FIRED) for slot in slots[:2]]
+        edges = [
+            DecidedScheduleEdge(slot.schedule_id, 1, SwitchEdge.ON, slot.on_ts, NOW, EdgeOutcome.FIRED) for slot in slots[:2]
+        ]
         await tx.schedules.save_decisions(decided, edges)
     async with world.uow.write() as tx:
         assert list(await tx.schedules.list_active(world.device.device_id)) == [*decided, slots[2]]
@@ -324,9 +326,9 @@ async def test_what_became_of_many_slots_is_written_together(world: StoredAccoun
 
 async def test_an_edge_is_recorded_once(world: StoredAccount) -> None:
     schedule = a_schedule(world)
-    fired = ScheduleEdgeRecord(schedule.schedule_id, 1, SwitchEdge.ON, 100, NOW, EdgeOutcome.FIRED)
+    fired = DecidedScheduleEdge(schedule.schedule_id, 1, SwitchEdge.ON, 100, NOW, EdgeOutcome.FIRED)
 
-    async def record(edge: ScheduleEdgeRecord) -> None:
+    async def record(edge: DecidedScheduleEdge) -> None:
         async with world.uow.write() as tx:
             await tx.schedules.save_decisions([], [edge])
 
@@ -398,10 +400,10 @@ async def test_enabled_rules_of_all_devices_come_by_device(world: StoredAccount)
 async def test_left_edges_are_taken_once_and_mark_their_device(world: StoredAccount) -> None:
     device, slot = world.device, a_schedule(world, slot=3)
     left = [
-        OfflineDeviceEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.ON, 100, 7, 200),
-        OfflineDeviceEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.OFF, 200, 7, None),
+        OfflineScheduleEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.ON, 100, 7, 200),
+        OfflineScheduleEdge(slot.schedule_id, device.device_id, 1, SwitchEdge.OFF, 200, 7, None),
     ]
-    records = [ScheduleEdgeRecord(slot.schedule_id, 1, e.edge, e.due_ts, NOW, EdgeOutcome.LEFT_TO_DEVICE) for e in left]
+    records = [DecidedScheduleEdge(slot.schedule_id, 1, e.edge, e.due_ts, NOW, EdgeOutcome.LEFT_TO_DEVICE) for e in left]
     async with world.uow.write() as tx:
         await tx.schedules.add(slot)
         await tx.schedules.save_decisions([slot], records)

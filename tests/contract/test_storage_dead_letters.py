@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from domain.ingest.dead_letters import DeadLetter, DeadLetterService, IngestDeadLetterState
+from domain.ingest.dead_letters import IngestDeadLetter, IngestDeadLetterService, IngestDeadLetterState
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount
 
 
-def a_letter(world: StoredAccount, **changes: Any) -> DeadLetter:
+def a_letter(world: StoredAccount, **changes: Any) -> IngestDeadLetter:
     fields: dict[str, Any] = {"kind": "telemetry", "payload": b'{"t": 1}\x00\xff', "arrived_ms": NOW, "reason": "refused ü"}
-    return DeadLetter(
+    return IngestDeadLetter(
         letter_id=0, device_no=world.device.device_no, device_id=world.device.device_id, created_ms=NOW, **(fields | changes)
     )
 
@@ -72,7 +72,7 @@ async def test_letters_are_deleted_by_id_by_age_by_device_or_all(world: StoredAc
 
 
 async def test_the_oldest_letters_are_deleted_when_there_are_too_many(world: StoredAccount) -> None:
-    service = DeadLetterService(uow=world.uow, clock=ManualClock(NOW), max_letters=3)
+    service = IngestDeadLetterService(uow=world.uow, clock=ManualClock(NOW), max_letters=3)
     for number in range(5):
         await service.set_aside([replace(a_letter(world, payload=b"%d" % number), device_id=None, created_ms=0)])
     async with world.uow.read() as tx:

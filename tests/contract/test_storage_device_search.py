@@ -8,7 +8,7 @@ from typing import Any
 from domain.accounts.model import Project
 from domain.devices.model import DeviceMetadata, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
-from domain.ingest.dead_letters import DeadLetter
+from domain.ingest.dead_letters import IngestDeadLetter
 from support.storage import NOW, StoredAccount, a_device, a_schedule, new_id
 
 
@@ -80,7 +80,7 @@ async def test_devices_are_counted_by_state(world: StoredAccount) -> None:
 
 async def test_set_aside_messages_of_the_devices_of_an_account_are_counted(world: StoredAccount) -> None:
     device = world.device
-    letter = DeadLetter(0, device.device_no, device.device_id, "telemetry", b"{}", NOW, "refused")
+    letter = IngestDeadLetter(0, device.device_no, device.device_id, "telemetry", b"{}", NOW, "refused")
     async with world.uow.write() as tx:
         await tx.dead_letters.add_many([letter, letter, replace(letter, device_id=None)])
         assert (await tx.device_search.count_by_state(world.account.account_id)).dead_letters == 2

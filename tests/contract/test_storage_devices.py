@@ -9,7 +9,7 @@ import pytest
 from domain.accounts.model import Project
 from domain.devices.model import DeviceCredentials, DeviceMetadata, DeviceStatus, DeviceType
 from domain.kernel.errors import Conflict
-from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, SwitchEdge
+from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, SwitchEdge
 from support.storage import (
     NOW,
     StoredAccount,
@@ -156,7 +156,7 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         execution = await add_execution(tx, an_execution(world))
         await tx.schedules.add(schedule)
         await tx.schedules.save_decisions(
-            [], [ScheduleEdgeRecord(schedule.schedule_id, 1, SwitchEdge.ON, 5, NOW, EdgeOutcome.FIRED)]
+            [], [DecidedScheduleEdge(schedule.schedule_id, 1, SwitchEdge.ON, 5, NOW, EdgeOutcome.FIRED)]
         )
         await tx.rules.add(rule)
         await tx.credentials.upsert(DeviceCredentials(device.device_id, b"s", NOW))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from domain.approvals.model import ApprovalStatus, Requester
 from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import ApiKeyReadGrant, GrantSubject, Scope
+from domain.grants.model import ApiKeyReadAccess, GrantSubject, Scope
 from support.storage import NOW, StoredAccount, a_device, a_grant, a_key, an_approval, new_id
 
 
@@ -57,12 +57,12 @@ async def test_read_access_is_listed_by_keys_and_by_devices(world: StoredAccount
         )
         await tx.grants.add(a_grant(world, subject=GrantSubject(membership_id=world.membership.membership_id)))
         here, around = world.device.device_id, world.project.project_id
-        mine = [ApiKeyReadGrant(world.key.key_id, here, None, NOW + 1), ApiKeyReadGrant(world.key.key_id, here, None, None)]
-        wide = ApiKeyReadGrant(second.key_id, None, around, None)
+        mine = [ApiKeyReadAccess(world.key.key_id, here, None, NOW + 1), ApiKeyReadAccess(world.key.key_id, here, None, None)]
+        wide = ApiKeyReadAccess(second.key_id, None, around, None)
         assert set(await tx.grants.list_read_access_by_keys([world.key.key_id, second.key_id, new_id("key")])) == {*mine, wide}
         assert set(await tx.grants.list_read_access_by_devices([here, new_id("dev")])) == {
             *mine,
-            ApiKeyReadGrant(expired.key_id, here, None, NOW),
+            ApiKeyReadAccess(expired.key_id, here, None, NOW),
             wide,
         }
         assert not await tx.grants.list_read_access_by_keys([])

@@ -8,7 +8,7 @@ import pytest
 
 from domain.devices.group import DeviceGroup
 from domain.devices.search import DeviceSearch
-from domain.grants.model import ApiKeyReadGrant, AppliesVia, GrantSubject
+from domain.grants.model import ApiKeyReadAccess, AppliesVia, GrantSubject
 from domain.kernel.errors import Conflict
 from support.storage import NOW, StoredAccount, a_device, a_grant, new_id
 
@@ -85,7 +85,7 @@ async def test_a_grant_on_a_group_applies_to_its_members_only(world: StoredAccou
         elsewhere = await tx.command_contexts.get(world.account.account_id, other.device_id, subject)
         assert elsewhere is not None
         assert list(elsewhere.grants) == []
-        access = ApiKeyReadGrant(world.key.key_id, None, world.project.project_id, grant.expires_ms, group.group_id)
+        access = ApiKeyReadAccess(world.key.key_id, None, world.project.project_id, grant.expires_ms, group.group_id)
         assert list(await tx.grants.list_read_access_by_keys([world.key.key_id])) == [access]
         assert list(await tx.grants.list_read_access_by_devices([world.device.device_id])) == [access]
         assert list(await tx.grants.list_read_access_by_devices([other.device_id])) == []

@@ -10,7 +10,7 @@ import pytest
 from domain.devices.device_connection_holder_ports import NO_FRONT
 from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
 from domain.partitions.ownership_and_log_position import (
-    LogPositionAlreadyStoredError,
+    LogAdvanceAlreadyCommittedError,
     Partition,
     PartitionLogAdvance,
     PartitionLostError,
@@ -52,7 +52,7 @@ async def test_a_position_advances_from_what_is_stored_in_the_epoch_that_owns_it
     async with storage.write() as tx:
         await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
         await tx.partitions.advance(PartitionLogAdvance(0, 1, 5, 5))
-    with pytest.raises(LogPositionAlreadyStoredError):
+    with pytest.raises(LogAdvanceAlreadyCommittedError):
         async with storage.write() as tx:
             await tx.partitions.advance(PartitionLogAdvance(0, 1, 0, 5))
     for lost in (

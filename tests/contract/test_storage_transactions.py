@@ -13,7 +13,7 @@ from adapters.storage.transaction_misuse_errors import NestedWriteError, ReadOnl
 from domain.accounts.session_and_sign_in_model import RefreshToken
 from domain.approvals.model import ApprovalStatus
 from domain.commands.model import ExecutionStatus
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from support.storage import (
     NOW,
     STORAGES,

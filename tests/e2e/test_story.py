@@ -200,6 +200,7 @@ async def test_a_command_that_needs_approval_is_sent_only_after_approval(service
 async def test_a_revoked_device_is_disconnected_at_once_and_refused(service: Service, owner: ApiClient) -> None:
     pump, other = await create_device(owner), await create_device(owner)
     async with pump.online(service) as line, other.online(service) as bystander:
+        await owner.wait_until(pump.path, lambda device: device["isOnline"])  # only who was online is announced as offline
         revoked = await owner.post(f"{pump.path}/revoke")
         await line.wait_for_disconnect(within_s=OPERATION_TIMEOUT_S)
         assert await bystander.drain_commands(owner) == []

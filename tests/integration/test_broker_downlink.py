@@ -7,8 +7,8 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.device_codec import OutboundMessage
-from domain.devices.inbound_device_message_port import DeviceSubscribed
+from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceSubscribed
 from support.broker import broker, subscribe_packet
 from support.waiting import TIMEOUT_S
 
@@ -152,7 +152,7 @@ async def test_a_kept_session_finds_its_subscription_and_its_unacknowledged_comm
         world.events.clear()
         again = await world.login(device, clean=False)
         assert again.resumed
-        await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
+        await world.wait_for_event(InboundDeviceSubscribed, topic_filter="cmd")
         head, body = await again.next_packet()
         assert (head & 0x08, body[-4:]) == (0x08, b"once")
         assert first[1][-4:] == b"once"
@@ -194,20 +194,20 @@ async def test_subscribing_again_to_what_it_hears_is_no_news_and_a_session_found
         assert world.link.last_subscribed_ms(device.device_id) == 0
         await raw.send(subscribe_packet(device.topic("cmd")))
         await raw.next_packet()
-        first = await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
+        first = await world.wait_for_event(InboundDeviceSubscribed, topic_filter="cmd")
         assert world.link.last_subscribed_ms(device.device_id) == first.at_ms
         await raw.close()
         await world.wait_until(lambda: not world.link.is_connected(device.device_id))
         world.events.clear()
         again = await world.login(device, clean=False)
-        found = await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
+        found = await world.wait_for_event(InboundDeviceSubscribed, topic_filter="cmd")
         assert world.link.last_subscribed_ms(device.device_id) == found.at_ms > first.at_ms
         world.events.clear()
         for topic in ("cmd", "sched"):
             await again.send(subscribe_packet(device.topic(topic)))
             await again.next_packet()
-        other = await world.wait_for_event(DeviceSubscribed, topic_filter="sched")
-        assert [event.topic_filter for event in world.events if isinstance(event, DeviceSubscribed)] == ["sched"]
+        other = await world.wait_for_event(InboundDeviceSubscribed, topic_filter="sched")
+        assert [event.topic_filter for event in world.events if isinstance(event, InboundDeviceSubscribed)] == ["sched"]
         assert world.link.last_subscribed_ms(device.device_id) == other.at_ms > found.at_ms
 
 

@@ -7,7 +7,7 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.inbound_device_message_port import DeviceDisconnected, InboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import broker, publish_packet
 from support.waiting import TIMEOUT_S
@@ -95,7 +95,7 @@ async def test_events_of_a_device_come_in_the_order_in_which_it_sent_them() -> N
             below = "state" if number % 2 else "result"
             await raw.send(publish_packet(device.topic(below), b"%d" % number, qos=number % 2, packet_id=number))
         await raw.send(b"\xe0\x00")
-        await world.wait_for_event(DeviceDisconnected, reason="disconnected")
+        await world.wait_for_event(InboundDeviceDisconnected, reason="disconnected")
         assert [event.payload for event in world.events if isinstance(event, InboundMessage)] == [
             b"%d" % number for number in range(1, 301)
         ]
@@ -132,5 +132,5 @@ async def test_what_was_queued_at_the_stop_can_still_be_taken() -> None:
         await world.link.stop()
         batch = await world.link.receive(100)
         assert len(batch.telemetry) == 1
-        assert [type(event).__name__ for event in batch.events] == ["DeviceConnected", "DeviceDisconnected"]
+        assert [type(event).__name__ for event in batch.events] == ["InboundDeviceConnected", "InboundDeviceDisconnected"]
         assert batch.events[-1].reason == "stopped"

@@ -7,7 +7,7 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, InboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import broker, connect_packet, new_device, publish_packet
 from support.waiting import TIMEOUT_S
@@ -29,12 +29,12 @@ async def test_a_device_comes_in_with_its_password(transport, version, name) -> 
         device = await world.device()
         port = world.ports[transport == "websockets"]
         async with world.client(device, port=port, transport=transport, protocol=version) as client:
-            connected = await world.wait_for_event(DeviceConnected, device_id=device.device_id)
+            connected = await world.wait_for_event(InboundDeviceConnected, device_id=device.device_id)
             assert (connected.protocol, connected.device_no) == (name, device.number)
             assert world.link.is_connected(device.device_id)
             await client.publish(device.topic("state"), b"ON", qos=1)
             await world.wait_for_event(InboundMessage, topic="state", payload=b"ON", qos=1)
-        await world.wait_for_event(DeviceDisconnected, device_id=device.device_id, reason="disconnected")
+        await world.wait_for_event(InboundDeviceDisconnected, device_id=device.device_id, reason="disconnected")
         assert not world.link.is_connected(device.device_id)
 
 
@@ -67,7 +67,7 @@ async def test_a_new_password_cuts_the_old_one_off() -> None:
         raw = await world.login(device)
         await world.link.upsert_credentials(device.device_id, device.number, "n" * 32, "native")
         assert await raw.wait_closed()
-        await world.wait_for_event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
+        await world.wait_for_event(InboundDeviceDisconnected, device_id=device.device_id, reason="revoked")
         again = await world.open(connect_packet(device))
         assert await again.next_packet() == (0x20, b"\x00\x04")
         device.password = "n" * 32
@@ -91,7 +91,7 @@ async def test_an_expelled_device_is_cut_at_once_and_cannot_come_back() -> None:
             await world.link.remove_device(device.device_id)
             assert await raw.wait_closed()
         assert not world.link.is_connected(device.device_id)
-        await world.wait_for_event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
+        await world.wait_for_event(InboundDeviceDisconnected, device_id=device.device_id, reason="revoked")
         again = await world.open(connect_packet(device))
         assert await again.next_packet() == (0x20, b"\x00\x04")
         await bystander.send(b"\xc0\x00")
@@ -133,7 +133,7 @@ async def test_the_same_client_of_the_same_device_takes_over_without_an_offline_
             await second.send(b"\xc0\x00")
             assert await second.next_packet() == (0xD0, b"")
             await world.wait_until(lambda: len(world.events_of(device)) >= 2)
-            assert all(isinstance(event, DeviceConnected) for event in world.events_of(device))
+            assert all(isinstance(event, InboundDeviceConnected) for event in world.events_of(device))
             assert world.link.is_connected(device.device_id)
 
 
@@ -145,8 +145,8 @@ async def test_a_device_is_gone_when_its_last_connection_is() -> None:
         assert await one.wait_closed()
         assert world.link.is_connected(device.device_id)
         await two.close()
-        await world.wait_for_event(DeviceDisconnected, device_id=device.device_id, reason="lost")
-        assert sum(isinstance(event, DeviceDisconnected) for event in world.events_of(device)) == 1
+        await world.wait_for_event(InboundDeviceDisconnected, device_id=device.device_id, reason="lost")
+        assert sum(isinstance(event, InboundDeviceDisconnected) for event in world.events_of(device)) == 1
 
 
 async def test_a_connection_too_many_closes_the_one_that_was_silent_for_the_longest_time() -> None:
@@ -161,7 +161,7 @@ async def test_a_connection_too_many_closes_the_one_that_was_silent_for_the_long
             await alive.send(b"\xc0\x00")
             assert await alive.next_packet() == (0xD0, b"")
         assert world.link.stats()["closed_evicted"] == 1
-        assert not any(isinstance(event, DeviceDisconnected) for event in world.events)
+        assert not any(isinstance(event, InboundDeviceDisconnected) for event in world.events)
 
 
 async def test_a_device_that_reboots_with_a_new_client_id_each_time_is_never_locked_out() -> None:
@@ -180,11 +180,11 @@ async def test_a_lost_device_leaves_its_will_and_one_that_says_goodbye_does_not(
         will = aiomqtt.Will(device.topic("status"), b"offline", 1, True)
         async with world.client(device, will=will):
             pass
-        await world.wait_for_event(DeviceDisconnected, reason="disconnected")
+        await world.wait_for_event(InboundDeviceDisconnected, reason="disconnected")
         assert not any(isinstance(event, InboundMessage) for event in world.events)
         raw = await world.login(device, will=(device.topic("status"), b"offline"))
         await raw.close()
-        lost = await world.wait_for_event(DeviceDisconnected, reason="lost")
+        lost = await world.wait_for_event(InboundDeviceDisconnected, reason="lost")
         status = await world.wait_for_event(InboundMessage, topic="status", payload=b"offline", retain=True)
         assert world.events.index(status) < world.events.index(lost)
 
@@ -195,7 +195,7 @@ async def test_a_silent_device_is_closed_after_one_and_a_half_keep_alives() -> N
         raw = await world.login(device, keep_alive=1)
         assert await raw.wait_closed()
         assert world.link.stats()["closed_keepalive"] == 1
-        await world.wait_for_event(DeviceDisconnected, reason="lost")
+        await world.wait_for_event(InboundDeviceDisconnected, reason="lost")
 
 
 async def test_a_port_in_use_is_named() -> None:

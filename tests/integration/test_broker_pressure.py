@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from domain.devices.inbound_device_message_port import DeviceConnected, InboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundMessage
 from support.broker import BrokerDevice, RawMqttConnection, broker, connect_packet, publish_packet
 from support.waiting import TIMEOUT_S, until
 
@@ -205,7 +205,7 @@ async def test_connections_above_the_bound_are_turned_away() -> None:
         await raws[0].close()
         await world.wait_until(lambda: world.link.stats()["sockets"] == 1)
         await world.login(devices[2])
-        await world.wait_for_event(DeviceConnected, device_id=devices[2].device_id)
+        await world.wait_for_event(InboundDeviceConnected, device_id=devices[2].device_id)
 
 
 async def test_a_storm_of_reconnects_does_not_disturb_the_telemetry_of_others() -> None:

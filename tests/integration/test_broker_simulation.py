@@ -15,8 +15,8 @@ import pytest
 from adapters.engine import _native
 from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
 from adapters.mqtt.embedded_link import EmbeddedDeviceLink
-from domain.devices.device_codec import OutboundMessage
-from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, InboundMessage
+from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
 from support.broker import BrokerWorld, broker
 from support.certificate import certificate
 from support.waiting import TIMEOUT_S, until
@@ -53,7 +53,7 @@ async def test_a_fleet_reports_and_says_goodbye() -> None:
             assert (stats["connected"], stats["connects"], stats["failed"], stats["lost"]) == (10, 10, 0, 0)
             assert 0 < stats["confirmation_p50_us"] <= stats["confirmation_p99_us"] <= stats["confirmation_max_us"]
         assert simulation.stats()["connected"] == 0
-        await world.wait_until(lambda: sum(isinstance(event, DeviceDisconnected) for event in world.events) == 10)
+        await world.wait_until(lambda: sum(isinstance(event, InboundDeviceDisconnected) for event in world.events) == 10)
 
 
 async def test_a_simulated_device_obeys() -> None:
@@ -129,7 +129,7 @@ async def test_a_fleet_comes_over_every_transport_and_version(version: int, webs
         options = {"websocket": websocket, "version": version, "rate": 100.0}
         async with fleet(world, 3, port=world.ports[websocket], **options) as (simulation, [device, *_]):
             await world.wait_until(lambda: world.telemetry >= 20)
-            connected = await world.wait_for_event(DeviceConnected, device_id=device.device_id)
+            connected = await world.wait_for_event(InboundDeviceConnected, device_id=device.device_id)
             assert connected.protocol == ("ws/" if websocket else "") + ("mqtt/5" if version == 5 else "mqtt/3.1.1")
             order = b'{"id":"exe_1","cmd":"ON"}'
             async with asyncio.timeout(TIMEOUT_S):

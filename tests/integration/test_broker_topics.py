@@ -7,7 +7,7 @@ import paho.mqtt.properties as mqtt_properties
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from domain.devices.inbound_device_message_port import DeviceSubscribed, InboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceSubscribed, InboundMessage
 from support.broker import broker, connect_packet, publish_packet, subscribe_packet
 
 V5 = aiomqtt.ProtocolVersion.V5
@@ -124,8 +124,8 @@ async def test_a_device_subscribes_below_its_prefix_only() -> None:
         granted = ["cmd", "#", "+", "a/+/#"]
         await raw.send(subscribe_packet(*(device.topic(each) for each in granted)))
         assert await raw.next_packet() == (0x90, b"\x00\x01" + b"\x01" * len(granted))
-        await world.wait_for_event(DeviceSubscribed, topic_filter="a/+/#")
-        received = [event.topic_filter for event in world.events if isinstance(event, DeviceSubscribed)]
+        await world.wait_for_event(InboundDeviceSubscribed, topic_filter="a/+/#")
+        received = [event.topic_filter for event in world.events if isinstance(event, InboundDeviceSubscribed)]
         assert received == granted
 
 

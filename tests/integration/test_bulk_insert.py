@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
-from adapters.storage.sql.repository_session_port import RepositorySession, UniqueViolationError
+from adapters.storage.sql.sql_session_port import SqlSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, event_counts, events
 from domain.events.event_log_cursor import EventLogCursor
 from support import storage
@@ -81,7 +81,7 @@ async def test_one_row_too_many_takes_all_of_the_transaction_back(kind: str, tmp
         row = _row(world, 1, {})
         with pytest.raises(UniqueViolationError):
             async with uow.write() as tx:
-                session: RepositorySession = tx.session
+                session: SqlSession = tx.session
                 await session.bulk_write(EVENTS, [_row(world, 2, {}), row, row])
         async with uow.read() as tx:
             assert await tx.events.oldest_position() == 0

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapters.clickhouse import reading_store
-from adapters.clickhouse.reading_store import MAX_READS, ClickHouseReadingStore, ClickHouseServerConfig
+from adapters.clickhouse.reading_store import MAX_READS, ClickHouseConnectionConfig, ClickHouseReadingStore
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
 from support.device import cancel_tasks
@@ -19,7 +19,7 @@ from support.webhook_receiver import never_respond, webhook_receiver
 @pytest.fixture
 async def silent() -> AsyncIterator[ClickHouseReadingStore]:
     async with webhook_receiver(never_respond()) as server:
-        store = ClickHouseReadingStore(ClickHouseServerConfig.parse(server.url), days=90)
+        store = ClickHouseReadingStore(ClickHouseConnectionConfig.parse(server.url), days=90)
         yield store
         await store.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from domain.grants.authorizer import AccessPermit, AutomationPermissionRequest
+from domain.grants.authorizer import AccessPermit, AutomationGrantCheckRequest
 from domain.grants.grant_checks_and_denials import GrantCheckRequest
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.ids import DeviceId, DeviceTypeId, GrantId, MembershipId
@@ -174,7 +174,7 @@ async def test_a_demotion_waits_for_what_an_automation_of_the_member_is_about_to
         await services.authorizer.authorize(tx, caller, device, GrantCheckRequest("ON"), now_ms)
         await others_come()
         [request] = await services.authorizer.authorize_many(
-            tx, [AutomationPermissionRequest(caller, device, GrantCheckRequest("ON", False))], now_ms
+            tx, [AutomationGrantCheckRequest(caller, device, GrantCheckRequest("ON", False))], now_ms
         )
         assert isinstance(request, AccessPermit)
 

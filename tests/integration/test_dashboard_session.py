@@ -8,7 +8,7 @@ from http.cookies import Morsel, SimpleCookie
 import httpx
 import pytest
 
-from adapters.http.core.middleware import HttpSettings
+from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.dashboard.session_routes import dashboard_session_blueprint
 from support.http import PASSWORD, HttpClient, HttpWorld, serving
 
@@ -21,7 +21,7 @@ def world(*, is_tls: bool = False) -> HttpWorld:
         blueprints=lambda made: [
             dashboard_session_blueprint(logins=made.logins, passkeys=made.passkey_sign_ins, sessions=made.sessions, is_tls=is_tls)
         ],
-        settings=HttpSettings(cors_origins=("https://app.example.com",)),
+        settings=HttpMiddlewareSettings(cors_origins=("https://app.example.com",)),
     )
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from domain.devices.model import Device
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
-from domain.ingest.metric_numbering_batch_runner import assign_metric_numbers
+from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
 from domain.telemetry.queries import feed_reading_replay
 from support.feed_world import HOUR_MS, FeedListener, FeedWorld, feed_world
@@ -31,7 +31,7 @@ class Ingest:
         self.feed = feed
         self.world = feed.world
         self.commit_lock = commit_lock
-        self.engine = ReferenceEngine()
+        self.engine = ReferenceTelemetryEngine()
         commands: Any = None  # there are no rules
         self._service = EngineResultWriter(
             clock=self.world.clock, engine=self.engine, commands=commands, publisher=self.world.recorder

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
+from domain.devices.inbound_device_message_port import (
+    InboundDeviceConnected,
+    InboundDeviceDisconnected,
+    InboundDeviceSubscribed,
+    InboundMessage,
+)
 from domain.kernel.ids import DeviceId
 from support.empty_database import empty_postgres
 from support.in_process_app import InProcessApp, in_process_app
@@ -51,8 +56,8 @@ def come(device_id: DeviceId, number: int, at_ms: int) -> list[Any]:
     """What a device says of itself when it comes."""
     hello = b'{"fw": "1.2.0", "sched": 3}'
     return [
-        DeviceConnected(number, device_id, "mqtt/5", "192.0.2.1", at_ms),
-        DeviceSubscribed(number, device_id, "cmd", at_ms),
+        InboundDeviceConnected(number, device_id, "mqtt/5", "192.0.2.1", at_ms),
+        InboundDeviceSubscribed(number, device_id, "cmd", at_ms),
         InboundMessage(number, device_id, "status", b"online", 1, True, at_ms),
         InboundMessage(number, device_id, "hello", hello, 1, False, at_ms),
     ]
@@ -73,7 +78,7 @@ async def test_the_coming_of_many_is_as_many_statements_as_that_of_one(tmp_path:
             "data"
         ]
         assert len(reported) == FEW + MANY
-        gone = [DeviceDisconnected(number, device_id, "revoked", program.clock.now_ms()) for device_id, number in fleet]
+        gone = [InboundDeviceDisconnected(number, device_id, "revoked", program.clock.now_ms()) for device_id, number in fleet]
         assert sum((await apply(program, gone)).values()) <= sum(costs[0].values())
         assert len(await online(program)) == FEW
 

@@ -13,7 +13,7 @@ from domain.fleet_file.model import MAX_OBJECTS
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from support.empty_database import empty_postgres
 from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp, in_process_app
 from support.two_instances import DATABASES, KEY_RING
@@ -65,12 +65,12 @@ async def app(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[I
 
 
 @pytest.fixture
-async def account(app: InProcessApp) -> CreatedAccount:
+async def account(app: InProcessApp) -> CreatedAccountWithOwner:
     return await app.create_account("ada@example.com")
 
 
 @pytest.fixture
-async def ada(app: InProcessApp, account: CreatedAccount) -> ApiCaller:
+async def ada(app: InProcessApp, account: CreatedAccountWithOwner) -> ApiCaller:
     return await app.sign_in("ada@example.com")
 
 
@@ -235,7 +235,9 @@ async def test_a_cancelled_slot_is_made_again(app: InProcessApp, ada: ApiCaller)
     assert shown(await fleet(ada, "plan", once)) == [("CREATE", "schedules", "1")]
 
 
-async def test_an_apply_needs_what_its_single_calls_need(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:
+async def test_an_apply_needs_what_its_single_calls_need(
+    app: InProcessApp, account: CreatedAccountWithOwner, ada: ApiCaller
+) -> None:
     await fleet(ada, "apply", DOCUMENT)
     await app.create_member(account, "max@example.com", Role.MEMBER)
     member = await app.sign_in("max@example.com")

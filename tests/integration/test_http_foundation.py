@@ -13,9 +13,9 @@ from quart import Response
 
 from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller
-from adapters.http.core.middleware import HttpSettings
+from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.schemas import DisplayName, QueryParametersModel, RequestBodyModel, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving
@@ -48,8 +48,8 @@ def probes(world: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("probes", "T")
 
     @bp.operation("PUT /things/<int:slot>", AllowedCallers.ANYONE, "s", status=201)
-    async def put_thing(slot: int, body: Thing, query: Paging) -> HandlerResult[ThingReply]:
-        return HandlerResult(ThingReply(some_name=body.some_name, slot=slot, limit=query.limit), headers={"ETag": '"7"'})
+    async def put_thing(slot: int, body: Thing, query: Paging) -> HttpHandlerResult[ThingReply]:
+        return HttpHandlerResult(ThingReply(some_name=body.some_name, slot=slot, limit=query.limit), headers={"ETag": '"7"'})
 
     @bp.operation("POST /maybe", AllowedCallers.ANYONE, "s", returns={200: ThingReply, 202: Waits})
     async def maybe(body: Thing) -> ThingReply | Waits:
@@ -217,7 +217,7 @@ async def test_cors_is_off_unless_configured(http: HttpClient) -> None:
 
 
 async def test_cors_lets_in_only_the_origins_of_the_settings() -> None:
-    world = HttpWorld(blueprints=probes, settings=HttpSettings(cors_origins=("https://app.example.com",), hsts=True))
+    world = HttpWorld(blueprints=probes, settings=HttpMiddlewareSettings(cors_origins=("https://app.example.com",), hsts=True))
     async with serving(world) as http:
         preflight = {"Origin": "https://app.example.com", "Access-Control-Request-Method": "PUT"}
         answer = await http.call("OPTIONS", "/things/1", headers=preflight)
@@ -230,7 +230,7 @@ async def test_cors_lets_in_only_the_origins_of_the_settings() -> None:
 
 
 async def test_a_slow_body_is_cut_off() -> None:
-    world = HttpWorld(blueprints=probes, settings=HttpSettings(body_timeout_s=0.2))
+    world = HttpWorld(blueprints=probes, settings=HttpMiddlewareSettings(body_timeout_s=0.2))
     async with listening(world.app()) as url:
         port = int(url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)

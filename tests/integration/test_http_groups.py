@@ -10,7 +10,7 @@ import pytest
 
 from domain.devices import group_ports
 from domain.kernel.caller import Role
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
 SOON_S = 4_000_000_000
@@ -28,12 +28,12 @@ async def app(tmp_path: Path) -> AsyncIterator[InProcessApp]:
 
 
 @pytest.fixture
-async def account(app: InProcessApp) -> CreatedAccount:
+async def account(app: InProcessApp) -> CreatedAccountWithOwner:
     return await app.create_account("ada@example.com")
 
 
 @pytest.fixture
-async def ada(app: InProcessApp, account: CreatedAccount) -> ApiCaller:
+async def ada(app: InProcessApp, account: CreatedAccountWithOwner) -> ApiCaller:
     return await app.sign_in("ada@example.com")
 
 
@@ -180,7 +180,7 @@ async def test_a_group_is_bounded(ada: ApiCaller, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
 async def test_a_member_sends_what_grants_on_the_group_allow(
-    app: InProcessApp, ada: ApiCaller, account: CreatedAccount, role: Role
+    app: InProcessApp, ada: ApiCaller, account: CreatedAccountWithOwner, role: Role
 ) -> None:
     [device_id] = await devices(ada, 1)
     group_id = await group(ada, [device_id])

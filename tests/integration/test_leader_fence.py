@@ -14,7 +14,7 @@ import pytest
 
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
-from adapters.storage.sql.postgres.leader_fence import LeaderFence, NotLeaderError
+from adapters.storage.sql.postgres.leader_fence import NotLeaderError, PostgresLeaderFence
 from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from domain.kernel.errors import Unavailable
@@ -40,7 +40,7 @@ class Instance:
 
 @contextlib.asynccontextmanager
 async def instance(url: str) -> AsyncIterator[Instance]:
-    database, fence = SqlDatabase(url), LeaderFence()
+    database, fence = SqlDatabase(url), PostgresLeaderFence()
     await database.start()
     listener = PostgresCoordinationConnection(
         url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock(fence)

@@ -14,7 +14,7 @@ from adapters.engine.native_engine import NativeEngine, make_batch
 from adapters.storage.sql import SqlDatabase
 from app.workers import splitting_batch_writer
 from app.workers.splitting_batch_writer import SplittingBatchWriter
-from domain.ingest.metric_numbering_batch_runner import MetricNumberingBatchRunner, assign_metric_numbers
+from domain.ingest.telemetry_engine_batch_runner import TelemetryEngineBatchRunner, assign_metric_numbers
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from domain.rules.telemetry_engine_port import BatchResult
@@ -38,7 +38,7 @@ class Instance:
         return {}
 
     async def report(self, device_no: int, **values: float) -> None:
-        ingest = MetricNumberingBatchRunner(self.engine, self.assign)
+        ingest = TelemetryEngineBatchRunner(self.engine, self.assign)
         await ingest.run(
             make_batch([(device_no, T0 + index, json.dumps({k: v}).encode()) for index, (k, v) in enumerate(values.items())]), T0
         )
@@ -93,7 +93,7 @@ async def test_a_message_with_a_name_that_the_database_refuses_holds_up_no_other
     monkeypatch.setattr(splitting_batch_writer, "RETRY_BACKOFF", Backoff((0.0,)))
     engine = NativeEngine()
     pipeline: Any = RefusingPipeline(engine)
-    ingest = MetricNumberingBatchRunner(engine, SplittingBatchWriter(pipeline).assign_names)
+    ingest = TelemetryEngineBatchRunner(engine, SplittingBatchWriter(pipeline).assign_names)
     await ingest.run(
         make_batch([(no, T0, b'{"%s": 1}' % name) for no, name in enumerate((b"a", b"bad", b"bb", b"bad", b"ccc"))]), T0
     )

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.repositories import engine_restore
-from adapters.storage.sql.repository_session_port import POSTGRES
+from adapters.storage.sql.repositories import partition_engine_state
+from adapters.storage.sql.sql_session_port import POSTGRES
 from domain.partitions.device_hash import hash_range
 from support import postgres
 from support.empty_database import bare_postgres
@@ -41,9 +41,9 @@ LOW, HIGH = hash_range(5, PARTITIONS)
 HASHES = {"at_low": LOW, "at_high": HIGH}
 FIRST_PAGE = HASHES | {"at_device": 0, "at_ts": -1, "at_digest": 0, "at_limit": 10_000}
 STATEMENTS = {
-    "checkpoints": (engine_restore.LIST_CHECKPOINTS, HASHES),
-    "rows": (engine_restore.LIST_NEWER_THAN_CHECKPOINT[POSTGRES], FIRST_PAGE),
-    "rules": (engine_restore.LIST_ENABLED_RULES, HASHES),
+    "checkpoints": (partition_engine_state.LIST_CHECKPOINTS, HASHES),
+    "rows": (partition_engine_state.LIST_NEWER_THAN_CHECKPOINT[POSTGRES], FIRST_PAGE),
+    "rules": (partition_engine_state.LIST_ENABLED_RULES, HASHES),
 }
 
 

@@ -17,7 +17,7 @@ from adapters.storage.sql.postgres.coordination_connection import PostgresCoordi
 from adapters.storage.transaction_misuse_errors import SecondReadStatementError, TransactionClosedError
 from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import Unavailable
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.reading_packing import pack_readings
 from domain.telemetry.rollup_service import RollupService
 from support import empty_database, postgres, storage
@@ -202,7 +202,7 @@ async def test_the_readings_of_an_hour_are_read_without_a_transaction_around_eac
     """A backlog of roll-ups has a page for each hour of a device."""
     async with storage.open_storage("postgres", tmp_path, pool_size=1) as uow:
         hour = storage.NOW // HOUR_MS - 5
-        rollups = RollupService(uow=uow, clock=ManualClock(storage.NOW), engine=ReferenceEngine())
+        rollups = RollupService(uow=uow, clock=ManualClock(storage.NOW), engine=ReferenceTelemetryEngine())
         async with uow.write() as tx:
             await tx.readings.add_many([(1, hour * HOUR_MS + 7, 1, pack_readings([(1, 20.5)]))])
             await tx.due_rollups.mark([(1, hour)], storage.NOW)

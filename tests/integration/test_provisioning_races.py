@@ -11,7 +11,7 @@ import pytest
 
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from support.empty_database import empty_postgres
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.two_instances import DATABASES, KEY_RING
@@ -29,12 +29,12 @@ async def app(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[I
 
 
 @pytest.fixture
-async def account(app: InProcessApp) -> CreatedAccount:
+async def account(app: InProcessApp) -> CreatedAccountWithOwner:
     return await app.create_account("ada@example.com")
 
 
 @pytest.fixture
-async def ada(app: InProcessApp, account: CreatedAccount) -> ApiCaller:
+async def ada(app: InProcessApp, account: CreatedAccountWithOwner) -> ApiCaller:
     return await app.sign_in("ada@example.com")
 
 
@@ -76,7 +76,7 @@ async def test_a_device_type_is_deleted_while_a_code_with_it_is_claimed(app: InP
 
 
 async def test_a_member_is_removed_while_their_code_is_claimed(
-    app: InProcessApp, account: CreatedAccount, ada: ApiCaller
+    app: InProcessApp, account: CreatedAccountWithOwner, ada: ApiCaller
 ) -> None:
     for number in range(ROUNDS):
         membership_id = await app.create_member(account, f"bob{number}@example.com", Role.ADMIN)

@@ -18,7 +18,7 @@ from adapters.storage.sql import repositories
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.entity_repository import EntityStatements
 from adapters.storage.sql.repositories import approvals, events
-from adapters.storage.sql.repository_session_port import SQLITE
+from adapters.storage.sql.sql_session_port import SQLITE
 from adapters.storage.sql.sqlite.threaded_connection import compile_statement
 from adapters.storage.sql.tables import metadata
 
@@ -38,8 +38,8 @@ SMALL_OR_AT_START = {
     "devices.LIST_TOMBSTONES": "devices deleted in the last quarter of an hour",
     "device_credentials.LIST_ACTIVE_WITH_CREDENTIALS": "reads all rows, once at start",
     "device_credentials.COUNT_CREDENTIALS": "runs once per key rotation, for its progress bar",
-    "audit_seals_and_records.HEADS": "reads a row per account and writer, once an hour",
-    "audit_seals_and_records.LAST_SEALS": "reads the keys of all seals, once an hour",
+    "audit_log.HEADS": "reads a row per account and writer, once an hour",
+    "audit_log.LAST_SEALS": "reads the keys of all seals, once an hour",
     "event_log_position_reservation.NEXT_ON_SQLITE": "one row per table with a counter, and one per account of the events",
     "events.NEXT_ON_SQLITE": "the same statement",
     "stored_responses.COUNT_RESPONSES": "runs once per key rotation, for its progress bar",
@@ -63,7 +63,7 @@ ONLY_POSTGRESQL = (
     "RESERVE",
     "WRITER_POSITIONS",
 )
-ONLY_IN_CLUSTERS = {"device_connection_holders", "engine_restore", "partitions_and_members"}
+ONLY_IN_CLUSTERS = {"device_connection_holders", "partition_engine_state", "partitions_and_members"}
 """Their statements run on PostgreSQL only; test_partition_plans.py looks at those plans."""
 SORTS_FEW_ROWS = {
     "accounts_users_and_projects.LIST_ACCOUNT_IDS",

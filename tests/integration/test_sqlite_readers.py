@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from adapters.storage.sql.repository_session_port import LOOK_UP
+from adapters.storage.sql.sql_session_port import LOOK_UP
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.look_up_connection import SqliteLookUpConnection
 from adapters.storage.sql.sqlite.pipelined_connection import PipelinedSqliteConnection

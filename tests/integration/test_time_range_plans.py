@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories import readings, rollups
-from adapters.storage.sql.repository_session_port import POSTGRES
+from adapters.storage.sql.sql_session_port import POSTGRES
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from support import postgres
 from support.empty_database import bare_postgres

@@ -15,7 +15,7 @@ from domain.accounts.session_and_sign_in_model import ClientInfo, LoginFailures
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.idempotency_ports import StoredResponse
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from support import postgres
 from support.http import PASSWORD
 from support.in_process_app import InProcessApp
@@ -35,7 +35,7 @@ def mailed_code(program: InProcessApp) -> str:
     return str(code)
 
 
-def as_session(account: CreatedAccount) -> SessionCaller:
+def as_session(account: CreatedAccountWithOwner) -> SessionCaller:
     member = account.owner.membership
     return SessionCaller(account.account.account_id, member.user_id, member.membership_id, member.role)
 

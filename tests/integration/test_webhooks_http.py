@@ -12,7 +12,7 @@ from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
 from domain.audit.export import AuditExportGenerator
 from domain.kernel.caller import Role
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from support.http import HttpClient, HttpWorld, serving
 from support.memory_storage.unit_of_work import MemoryUnitOfWork

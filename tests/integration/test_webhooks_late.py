@@ -13,7 +13,7 @@ import pytest
 from adapters.storage.sql.database import SqlDatabase
 from domain.kernel.clock import WallAndSteadyTime
 from domain.webhooks.delivery_service import WebhookDeliveryBatch
-from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightDelivery
+from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery
 from domain.webhooks.model import LEASE_MS, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookResponse
 from support.empty_database import empty_postgres, empty_sqlite
@@ -43,17 +43,17 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await database.stop()
 
 
-async def begun(world: WebhookWorld) -> InFlightDelivery:
+async def begun(world: WebhookWorld) -> InFlightWebhookDelivery:
     [job] = (await world.deliveries.next_batch([])).attempts
     return job
 
 
-async def end(world: WebhookWorld, job: InFlightDelivery, reply: WebhookResponse) -> WebhookDeliveryBatch:
+async def end(world: WebhookWorld, job: InFlightWebhookDelivery, reply: WebhookResponse) -> WebhookDeliveryBatch:
     world.deliveries.release(job, 0.01)
     return await world.deliveries.next_batch([DeliveryAttemptResult(job, reply, WallAndSteadyTime.now(world.clock))])
 
 
-async def stored(world: WebhookWorld, job: InFlightDelivery) -> WebhookDelivery:
+async def stored(world: WebhookWorld, job: InFlightWebhookDelivery) -> WebhookDelivery:
     async with world.uow.read() as tx:
         return await tx.deliveries.get(job.delivery.no)  # type: ignore[no-any-return]
 
@@ -87,7 +87,7 @@ async def test_an_attempt_that_began_before_a_suspension_is_not_sent_after_it(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pair
-    taken: list[InFlightDelivery] = []
+    taken: list[InFlightWebhookDelivery] = []
     turn = first.deliveries.next_batch
 
     async def stands_still(ended: Any) -> WebhookDeliveryBatch:

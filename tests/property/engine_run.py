@@ -10,13 +10,13 @@ from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import EngineRule
 from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from property import engine_cases as cases
 from support.engine import MetricNumbers
 
 
 class EngineRun:
-    def __init__(self, make: type[NativeEngine] | type[ReferenceEngine]) -> None:
+    def __init__(self, make: type[NativeEngine] | type[ReferenceTelemetryEngine]) -> None:
         self._make = make
         self.engine: TelemetryEngine = make()
         self.numbers = MetricNumbers()

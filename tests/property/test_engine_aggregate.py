@@ -9,7 +9,7 @@ import pytest
 
 from adapters.engine.native_engine import NativeEngine
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.reading_packing import pack_readings
 from support.engine import ingest_batch
 
@@ -23,7 +23,10 @@ def test_both_aggregators_are_equal_to_the_last_bit(seed: int) -> None:
     times = sorted((T0 + dice.randrange(200_000) for _ in range(dice.randrange(120))), reverse=True)
     rows = [(at_ms, pack_readings((dice.randrange(5), _value(dice)) for _ in range(dice.randrange(6)))) for at_ms in times]
     step_ms, only = dice.choice([1, 1_000, 60_000, 3_600_000]), dice.choice([None, None, 0, 3])
-    native, reference = NativeEngine().create_aggregator(step_ms, only), ReferenceEngine().create_aggregator(step_ms, only)
+    native, reference = (
+        NativeEngine().create_aggregator(step_ms, only),
+        ReferenceTelemetryEngine().create_aggregator(step_ms, only),
+    )
     while rows:
         cut = dice.randrange(1, 40)
         native.add(rows[:cut])
@@ -37,7 +40,7 @@ def _value(dice: random.Random) -> float | bool | str:
 
 
 def test_both_aggregators_reject_bytes_that_are_no_row() -> None:
-    for engine in (NativeEngine(), ReferenceEngine()):
+    for engine in (NativeEngine(), ReferenceTelemetryEngine()):
         with pytest.raises(ValueError):
             engine.create_aggregator(1_000).add([(T0, b"\xff")])
 
@@ -48,6 +51,6 @@ def test_the_rollup_hours_of_a_batch_are_the_hours_of_its_rows() -> None:
     messages = [
         (dice.randrange(4), T0, json.dumps({"ts": T0 - dice.randrange(5) * hour, "m": {"a": 1}}).encode()) for _ in range(50)
     ]
-    for engine in (NativeEngine(), ReferenceEngine()):
+    for engine in (NativeEngine(), ReferenceTelemetryEngine()):
         result = ingest_batch(engine, PythonTelemetryBatch.of(messages))
         assert result.rollup_hours == sorted({(row[0], row[1] // hour) for row in result.rows})

@@ -13,14 +13,14 @@ from multiprocessing import get_context
 
 from adapters.engine.native_engine import NativeEngine, make_batch
 from domain.rules.model import Comparator, EngineRule, RuleCondition
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from property import engine_bulk as bulk
 
 CASES = int(os.environ.get("LATCHBOARD_BULK_CASES", "20000"))
 SEED = int(os.environ.get("LATCHBOARD_BULK_SEED", "1"))
 GROUP = 20
 """Chunks per task of a process."""
-ENGINES: bulk.Engines = (NativeEngine, ReferenceEngine)
+ENGINES: bulk.Engines = (NativeEngine, ReferenceTelemetryEngine)
 
 
 def find_first_difference(numbers: list[int]) -> int | None:
@@ -41,7 +41,7 @@ def test_the_native_engine_equals_the_reference_engine_on_very_many_cases() -> N
         )
 
 
-class WrongEngine(ReferenceEngine):
+class WrongEngine(ReferenceTelemetryEngine):
     """Evaluates `>` as `>=`."""
 
     def set_rules(self, device_no: int, rules: list[EngineRule]) -> None:  # type: ignore[override]

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from property import engine_cases as cases
 from property.engine_run import EngineRun
 
@@ -23,7 +23,7 @@ DEVICES = (1, 2, 3, 1024, 2**24 + 5)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_native_engine_equals_the_reference_engine(chunk: int) -> None:
     for number in range(SEED + chunk, SEED + CASES, CHUNKS):
-        native, reference = EngineRun(NativeEngine), EngineRun(ReferenceEngine)
+        native, reference = EngineRun(NativeEngine), EngineRun(ReferenceTelemetryEngine)
         for step, action in enumerate(cases.case(number)):
             where = f"case {number}, step {step}: {action}"
             assert repr(native.act(action)) == repr(reference.act(action)), where

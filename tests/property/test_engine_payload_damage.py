@@ -7,7 +7,7 @@ import random
 
 from adapters.engine.native_engine import NativeEngine
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import MetricNumbers
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000")) * 5
@@ -84,7 +84,7 @@ def damaged_payload(chance: random.Random) -> bytes:
 
 def test_both_engines_parse_damaged_payloads_alike() -> None:
     chance = random.Random(int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0")))
-    native, reference, numbers = NativeEngine(), ReferenceEngine(), MetricNumbers()
+    native, reference, numbers = NativeEngine(), ReferenceTelemetryEngine(), MetricNumbers()
     for number in range(CASES):
         device_no = number // 20 + 1
         payload = damaged_payload(chance)

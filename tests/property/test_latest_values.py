@@ -15,7 +15,7 @@ from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import MetricValue
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.payload_parser import MAX_AHEAD_MS
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from property import engine_cases as cases
 from property.engine_run import EngineRun
 
@@ -64,9 +64,9 @@ class _Stored:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-@pytest.mark.parametrize("make", [ReferenceEngine, NativeEngine], ids=["reference", "native"])
+@pytest.mark.parametrize("make", [ReferenceTelemetryEngine, NativeEngine], ids=["reference", "native"])
 def test_the_latest_value_is_the_stored_one_with_the_greatest_time(
-    make: type[NativeEngine] | type[ReferenceEngine], chunk: int
+    make: type[NativeEngine] | type[ReferenceTelemetryEngine], chunk: int
 ) -> None:
     for number in range(SEED + chunk, SEED + CASES, CHUNKS):
         run, stored, has_restarted = EngineRun(make), _Stored(), False

@@ -16,7 +16,7 @@ from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.device_hash import partition_of
 from domain.partitions.owned_partitions import MAX_MOVES, OwnedPartitions
 from domain.partitions.ownership_and_log_position import (
-    LogPositionAlreadyStoredError,
+    LogAdvanceAlreadyCommittedError,
     Partition,
     PartitionLogAdvance,
     PartitionLostError,
@@ -90,7 +90,7 @@ def test_a_commit_continues_exactly_the_stored_position_of_its_own_epoch() -> No
     after = row.advanced(PartitionLogAdvance(3, 7, 40, 45))
     assert after.position == 45
     assert row.advanced(PartitionLogAdvance(3, 7, 40, 40)) == row
-    with pytest.raises(LogPositionAlreadyStoredError):
+    with pytest.raises(LogAdvanceAlreadyCommittedError):
         after.advanced(PartitionLogAdvance(3, 7, 40, 45))
     for progress in (
         PartitionLogAdvance(3, 6, 40, 45),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from domain.kernel.caller import Role
 from domain.kernel.ids import IdPrefix
 from support.http import PASSWORD
@@ -173,12 +173,12 @@ async def _session(at: Targets, ids: Ids) -> Ids:
 
 async def _channel(at: Targets, ids: Ids) -> Ids:
     """Of nobody: a member sees and tests only channels of their own."""
-    return {"channelId": RandomIdGenerator().new_id(IdPrefix.CHANNEL)}
+    return {"channelId": RandomIdAndSecretGenerator().new_id(IdPrefix.CHANNEL)}
 
 
 async def _passkey(at: Targets, ids: Ids) -> Ids:
     """Of nobody: only its own user may remove one, after a step-up."""
-    return {"passkeyId": RandomIdGenerator().new_id(IdPrefix.PASSKEY)}
+    return {"passkeyId": RandomIdAndSecretGenerator().new_id(IdPrefix.PASSKEY)}
 
 
 MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {

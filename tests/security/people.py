@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId
 from domain.keys.key_format import compose_key
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from security.calls import Targets
 from support.in_process_app import ApiCaller, InProcessApp
 
@@ -17,7 +17,7 @@ ALL = {"commands": ["*"], "appliesVia": "project"}
 @dataclass
 class People:
     app: InProcessApp
-    account: CreatedAccount
+    account: CreatedAccountWithOwner
     callers: dict[str, ApiCaller]
     """By the table's columns, without `nobody`."""
     strangers: dict[str, ApiCaller]
@@ -55,13 +55,13 @@ async def gather(whole: InProcessApp) -> People:
     )
 
 
-async def _theirs(whole: InProcessApp, owner: ApiCaller, account: CreatedAccount) -> Targets:
+async def _theirs(whole: InProcessApp, owner: ApiCaller, account: CreatedAccountWithOwner) -> Targets:
     requester, key_id = await a_key(owner)
     await owner.send_ok("POST", f"/devices/{await _device(owner)}/grants", ALL | {"apiKeyId": key_id})
     return Targets(whole, owner, requester, account.account.account_id)
 
 
-async def _strangers(whole: InProcessApp, account: CreatedAccount, owner: ApiCaller) -> dict[str, ApiCaller]:
+async def _strangers(whole: InProcessApp, account: CreatedAccountWithOwner, owner: ApiCaller) -> dict[str, ApiCaller]:
     disabled, disabled_id = await a_key(owner)
     await owner.send_ok("PATCH", f"/keys/{disabled_id}", {"enabled": False})
     deleted, deleted_id = await a_key(owner)
@@ -93,7 +93,7 @@ async def a_key(owner: ApiCaller) -> tuple[ApiCaller, str]:
     return owner.app.caller(X_Api_Key=made["key"]), made["keyId"]
 
 
-async def _person(whole: InProcessApp, account: CreatedAccount, name: str, role: Role) -> tuple[ApiCaller, str]:
+async def _person(whole: InProcessApp, account: CreatedAccountWithOwner, name: str, role: Role) -> tuple[ApiCaller, str]:
     email = f"{name.lower()}@example.com"
     membership_id = await whole.create_member(account, email, role)
     return await whole.sign_in(email), membership_id

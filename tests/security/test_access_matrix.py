@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from security.access_table import OUTSIDE, operation_of, rows, target_of
 from security.calls import BODIES, PREFIXES, Ids
 from security.people import People, gather
@@ -23,7 +23,7 @@ from support.in_process_app import ApiCaller, in_process_app
 ROWS = rows()
 OF_ONES_OWN = {"POST /auth/password/change": "PASSWORD_MISMATCH", "POST /auth/step-up": "PASSWORD_MISMATCH"}
 """Every role may; what is wrong is in the body."""
-SOURCE_OF_IDS = RandomIdGenerator()
+SOURCE_OF_IDS = RandomIdAndSecretGenerator()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
 MINUTE_MS = 60_000
@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 class Gate:
     """An account with an Owner and an Admin, and a device whose command waits for approval."""
 
-    def __init__(self, app: InProcessApp, account: CreatedAccount) -> None:
+    def __init__(self, app: InProcessApp, account: CreatedAccountWithOwner) -> None:
         self.app = app
         self.account = account
 

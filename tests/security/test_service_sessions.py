@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.keys import caller_authenticator
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from domain.team.service_session_tokens import MAX_TTL_MS
 from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
 
@@ -27,12 +27,12 @@ async def app(tmp_path: Path) -> AsyncIterator[InProcessApp]:
 
 
 @pytest.fixture
-async def account(app: InProcessApp) -> CreatedAccount:
+async def account(app: InProcessApp) -> CreatedAccountWithOwner:
     return await app.create_account("ada@example.com")
 
 
 @pytest.fixture
-async def ada(app: InProcessApp, account: CreatedAccount) -> ApiCaller:
+async def ada(app: InProcessApp, account: CreatedAccountWithOwner) -> ApiCaller:
     return await app.sign_in("ada@example.com")
 
 
@@ -140,7 +140,9 @@ async def test_an_idempotency_key_gives_it_no_response_of_its_maker_or_of_anothe
     assert answers[1].json() == answers[3].json()
 
 
-async def test_it_ends_by_time_by_hand_and_with_its_maker(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:
+async def test_it_ends_by_time_by_hand_and_with_its_maker(
+    app: InProcessApp, account: CreatedAccountWithOwner, ada: ApiCaller
+) -> None:
     expiring, _ = await program(app, ada, "devices:read")
     revoked, made = await program(app, ada, "devices:read", expiresAt=to_iso(app.clock.now_ms() + 9 * HOUR_MS))
     membership_id = await app.create_member(account, "bob@example.com", Role.ADMIN)
@@ -154,18 +156,22 @@ async def test_it_ends_by_time_by_hand_and_with_its_maker(app: InProcessApp, acc
     assert await code(expiring, "GET", "/devices") == "TOKEN_EXPIRED"
 
 
-async def test_its_feed_ends_with_the_role_of_its_maker(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:
+async def test_its_feed_ends_with_the_role_of_its_maker(
+    app: InProcessApp, account: CreatedAccountWithOwner, ada: ApiCaller
+) -> None:
     membership_id = await app.create_member(account, "bob@example.com", Role.ADMIN)
     _, made = await program(app, await app.sign_in("bob@example.com"), "events:read")
     viewer, _ = await app.services.callers.authenticate_token(made["token"], "")
-    audience = FeedAudienceService(uow=app.services.uow, clock=app.clock)
+    audience = FeedSnapshotAndReplayService(uow=app.services.uow, clock=app.clock)
     assert await audience.get_visibility(viewer) is not None
     await ada.send_ok("PATCH", f"/members/{membership_id}", {"role": "Member"})
     assert await audience.get_visibility(viewer) is None
     assert await audience.snapshot(viewer) is None
 
 
-async def test_its_role_is_its_own_and_never_above_its_makers(app: InProcessApp, account: CreatedAccount, ada: ApiCaller) -> None:
+async def test_its_role_is_its_own_and_never_above_its_makers(
+    app: InProcessApp, account: CreatedAccountWithOwner, ada: ApiCaller
+) -> None:
     assert (await ada.send("POST", "/service-sessions", a_request(app, "keys:write", role="Owner"))).status_code == 400
     viewer, _ = await program(app, ada, "devices:write", role="Viewer")
     assert await code(viewer, "POST", "/devices/register", DEVICE) == "ROLE_REQUIRED"

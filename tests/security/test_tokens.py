@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from adapters.crypto.key_ring import KeyRing
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from support.in_process_app import InProcessApp, in_process_app
 from support.manual_clock import START_MS
 
@@ -32,7 +32,7 @@ PUBLIC = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicK
 class Forge:
     """Makes tokens of this installation's shape with one defect."""
 
-    def __init__(self, program: InProcessApp, account: CreatedAccount, session_id: str) -> None:
+    def __init__(self, program: InProcessApp, account: CreatedAccountWithOwner, session_id: str) -> None:
         self.ring: KeyRing = program.program.adapters.key_ring
         self.key = self.ring.newest.derive("access-token")
         member = account.owner.membership

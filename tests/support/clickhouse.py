@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.clickhouse.reading_store import ClickHouseReadingStore, ClickHouseServerConfig
+from adapters.clickhouse.reading_store import ClickHouseConnectionConfig, ClickHouseReadingStore
 from domain.telemetry.ports import MessageKey
 from domain.telemetry.reading_archive_store import ArchivedMessageReadings, DeviceKey
 from support import clickhouse_server
@@ -90,7 +90,7 @@ def running_server(folder: Path) -> Iterator[ClickHouseServer]:
 
 
 def create_store(server: ClickHouseServer, *, days: int = 3_650) -> ClickHouseReadingStore:
-    return ClickHouseReadingStore(ClickHouseServerConfig.parse(server.url), days=days)
+    return ClickHouseReadingStore(ClickHouseConnectionConfig.parse(server.url), days=days)
 
 
 class MemoryReadingStore:

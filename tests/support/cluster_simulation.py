@@ -22,7 +22,7 @@ from domain.partitions.assignment import assign
 from domain.partitions.cluster_failure_detector import ClusterFailureDetector
 from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.owned_partitions import OwnedPartitions
-from domain.partitions.ownership_and_log_position import LogPositionAlreadyStoredError, Partition, PartitionLostError
+from domain.partitions.ownership_and_log_position import LogAdvanceAlreadyCommittedError, Partition, PartitionLostError
 from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation
 
 ROUND_MS = 500
@@ -195,7 +195,7 @@ class ClusterSimulation:
             self.rejected += 1
             self._drop(node, partition)
             return
-        except LogPositionAlreadyStoredError:
+        except LogAdvanceAlreadyCommittedError:
             pass
         node.ownership.on_committed(progress)
 

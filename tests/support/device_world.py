@@ -16,17 +16,17 @@ from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
-from domain.commands.device_reports import CommandReportService
+from domain.commands.device_reports import RelayAndCommandReportService
 from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService
-from domain.commands.execution_changes import ExecutionChanges
+from domain.commands.execution_change_collector import ExecutionChangeCollector
 from domain.commands.local_dispatch_queue import DispatchQueue
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
 from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
-from domain.devices.device_codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.device_credential_reveal_and_revocation import DeviceCredentialService
 from domain.devices.device_link import PublishResult
+from domain.devices.device_messages_and_codec_port import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.firmware_config import BrokerEndpoint
 from domain.devices.firmware_project_service import FirmwareProjectService
@@ -257,7 +257,7 @@ class DeviceWorld:
         )
         self.types = DeviceTypeAdminService(**shared, ids=self.ids, validator=self.checker)
         self.control = DeviceAndExecutionQueryService(**shared, authorizer=self.gate)
-        self.reports = CommandReportService(execution_waiter=self.outcomes)
+        self.reports = RelayAndCommandReportService(execution_waiter=self.outcomes)
         self.dispatch = self.make_dispatch()
 
     def make_admission(self) -> CredentialSyncService:
@@ -370,7 +370,7 @@ class DeviceWorld:
                 one.execution_id for one in reports if isinstance(one, RelayReport | CommandResultReport) and one.execution_id
             ]
             _, executions = await tx.command_contexts.list_reported((), [ExecutionId(one) for one in named])
-            changes = ExecutionChanges(tx, executions)
+            changes = ExecutionChangeCollector(tx, executions)
             for one in reports:
                 if isinstance(one, RelayReport):
                     await self.reports.on_relay_report(

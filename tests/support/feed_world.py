@@ -18,11 +18,11 @@ from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
 from adapters.http.server import hypercorn_http_and_websocket_patch
 from app.runtime.lock_with_timeout import LockWithTimeout
-from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from support.http import listening
 from support.waiting import TIMEOUT_S
@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 
 class FakeAuthenticator:
-    """An `Authenticator` that accepts the tokens and keys a test names."""
+    """An `AuthenticatorPort` that accepts the tokens and keys a test names."""
 
     def __init__(self, world: WebhookWorld) -> None:
         self._world = world
@@ -134,8 +134,8 @@ async def feed_world(
     """`wired` False: behind a plain ASGI server without access to the socket. `commit_lock`: held while readings are stored."""
     world = world or await WebhookWorld().populate()
     callers = FakeAuthenticator(world)
-    audience = FeedAudienceService(uow=world.uow, clock=world.clock)
-    missed_readings = FeedReadingReplayService(uow=world.uow, engine=ReferenceEngine())
+    audience = FeedSnapshotAndReplayService(uow=world.uow, clock=world.clock)
+    missed_readings = FeedReadingReplayService(uow=world.uow, engine=ReferenceTelemetryEngine())
     sources = FeedDependencies(audience, world.feed, missed_readings, LockWithTimeout(commit_lock or asyncio.Lock()))
     live = FeedEndpoint(sources=sources, authenticator=callers, clock=world.clock, **more)
     with patched_hypercorn() if wired else contextlib.nullcontext():

@@ -23,7 +23,7 @@ from quart import Blueprint, Quart
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.crypto.secret_hasher import KeyRingSecretHasher
+from adapters.crypto.token_hasher import KeyRingTokenHasher
 from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn_ceremonies import WebAuthnCeremonies
@@ -35,9 +35,9 @@ from adapters.http.api.projects.routes import projects_blueprint
 from adapters.http.api.team.routes import team_blueprint
 from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyDependencies
-from adapters.http.core.middleware import HttpSettings
+from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.openapi.routes import openapi_blueprint
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.message_catalog_translator import MessageCatalogTranslator
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
@@ -53,10 +53,10 @@ from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
 from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.session_token_issuer import SessionTokenIssuer
-from domain.sign_in.unlock_link import UnlockLinkService
+from domain.sign_in.sign_in_unlock_link import SignInUnlockLinkService
 from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 from domain.team.members import MemberService
-from domain.team.operator_account_and_user_admin_service import CreatedAccount, OperatorAccountAndUserService
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner, OperatorAccountAndUserService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S
@@ -88,17 +88,17 @@ class HttpWorld:
         self,
         *,
         blueprints: Callable[[HttpWorld], Sequence[Blueprint]] = lambda world: (),
-        settings: HttpSettings | None = None,
+        settings: HttpMiddlewareSettings | None = None,
         uow: Any = None,
         hasher: Any = None,
     ) -> None:
         self.clock = ManualClock()
-        self.ids = RandomIdGenerator()
+        self.ids = RandomIdAndSecretGenerator()
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
         self.vault = AesVault(self.ring)
         self.idempotency_store = IdempotencyDependencies(self.uow, self.clock, self.vault, b"this process")
-        self.digest = KeyRingSecretHasher(self.ring)
+        self.digest = KeyRingTokenHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)
         self.hasher: Any = hasher or Argon2PasswordHasher(
             memory_kib=8, passes=1
@@ -134,7 +134,7 @@ class HttpWorld:
             opener=opener,
             digest=self.digest,
         )
-        self.unlock = UnlockLinkService(
+        self.unlock = SignInUnlockLinkService(
             **shared,
             digest=self.digest,
             mails=self.mail,
@@ -149,7 +149,7 @@ class HttpWorld:
         self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)
         self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
-        self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, secret_hasher=self.digest)
+        self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, token_hasher=self.digest)
         self._settings = settings
         self._more = blueprints
 
@@ -169,7 +169,7 @@ class HttpWorld:
             settings=self._settings,
         )
 
-    async def account(self, email: str = "ada@example.com", name: str = "Analytical Engines") -> CreatedAccount:
+    async def account(self, email: str = "ada@example.com", name: str = "Analytical Engines") -> CreatedAccountWithOwner:
         created = await self.operator.create_account(name=name, email=email, password=PASSWORD, owner_name="Ada")
         assert created is not None
         return created
@@ -190,7 +190,7 @@ class HttpClient:
         self.world = world
         self.raw = raw
         self.headers: dict[str, str] = {}
-        self.account: CreatedAccount | None = None
+        self.account: CreatedAccountWithOwner | None = None
 
     async def sign_in(self, email: str = "ada@example.com", role: Role | None = None) -> dict[str, Any]:
         """Sign in as `email`; creates the account (its Owner is ada) or the member if missing."""

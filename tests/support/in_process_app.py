@@ -26,12 +26,12 @@ import httpx
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
-from app.wiring.compose import ComposedService, compose
+from app.wiring.compose import ComposedApplication, compose
 from domain.ingest.engine_result_writer import IngestResult
-from domain.ingest.metric_numbering_batch_runner import assign_metric_numbers
+from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
 from support.device_world import FakeLink
 from support.empty_database import empty_sqlite
@@ -101,7 +101,7 @@ class ApiCaller:
 
 
 class InProcessApp:
-    def __init__(self, program: ComposedService, clock: ManualClock, mail: FakeMailer) -> None:
+    def __init__(self, program: ComposedApplication, clock: ManualClock, mail: FakeMailer) -> None:
         self.program = program
         self.services = program.services
         self.clock = clock
@@ -122,12 +122,12 @@ class InProcessApp:
     def caller(self, **headers: str) -> ApiCaller:
         return ApiCaller(self, {name.replace("_", "-"): value for name, value in headers.items()})
 
-    async def create_account(self, email: str, name: str = "Analytical Engines") -> CreatedAccount:
+    async def create_account(self, email: str, name: str = "Analytical Engines") -> CreatedAccountWithOwner:
         created = await self.services.operator.create_account(name=name, email=email, password=PASSWORD)
         assert created is not None
         return created
 
-    async def create_member(self, created: CreatedAccount, email: str, role: Role) -> str:
+    async def create_member(self, created: CreatedAccountWithOwner, email: str, role: Role) -> str:
         """The id of a new membership; its password is `PASSWORD`."""
         account_id = created.account.account_id
         member = await self.services.operator.add_user(account_id, email=email, password=PASSWORD, role=role)

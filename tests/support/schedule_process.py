@@ -11,7 +11,7 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
 from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
 from domain.events.model import Event
@@ -29,14 +29,14 @@ class SqlScheduleWorld(ScheduleWorld):
     """A `ScheduleWorld` whose services use a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
-        uow = database.unit_of_work(DomainEventDispatcher(ids=RandomIdGenerator(), observers=(), feed=NoFeed()))
+        uow = database.unit_of_work(DomainEventDispatcher(ids=RandomIdAndSecretGenerator(), observers=(), feed=NoFeed()))
         super().__init__()
         self.uow = uow  # type: ignore[assignment]
         for service in (self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):
             service.uow = uow  # type: ignore[attr-defined]
         self.commands.uow = uow  # type: ignore[assignment]
         self.admission.uow = uow  # type: ignore[assignment]
-        self.commands.ids = RandomIdGenerator()
+        self.commands.ids = RandomIdAndSecretGenerator()
 
 
 async def populate(world: SqlScheduleWorld) -> None:

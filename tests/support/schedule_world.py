@@ -17,8 +17,8 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import ScheduleFiringService
-from domain.schedules.model import Schedule, ScheduleEdgeRecord
-from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
+from domain.schedules.model import DecidedScheduleEdge, Schedule
+from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState
 from support.device_world import DeviceWorld
 from support.manual_clock import START_MS
@@ -50,7 +50,7 @@ class ScheduleWorld(DeviceWorld):
             wake=self.wake_event,
         )
         self.firing = self.make_firing()
-        self.left_edges = OfflineDeviceEdgeService(**shared, commands=self.commands)
+        self.left_edges = OfflineScheduleEdgeResolver(**shared, commands=self.commands)
         self.approvals = ApprovalService(**shared, submitter=self.commands, waiter=self.decisions)
         self.granting: GrantService[Any] = GrantService(
             **shared,
@@ -103,7 +103,7 @@ class ScheduleWorld(DeviceWorld):
             page = await tx.executions.page(device.device_id, limit=200)
         return [execution.cmd for execution in reversed(page)]
 
-    async def edges(self) -> list[ScheduleEdgeRecord]:
+    async def edges(self) -> list[DecidedScheduleEdge]:
         """All recorded edges."""
         async with self.uow.read() as tx:
             return list(tx.schedules._database.rows(FIRED_EDGES).values())

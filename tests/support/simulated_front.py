@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
-from domain.partitions.instance_lease import AWAY_MS, InstanceLeaseService
-from domain.partitions.own_lease_peer_query_port import PeerLeaseResponse
+from domain.partitions.own_lease_validity import AWAY_MS, OwnLeaseValidityService
+from domain.partitions.peer_lease_poller_port import PeerLeaseStatusReply
 
 if TYPE_CHECKING:
     from support.cluster_simulation import ClusterSimulation, Node
@@ -73,7 +73,7 @@ class SimulatedFront:
         self.renewed_ms = self.monotonic_ms() - OWN_LEASE_MS
         self._renewing_since_ms = simulation.now_ms
         calls: Any = None  # the simulation carries questions and answers itself
-        self.lease = InstanceLeaseService(
+        self.lease = OwnLeaseValidityService(
             instance=node.name,
             clock=self,
             calls=calls,
@@ -156,7 +156,7 @@ class SimulatedFront:
                 continue
             polled_ms, question = self.monotonic_ms(), self.lease.question()
             yield random.randint(1, 50)
-            answers: dict[str, PeerLeaseResponse] = {}
+            answers: dict[str, PeerLeaseStatusReply] = {}
             for node in self._simulation.nodes:
                 is_reached = (
                     node.alive and self.sees_bus and node.front.sees_bus and node.slow_until_ms <= self._simulation.now_ms

@@ -8,12 +8,12 @@ from typing import Any
 
 from domain.devices.model import Device
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
-from domain.ingest.metric_numbering_batch_runner import assign_metric_numbers
+from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
@@ -38,18 +38,20 @@ class FakeEventPublisher:
 class TelemetryWorld(DeviceWorld):
     def __init__(self) -> None:
         super().__init__()
-        self.engine = ReferenceEngine()
+        self.engine = ReferenceTelemetryEngine()
         self.publisher = FakeEventPublisher()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.rules = RuleService(
             **shared, ids=self.ids, engine=self.engine, commands=self.commands, engine_commit_lock=asyncio.Lock()
         )
         self.ingest = EngineResultWriter(clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.publisher)
-        self.telemetry = TelemetryQueryService(**shared, engine=self.engine, create_engine=ReferenceEngine, authorizer=self.gate)
+        self.telemetry = TelemetryQueryService(
+            **shared, engine=self.engine, create_engine=ReferenceTelemetryEngine, authorizer=self.gate
+        )
         self.follower = TelemetryQueryService(
             **shared,
-            engine=ReferenceEngine(),
-            create_engine=ReferenceEngine,
+            engine=ReferenceTelemetryEngine(),
+            create_engine=ReferenceTelemetryEngine,
             authorizer=self.gate,
             is_stored_elsewhere=lambda device_no: True,
         )
@@ -59,7 +61,7 @@ class TelemetryWorld(DeviceWorld):
         self.rule_dry_runs = RuleDryRunService(
             **shared,
             engine=self.engine,
-            create_engine=ReferenceEngine,
+            create_engine=ReferenceTelemetryEngine,
             make_batch=PythonTelemetryBatch.of,
             encode=lambda at_ms, values: json.dumps({"ts": at_ms, "m": values}).encode(),
         )

@@ -14,7 +14,7 @@ import asyncpg
 import httpx
 
 from domain.kernel.errors import DomainError
-from domain.team.operator_account_and_user_admin_service import CreatedAccount
+from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from support import postgres
 from support.empty_database import empty_postgres, empty_sqlite
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
@@ -31,7 +31,7 @@ SQLITE_WAIT_S = 0.2
 class TwoInstances:
     first: InProcessApp
     second: InProcessApp
-    account: CreatedAccount
+    account: CreatedAccountWithOwner
     owner: ApiCaller
     """Services and caller of the first instance; `at_two`: the same caller at the second."""
     owner_at_second: ApiCaller

@@ -13,7 +13,7 @@ from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.native_courier import NativeCourier
 from adapters.engine.reference_signer import ReferenceWebhookSigner
 from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
 from app.workers.wake_event import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker
@@ -24,7 +24,7 @@ from domain.events.service import EventService
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.kernel.caller import Role, SessionCaller
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
@@ -81,7 +81,7 @@ class WebhookWorld:
         clock: Any = None,
     ) -> None:
         self.clock: Any = clock or MovableClock()
-        self.ids = RandomIdGenerator()
+        self.ids = RandomIdAndSecretGenerator()
         self.vault = TransparentVault()
         self.wake_event = WakeEvent()
         self.feed = InProcessFeedHub()

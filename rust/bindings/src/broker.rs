@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use latchboard_broker::{
-    Broker, BrokerLimits, BrokerStartError, EnqueueResult, IpNetwork, ListenAddress, OutboundMessage, ServerCertificate,
+    Broker, BrokerLimits, BrokerStartError, EnqueueResult, IpNetwork, MqttListenAddress, OutboundMessage, ServerCertificate,
     TransportKind,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -23,7 +23,7 @@ pub use self::inbound_batch::PyInboundBatch;
 /// `(transport, tls, host, port)`; the transport is `tcp` or `ws`.
 type AddressTuple = (String, bool, String, u16);
 
-fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<ListenAddress> {
+fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<MqttListenAddress> {
     let transport = match transport.as_str() {
         "tcp" => TransportKind::Tcp,
         "ws" => TransportKind::WebSocket,
@@ -31,7 +31,7 @@ fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<Listen
             return Err(PyValueError::new_err(format!("transport {other:?} is neither tcp nor ws")));
         }
     };
-    Ok(ListenAddress {
+    Ok(MqttListenAddress {
         transport,
         tls,
         host,
@@ -41,7 +41,7 @@ fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<Listen
 
 /// The attributes of the Python object with this name; None leaves the default.
 #[derive(FromPyObject)]
-struct PendingLimits {
+struct UnauthenticatedConnectionArgs {
     max_pending: Option<usize>,
     max_pending_per_address: Option<usize>,
     ban_after: Option<u32>,
@@ -50,7 +50,7 @@ struct PendingLimits {
     trusted_networks: Option<Vec<(IpAddr, u8)>>,
 }
 
-impl PendingLimits {
+impl UnauthenticatedConnectionArgs {
     fn apply(self, limits: BrokerLimits) -> PyResult<BrokerLimits> {
         let networks = self.trusted_networks.map(|networks| {
             let networks = networks.into_iter();
@@ -105,7 +105,7 @@ impl PyBroker {
         session_expiry_s: Option<u32>,
         rate_per_second: Option<f64>,
         rate_burst: Option<f64>,
-        pending: Option<PendingLimits>,
+        pending: Option<UnauthenticatedConnectionArgs>,
     ) -> PyResult<Self> {
         let default = BrokerLimits::default();
         let limits = BrokerLimits {
@@ -142,7 +142,7 @@ impl PyBroker {
         key: Option<Vec<u8>>,
         client_ca: Option<Vec<u8>>,
     ) -> PyResult<()> {
-        let addresses: Vec<ListenAddress> = addresses.into_iter().map(listen_address).collect::<PyResult<_>>()?;
+        let addresses: Vec<MqttListenAddress> = addresses.into_iter().map(listen_address).collect::<PyResult<_>>()?;
         let certificate = certificate
             .zip(key)
             .map(|(chain, key)| ServerCertificate { chain, key, client_ca });

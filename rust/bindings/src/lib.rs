@@ -25,5 +25,5 @@ mod _native {
     #[pymodule_export]
     use crate::raw_telemetry_batch::RawTelemetryBatch;
     #[pymodule_export]
-    use crate::simulator::PySimulation;
+    use crate::simulator::PyFleetSimulation;
 }

@@ -4,7 +4,7 @@
 //! Python object per message.
 
 use bytes::{Bytes, BytesMut};
-use latchboard_broker::TelemetryMessage;
+use latchboard_broker::RawTelemetryMessage;
 use latchboard_engine::telemetry_message_framing;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 #[pyclass(module = "adapters.engine._native", frozen)]
 pub struct RawTelemetryBatch {
-    pub messages: Vec<TelemetryMessage>,
+    pub messages: Vec<RawTelemetryMessage>,
 }
 
 #[pymethods]
@@ -38,7 +38,7 @@ impl RawTelemetryBatch {
             let end = begin + payload.as_bytes().len();
             let payload = arena.slice(begin..end);
             begin = end;
-            TelemetryMessage {
+            RawTelemetryMessage {
                 device,
                 arrived_ms,
                 payload,
@@ -55,7 +55,7 @@ impl RawTelemetryBatch {
 
     /// `(device number, arrival ms, payload)` tuples.
     fn messages<'py>(&self, py: Python<'py>) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
-        let tuple = |message: &TelemetryMessage| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
+        let tuple = |message: &RawTelemetryMessage| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
         self.messages.iter().map(tuple).collect()
     }
 
@@ -86,12 +86,12 @@ impl RawTelemetryBatch {
     }
 }
 
-fn messages_of(blocks: &[Bytes]) -> Result<Vec<TelemetryMessage>, String> {
+fn messages_of(blocks: &[Bytes]) -> Result<Vec<RawTelemetryMessage>, String> {
     let mut messages = Vec::new();
     for (index, bytes) in blocks.iter().enumerate() {
         let found =
             telemetry_message_framing::read_block(bytes).map_err(|error| format!("block {index} cannot be read at {error}"))?;
-        messages.extend(found.into_iter().map(|message| TelemetryMessage {
+        messages.extend(found.into_iter().map(|message| RawTelemetryMessage {
             device: message.device,
             arrived_ms: message.arrived_ms,
             payload: bytes.slice(message.begin..message.end),

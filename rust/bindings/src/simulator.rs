@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchboard_simulator::{
-    ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, PubackSequenceRange, Simulation, SimulationConfig,
+    DeviceCredentials, FaultConfig, MqttVersion, PubackSequenceRange, Simulation, SimulationConfig, SimulatorConnectionConfig,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,11 +14,11 @@ use crate::arguments::{duration, firmware_profile};
 
 /// A fleet of simulated devices, `(device id, password)` each, that runs from construction until `stop` or until its time is over.
 #[pyclass(module = "adapters.engine._native", name = "Simulation", frozen)]
-pub struct PySimulation {
+pub struct PyFleetSimulation {
     simulation: Mutex<Simulation>,
 }
 
-impl PySimulation {
+impl PyFleetSimulation {
     fn simulation(&self) -> MutexGuard<'_, Simulation> {
         self.simulation.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -39,7 +39,7 @@ fn mqtt_version(level: u8) -> PyResult<MqttVersion> {
 }
 
 #[pymethods]
-impl PySimulation {
+impl PyFleetSimulation {
     #[new]
     #[pyo3(signature = (host, port, devices, *, websocket=false, ca_certificates=None, version=4, profile="native", rate=100.0, qos=1,
         seconds=None, max_inflight=20, max_connecting=200, silent_share=0.0, duplicating_share=0.0, late_share=0.0, slow_share=0.0, slow_delay_s=2.0,
@@ -81,7 +81,7 @@ impl PySimulation {
             reconnect_storm_every: optional_duration(reconnect_all_every_s)?,
         };
         let config = SimulationConfig {
-            connection: ConnectionConfig {
+            connection: SimulatorConnectionConfig {
                 host,
                 port,
                 websocket,
@@ -125,7 +125,7 @@ impl PySimulation {
         simulation.counters().connect_time.clear();
     }
 
-    /// Counters since the start; times in microseconds, `elapsed_ms` since the start.
+    /// SimulationCounters since the start; times in microseconds, `elapsed_ms` since the start.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let values = {
             let simulation = self.simulation();

@@ -18,7 +18,7 @@ const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_RECORDS: usize = 20_000;
 
 #[derive(Default)]
-struct AddressRecord {
+struct SubnetLoginHistory {
     connected: u32,
     last_success: Option<Instant>,
     failures: u32,
@@ -30,7 +30,7 @@ pub struct AddressBans {
     /// Failures in a row before the first ban; 0 switches bans off.
     ban_after: u32,
     max_ban: Duration,
-    records: HashMap<ClientSubnet, AddressRecord>,
+    records: HashMap<ClientSubnet, SubnetLoginHistory>,
     last_purge: Option<Instant>,
 }
 
@@ -51,7 +51,7 @@ impl AddressBans {
 
     /// How many addresses are banned at this moment.
     pub fn count(&self, now: Instant) -> usize {
-        let banned = |record: &&AddressRecord| record.banned_until.is_some_and(|until| now < until);
+        let banned = |record: &&SubnetLoginHistory| record.banned_until.is_some_and(|until| now < until);
         self.records.values().filter(banned).count()
     }
 

@@ -13,9 +13,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use crate::broker_state::BrokerState;
-use crate::inbound_queue::InboundBatch;
+use crate::inbound_queue::BrokerInboundBatch;
 use crate::limits::BrokerLimits;
-use crate::listener::{self, ListenAddress};
+use crate::listener::{self, MqttListenAddress};
 use crate::shared_connection_state::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::tls::ServerCertificate;
 use crate::topic_authorization::{FirmwareProfile, TOPIC_ROOT};
@@ -66,7 +66,11 @@ impl Broker {
     }
 
     /// Listen on all addresses or on none.
-    pub fn start(&self, listen_on: &[ListenAddress], certificate: Option<&ServerCertificate>) -> Result<(), BrokerStartError> {
+    pub fn start(
+        &self,
+        listen_on: &[MqttListenAddress],
+        certificate: Option<&ServerCertificate>,
+    ) -> Result<(), BrokerStartError> {
         let mut slot = self.runtime.lock();
         if slot.is_some() || *self.shared.shutdown.borrow() {
             return Err(BrokerStartError::AlreadyStarted);
@@ -192,7 +196,7 @@ impl Broker {
     }
 
     /// At most `limit` messages and events; None when there are none.
-    pub fn take(&self, limit: usize) -> Option<InboundBatch> {
+    pub fn take(&self, limit: usize) -> Option<BrokerInboundBatch> {
         self.shared.inbound_queue.take(limit)
     }
 
@@ -222,7 +226,7 @@ impl Broker {
     }
 }
 
-fn bind(address: &ListenAddress) -> Result<(TcpListener, SocketAddr), BrokerStartError> {
+fn bind(address: &MqttListenAddress) -> Result<(TcpListener, SocketAddr), BrokerStartError> {
     let failed = |source| BrokerStartError::Listen {
         host: address.host.clone(),
         port: address.port,

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytestring::ByteString;
 use tokio::sync::{Semaphore, watch};
 
-use crate::device_registry::DeviceRegistry;
-use crate::inbound_queue::InboundQueue;
+use crate::device_registry::BrokerDeviceRegistry;
+use crate::inbound_queue::InMemoryInboundQueue;
 use crate::limits::BrokerLimits;
 use crate::stats::BrokerStats;
 use crate::unauthenticated_connections::PendingConnections;
 
 pub struct BrokerState {
-    pub registry: DeviceRegistry,
-    pub inbound_queue: InboundQueue,
+    pub registry: BrokerDeviceRegistry,
+    pub inbound_queue: InMemoryInboundQueue,
     pub stats: Arc<BrokerStats>,
     /// One permit for each socket that may be open.
     pub socket_permits: Arc<Semaphore>,
@@ -33,8 +33,8 @@ impl BrokerState {
         let mut key = [0u8; 32];
         getrandom::fill(&mut key).map_err(std::io::Error::from)?;
         Ok(Self {
-            registry: DeviceRegistry::new(key),
-            inbound_queue: InboundQueue::new(limits.inbound_queue_bytes, Arc::clone(&stats))?,
+            registry: BrokerDeviceRegistry::new(key),
+            inbound_queue: InMemoryInboundQueue::new(limits.inbound_queue_bytes, Arc::clone(&stats))?,
             stats,
             socket_permits: Arc::new(Semaphore::new(limits.max_connections)),
             pending: Arc::new(PendingConnections::new(&limits)),

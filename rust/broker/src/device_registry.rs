@@ -9,17 +9,17 @@ use blake3::Hash;
 use parking_lot::RwLock;
 
 use crate::limits::BrokerLimits;
-use crate::registered_device::{DeviceCredentialRecord, RegisteredDevice};
+use crate::registered_device::{BrokerDeviceCredentials, BrokerDeviceEntry};
 use crate::shared_connection_state::CloseReason;
-use crate::stats::RegistryTotals;
+use crate::stats::BrokerBacklogTotals;
 use crate::topic_authorization::FirmwareProfile;
 
-pub struct DeviceRegistry {
-    devices: RwLock<HashMap<Arc<str>, Arc<RegisteredDevice>>>,
+pub struct BrokerDeviceRegistry {
+    devices: RwLock<HashMap<Arc<str>, Arc<BrokerDeviceEntry>>>,
     digest_key: [u8; 32],
 }
 
-impl DeviceRegistry {
+impl BrokerDeviceRegistry {
     /// `digest_key`: random, new at each start. The registry holds keyed digests of passwords only.
     pub fn new(digest_key: [u8; 32]) -> Self {
         Self {
@@ -43,10 +43,10 @@ impl DeviceRegistry {
         let password_digest = self.digest(password.as_bytes());
         let device = self.find(device_id).unwrap_or_else(|| {
             let id: Arc<str> = device_id.into();
-            let device = Arc::new(RegisteredDevice::new(Arc::clone(&id), limits));
+            let device = Arc::new(BrokerDeviceEntry::new(Arc::clone(&id), limits));
             Arc::clone(self.devices.write().entry(id).or_insert(device))
         });
-        device.set_credentials(DeviceCredentialRecord {
+        device.set_credentials(BrokerDeviceCredentials {
             number,
             profile,
             password_digest,
@@ -66,7 +66,7 @@ impl DeviceRegistry {
     }
 
     /// Digests compare in constant time, and an unknown device costs the same hash.
-    pub fn authenticate(&self, device_id: &str, password: &[u8]) -> Option<(Arc<RegisteredDevice>, DeviceCredentialRecord)> {
+    pub fn authenticate(&self, device_id: &str, password: &[u8]) -> Option<(Arc<BrokerDeviceEntry>, BrokerDeviceCredentials)> {
         let digest = self.digest(password);
         let device = self.find(device_id)?;
         let credentials = device.credentials(digest)?;
@@ -74,18 +74,18 @@ impl DeviceRegistry {
     }
 
     /// For a caller that has proved its identity in another way than by the password.
-    pub fn find_with_credentials(&self, device_id: &str) -> Option<(Arc<RegisteredDevice>, DeviceCredentialRecord)> {
+    pub fn find_with_credentials(&self, device_id: &str) -> Option<(Arc<BrokerDeviceEntry>, BrokerDeviceCredentials)> {
         let device = self.find(device_id)?;
         let credentials = device.current_credentials()?;
         Some((device, credentials))
     }
 
     /// What is held for all devices at this moment.
-    pub fn depths(&self) -> RegistryTotals {
+    pub fn depths(&self) -> BrokerBacklogTotals {
         let devices = self.snapshot();
-        let mut depths = RegistryTotals {
+        let mut depths = BrokerBacklogTotals {
             devices: devices.len() as u64,
-            ..RegistryTotals::default()
+            ..BrokerBacklogTotals::default()
         };
         for device in devices {
             device.add_depths(&mut depths);
@@ -93,11 +93,11 @@ impl DeviceRegistry {
         depths
     }
 
-    pub fn find(&self, device_id: &str) -> Option<Arc<RegisteredDevice>> {
+    pub fn find(&self, device_id: &str) -> Option<Arc<BrokerDeviceEntry>> {
         self.devices.read().get(device_id).cloned()
     }
 
-    fn snapshot(&self) -> Vec<Arc<RegisteredDevice>> {
+    fn snapshot(&self) -> Vec<Arc<BrokerDeviceEntry>> {
         self.devices.read().values().cloned().collect()
     }
 }

@@ -23,21 +23,21 @@ use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use self::message::QueuedInboundMessage;
-use self::priority_queues::{InboundPriorityQueues, Priority};
+use self::priority_queues::{InboundEventPriority, InboundPriorityQueues};
 use crate::stats::BrokerStats;
 
-pub use self::device_event::{DeviceEvent, EventDevice};
-pub use self::inbound_batch::InboundBatch;
-pub use self::message::{AckHandle, MESSAGE_OVERHEAD, TelemetryMessage, TelemetryOrDeviceEvent};
+pub use self::device_event::{BrokerDeviceEvent, InboundEventDevice};
+pub use self::inbound_batch::BrokerInboundBatch;
+pub use self::message::{AckHandle, MESSAGE_OVERHEAD, RawTelemetryMessage, TelemetryOrBrokerEvent};
 
-struct QueueState {
+struct InboundQueueContents {
     messages: InboundPriorityQueues,
     signalled: bool,
     closed: bool,
 }
 
-pub struct InboundQueue {
-    state: Mutex<QueueState>,
+pub struct InMemoryInboundQueue {
+    state: Mutex<InboundQueueContents>,
     free_bytes: Arc<Semaphore>,
     capacity: usize,
     signal_writer: UnixStream,
@@ -54,7 +54,7 @@ impl QueuePermit {
         self.0.split(bytes).map(QueuePermit)
     }
 
-    /// The bytes, which are then freed by `InboundQueue::take`.
+    /// The bytes, which are then freed by `InMemoryInboundQueue::take`.
     fn consume(self) -> u32 {
         let bytes = self.0.num_permits() as u32;
         self.0.forget();
@@ -62,14 +62,14 @@ impl QueuePermit {
     }
 }
 
-impl InboundQueue {
+impl InMemoryInboundQueue {
     /// `capacity` in bytes.
     pub fn new(capacity: usize, stats: Arc<BrokerStats>) -> std::io::Result<Self> {
         let (signal_writer, signal_reader) = UnixStream::pair()?;
         signal_writer.set_nonblocking(true)?;
         signal_reader.set_nonblocking(true)?;
         Ok(Self {
-            state: Mutex::new(QueueState {
+            state: Mutex::new(InboundQueueContents {
                 messages: InboundPriorityQueues::default(),
                 signalled: false,
                 closed: false,
@@ -102,16 +102,22 @@ impl InboundQueue {
     }
 
     /// Queue what a device published.
-    pub fn push(&self, message: TelemetryOrDeviceEvent, ack: Option<AckHandle>, permit: QueuePermit) {
-        self.insert(Priority::High, message, ack, permit);
+    pub fn push(&self, message: TelemetryOrBrokerEvent, ack: Option<AckHandle>, permit: QueuePermit) {
+        self.insert(InboundEventPriority::High, message, ack, permit);
     }
 
     /// Queue a connect, disconnect, subscribe or fault event, or a will.
-    pub fn push_low_priority(&self, event: DeviceEvent, permit: QueuePermit) {
-        self.insert(Priority::Low, TelemetryOrDeviceEvent::Event(event), None, permit);
+    pub fn push_low_priority(&self, event: BrokerDeviceEvent, permit: QueuePermit) {
+        self.insert(InboundEventPriority::Low, TelemetryOrBrokerEvent::Event(event), None, permit);
     }
 
-    fn insert(&self, priority: Priority, message: TelemetryOrDeviceEvent, ack: Option<AckHandle>, permit: QueuePermit) {
+    fn insert(
+        &self,
+        priority: InboundEventPriority,
+        message: TelemetryOrBrokerEvent,
+        ack: Option<AckHandle>,
+        permit: QueuePermit,
+    ) {
         let bytes = permit.consume();
         self.stats.inbound_queue.increment();
         self.stats.inbound_queue_bytes.add(u64::from(bytes));
@@ -122,7 +128,7 @@ impl InboundQueue {
     }
 
     /// At most `limit` messages, the events of one device in the order of their arrival; None when the queue is empty.
-    pub fn take(&self, limit: usize) -> Option<InboundBatch> {
+    pub fn take(&self, limit: usize) -> Option<BrokerInboundBatch> {
         let mut state = self.state.lock();
         let messages = state.messages.take(limit);
         if messages.is_empty() {
@@ -136,7 +142,7 @@ impl InboundQueue {
         self.free_bytes.add_permits(freed);
         self.stats.inbound_queue.subtract(messages.len() as u64);
         self.stats.inbound_queue_bytes.subtract(freed as u64);
-        Some(InboundBatch::new(messages, Arc::clone(&self.stats)))
+        Some(BrokerInboundBatch::new(messages, Arc::clone(&self.stats)))
     }
 
     /// No more messages will come. The descriptor stays readable, so that its event loop notices.
@@ -154,14 +160,14 @@ impl InboundQueue {
         self.signal_reader.as_raw_fd()
     }
 
-    fn signal(&self, state: &mut QueueState) {
+    fn signal(&self, state: &mut InboundQueueContents) {
         if !state.signalled {
             // The pair never holds more than one byte, so the write cannot block.
             state.signalled = (&self.signal_writer).write(&[1]).is_ok();
         }
     }
 
-    fn clear_signal(&self, state: &mut QueueState) {
+    fn clear_signal(&self, state: &mut InboundQueueContents) {
         if state.signalled && !state.closed {
             let mut byte = [0u8; 1];
             state.signalled = (&self.signal_reader).read(&mut byte).is_err();

@@ -34,10 +34,10 @@ pub mod wall_clock;
 mod wire;
 
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
-pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
+pub use inbound_queue::{BrokerDeviceEvent, BrokerInboundBatch, RawTelemetryMessage};
 pub use ip_network::IpNetwork;
 pub use limits::BrokerLimits;
-pub use listener::{ListenAddress, TransportKind};
+pub use listener::{MqttListenAddress, TransportKind};
 pub use shared_connection_state::EnqueueResult;
 pub use tls::ServerCertificate;
 pub use topic_authorization::FirmwareProfile;

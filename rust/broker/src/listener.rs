@@ -16,7 +16,7 @@ use crate::session::{self, PeerInfo};
 use crate::shared_connection_state::CloseReason;
 use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
-use crate::unauthenticated_connections::{AcceptedSocketGuard, SocketRefusalReason};
+use crate::unauthenticated_connections::{AcceptedSocketGuard, BrokerSocketRefusalReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransportKind {
@@ -26,7 +26,7 @@ pub enum TransportKind {
 
 /// One address to listen on; port 0 means any free port.
 #[derive(Debug, Clone)]
-pub struct ListenAddress {
+pub struct MqttListenAddress {
     pub transport: TransportKind,
     pub tls: bool,
     pub host: String,
@@ -50,7 +50,7 @@ fn keepalive() -> TcpKeepalive {
 }
 
 /// Bind to the first address of the host that works. Call it within the runtime that serves the socket.
-pub fn bind(address: &ListenAddress) -> io::Result<TcpListener> {
+pub fn bind(address: &MqttListenAddress) -> io::Result<TcpListener> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (address.host.as_str(), address.port).to_socket_addrs()? {
         match bind_address(address) {
@@ -114,7 +114,7 @@ pub async fn accept_loop(
         };
         let (shared, tls) = (Arc::clone(&shared), tls.clone());
         tokio::spawn(async move {
-            let _open = OpenSocket::new(&shared, permit);
+            let _open = OpenMqttSocketGuard::new(&shared, permit);
             tokio::select! {
                 () = serve_socket(socket, address, &accepted, transport, tls, &shared) => {}
                 () = eviction.wait() => shared.stats.refused_evicted.increment(),
@@ -145,28 +145,28 @@ async fn reopen(address: SocketAddr, shared: &BrokerState) -> Option<TcpListener
     None
 }
 
-fn count_refusal(shared: &BrokerState, reason: SocketRefusalReason) {
+fn count_refusal(shared: &BrokerState, reason: BrokerSocketRefusalReason) {
     match reason {
-        SocketRefusalReason::Banned => shared.stats.refused_banned.increment(),
-        SocketRefusalReason::AddressFull => shared.stats.refused_address_full.increment(),
-        SocketRefusalReason::Full => shared.stats.refused_full.increment(),
+        BrokerSocketRefusalReason::Banned => shared.stats.refused_banned.increment(),
+        BrokerSocketRefusalReason::AddressFull => shared.stats.refused_address_full.increment(),
+        BrokerSocketRefusalReason::Full => shared.stats.refused_full.increment(),
     }
 }
 
 /// Counts a socket while its task lives, even if the task panics.
-struct OpenSocket<'s> {
+struct OpenMqttSocketGuard<'s> {
     shared: &'s BrokerState,
     _permit: OwnedSemaphorePermit,
 }
 
-impl<'s> OpenSocket<'s> {
+impl<'s> OpenMqttSocketGuard<'s> {
     fn new(shared: &'s BrokerState, permit: OwnedSemaphorePermit) -> Self {
         shared.stats.sockets.increment();
         Self { shared, _permit: permit }
     }
 }
 
-impl Drop for OpenSocket<'_> {
+impl Drop for OpenMqttSocketGuard<'_> {
     fn drop(&mut self) {
         self.shared.stats.sockets.subtract(1);
     }

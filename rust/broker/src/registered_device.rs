@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 use blake3::Hash;
 use parking_lot::Mutex;
 
-use self::device_state::DeviceState;
+use self::device_state::BrokerDeviceState;
 use crate::drop_reason::DropReason;
-use crate::inbound_queue::{EventDevice, InboundQueue};
+use crate::inbound_queue::{InMemoryInboundQueue, InboundEventDevice};
 use crate::limits::BrokerLimits;
 use crate::rate_limit::TokenBucket;
 use crate::shared_connection_state::{CloseReason, ConnectionHandle, EnqueueResult, OutboundPublish, Subscription};
-use crate::stats::RegistryTotals;
+use crate::stats::BrokerBacklogTotals;
 
 pub use self::attach::{AttachResult, ConnectSessionOptions, SessionExpiryAndWill};
 pub use self::delayed_will::DelayedWill;
-pub use self::device_state::DeviceCredentialRecord;
+pub use self::device_state::BrokerDeviceCredentials;
 
-pub struct RegisteredDevice {
+pub struct BrokerDeviceEntry {
     pub id: Arc<str>,
-    state: Mutex<DeviceState>,
+    state: Mutex<BrokerDeviceState>,
 }
 
 const DROP_REPORT_INTERVAL_MS: i64 = 60_000;
 
-impl RegisteredDevice {
+impl BrokerDeviceEntry {
     pub fn new(id: Arc<str>, limits: &BrokerLimits) -> Self {
-        let state = DeviceState {
+        let state = BrokerDeviceState {
             credentials: None,
             connections: Vec::new(),
             stored_sessions: Vec::new(),
@@ -51,15 +51,15 @@ impl RegisteredDevice {
     }
 
     /// The device in its events.
-    pub fn event_source(&self, credentials: DeviceCredentialRecord) -> EventDevice {
-        EventDevice {
+    pub fn event_source(&self, credentials: BrokerDeviceCredentials) -> InboundEventDevice {
+        InboundEventDevice {
             device: credentials.number,
             device_id: Arc::clone(&self.id),
         }
     }
 
     /// Connections that were opened with other credentials are closed.
-    pub fn set_credentials(&self, credentials: DeviceCredentialRecord) {
+    pub fn set_credentials(&self, credentials: BrokerDeviceCredentials) {
         let mut state = self.state.lock();
         if state.credentials != Some(credentials) {
             state.close_all(CloseReason::Revoked);
@@ -84,14 +84,14 @@ impl RegisteredDevice {
     }
 
     /// None when the password is another.
-    pub fn credentials(&self, password_digest: Hash) -> Option<DeviceCredentialRecord> {
+    pub fn credentials(&self, password_digest: Hash) -> Option<BrokerDeviceCredentials> {
         self.state
             .lock()
             .credentials
             .filter(|credentials| credentials.password_digest == password_digest)
     }
 
-    pub fn current_credentials(&self) -> Option<DeviceCredentialRecord> {
+    pub fn current_credentials(&self) -> Option<BrokerDeviceCredentials> {
         self.state.lock().credentials
     }
 
@@ -105,7 +105,7 @@ impl RegisteredDevice {
     }
 
     /// Drop expired sessions, and publish every will whose delay is over.
-    pub fn end_sessions(&self, queue: &InboundQueue) {
+    pub fn end_sessions(&self, queue: &InMemoryInboundQueue) {
         self.state.lock().end_sessions(Instant::now(), queue);
     }
 
@@ -168,7 +168,7 @@ impl RegisteredDevice {
         left_out
     }
 
-    pub fn add_depths(&self, depths: &mut RegistryTotals) {
+    pub fn add_depths(&self, depths: &mut BrokerBacklogTotals) {
         let state = self.state.lock();
         for connection in &state.connections {
             let shared_state = connection.shared_state.lock();

@@ -56,7 +56,7 @@ counters! {
 
 /// What the broker holds for all devices at one moment.
 #[derive(Default)]
-pub struct RegistryTotals {
+pub struct BrokerBacklogTotals {
     pub devices: u64,
     /// Outbound messages not sent yet, those of stored sessions included.
     pub outbound_pending: u64,

@@ -24,22 +24,22 @@ const SPARED: Duration = Duration::from_secs(1);
 
 /// Why a socket is closed as soon as it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SocketRefusalReason {
+pub enum BrokerSocketRefusalReason {
     Banned,
     AddressFull,
     Full,
 }
 
-struct WaitingSocket {
+struct UnauthenticatedSocket {
     ticket: u64,
     is_trusted: bool,
     since: Instant,
     evict: oneshot::Sender<()>,
 }
 
-struct State {
+struct PendingConnectionsState {
     /// The oldest first.
-    waiting: HashMap<ClientSubnet, VecDeque<WaitingSocket>>,
+    waiting: HashMap<ClientSubnet, VecDeque<UnauthenticatedSocket>>,
     count: usize,
     next_ticket: u64,
     bans: AddressBans,
@@ -50,7 +50,7 @@ pub struct PendingConnections {
     max_per_address: usize,
     /// Loopback and proxies: behind them is anybody, so they have no limit of their own and are never banned.
     trusted: Vec<IpNetwork>,
-    state: Mutex<State>,
+    state: Mutex<PendingConnectionsState>,
 }
 
 /// One accepted socket, until it is closed.
@@ -64,7 +64,7 @@ pub struct AcceptedSocketGuard {
 }
 
 /// Becomes ready when the socket must make room, and never once its CONNECT is accepted.
-pub struct PendingSocketEvictionSignal(oneshot::Receiver<()>);
+pub struct PendingMqttSocketEvictionSignal(oneshot::Receiver<()>);
 
 impl PendingConnections {
     pub fn new(limits: &BrokerLimits) -> Self {
@@ -72,7 +72,7 @@ impl PendingConnections {
             max: limits.max_pending.max(1),
             max_per_address: limits.max_pending_per_address.max(1),
             trusted: limits.trusted_networks.clone(),
-            state: Mutex::new(State {
+            state: Mutex::new(PendingConnectionsState {
                 waiting: HashMap::new(),
                 count: 0,
                 next_ticket: 0,
@@ -86,25 +86,25 @@ impl PendingConnections {
         self: &Arc<Self>,
         address: IpAddr,
         now: Instant,
-    ) -> Result<(AcceptedSocketGuard, PendingSocketEvictionSignal), SocketRefusalReason> {
+    ) -> Result<(AcceptedSocketGuard, PendingMqttSocketEvictionSignal), BrokerSocketRefusalReason> {
         let block = ClientSubnet::of(address);
         let is_trusted = self.trusted.iter().any(|network| network.contains(address));
         let mut state = self.state.lock();
         if !is_trusted && state.bans.is_banned(block, now) {
-            return Err(SocketRefusalReason::Banned);
+            return Err(BrokerSocketRefusalReason::Banned);
         }
         let of_address = state.waiting.get(&block).map_or(0, VecDeque::len);
         if !is_trusted && of_address >= self.max_per_address && !state.evict_oldest(block, now) {
-            return Err(SocketRefusalReason::AddressFull);
+            return Err(BrokerSocketRefusalReason::AddressFull);
         }
         if state.count >= self.max && !self.evict_any(&mut state, now) {
-            return Err(SocketRefusalReason::Full);
+            return Err(BrokerSocketRefusalReason::Full);
         }
         let (evict, evicted) = oneshot::channel();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.count += 1;
-        let waiting = WaitingSocket {
+        let waiting = UnauthenticatedSocket {
             ticket,
             is_trusted,
             since: now,
@@ -119,11 +119,11 @@ impl PendingConnections {
             is_connected: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
         };
-        Ok((socket, PendingSocketEvictionSignal(evicted)))
+        Ok((socket, PendingMqttSocketEvictionSignal(evicted)))
     }
 
     /// Make room at the address that holds the most.
-    fn evict_any(&self, state: &mut State, now: Instant) -> bool {
+    fn evict_any(&self, state: &mut PendingConnectionsState, now: Instant) -> bool {
         let largest = state
             .waiting
             .iter()
@@ -139,13 +139,13 @@ impl PendingConnections {
     }
 }
 
-impl State {
+impl PendingConnectionsState {
     /// False when the address has none that has waited long enough.
     fn evict_oldest(&mut self, block: ClientSubnet, now: Instant) -> bool {
         let Some(queue) = self.waiting.get_mut(&block) else {
             return false;
         };
-        let is_spared = |socket: &WaitingSocket| now.saturating_duration_since(socket.since) < SPARED;
+        let is_spared = |socket: &UnauthenticatedSocket| now.saturating_duration_since(socket.since) < SPARED;
         if queue.front().is_none_or(is_spared) {
             return false;
         }
@@ -211,7 +211,7 @@ impl Drop for AcceptedSocketGuard {
     }
 }
 
-impl PendingSocketEvictionSignal {
+impl PendingMqttSocketEvictionSignal {
     pub async fn wait(self) {
         if self.0.await.is_err() {
             pending::<()>().await;

@@ -17,7 +17,7 @@ fn ip(last: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, last])
 }
 
-fn is_evicted(eviction: &mut PendingSocketEvictionSignal) -> bool {
+fn is_evicted(eviction: &mut PendingMqttSocketEvictionSignal) -> bool {
     eviction.0.try_recv().is_ok()
 }
 
@@ -25,7 +25,7 @@ fn is_evicted(eviction: &mut PendingSocketEvictionSignal) -> bool {
 fn one_address_has_its_share_and_others_still_come_in() {
     let (pending, now) = (pending_connections(10, 2), Instant::now());
     let _held: Vec<_> = (0..2).map(|_| pending.open(ip(1), now).expect("room")).collect();
-    assert_eq!(pending.open(ip(1), now).err(), Some(SocketRefusalReason::AddressFull));
+    assert_eq!(pending.open(ip(1), now).err(), Some(BrokerSocketRefusalReason::AddressFull));
     assert!(pending.open(ip(2), now).is_ok());
 }
 
@@ -37,7 +37,7 @@ fn a_newcomer_takes_the_place_of_the_longest_silent_one_of_the_address_that_hold
     let (_second, mut younger) = pending.open(ip(1), start).expect("room");
     assert_eq!(
         pending.open(ip(3), start).err(),
-        Some(SocketRefusalReason::Full),
+        Some(BrokerSocketRefusalReason::Full),
         "who has just come is spared"
     );
     let _newcomer = pending.open(ip(3), start + SPARED).expect("room is made");
@@ -63,7 +63,10 @@ fn an_address_that_only_fails_is_banned_and_one_with_a_device_is_not() {
         socket.fail();
     };
     (0..2).for_each(|_| fail(ip(1)));
-    assert_eq!(pending.open(ip(1), Instant::now()).err(), Some(SocketRefusalReason::Banned));
+    assert_eq!(
+        pending.open(ip(1), Instant::now()).err(),
+        Some(BrokerSocketRefusalReason::Banned)
+    );
     let (device, _) = pending.open(ip(2), now).expect("room");
     assert!(device.connect());
     (0..5).for_each(|_| fail(ip(2)));
@@ -80,5 +83,5 @@ fn a_trusted_address_has_no_share_of_its_own_and_is_never_banned() {
         socket.fail();
     }
     let _held: Vec<_> = (0..5).map(|_| pending.open(proxy, now).expect("room")).collect();
-    assert_eq!(pending.open(proxy, now).err(), Some(SocketRefusalReason::Full));
+    assert_eq!(pending.open(proxy, now).err(), Some(BrokerSocketRefusalReason::Full));
 }

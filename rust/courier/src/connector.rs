@@ -26,7 +26,7 @@ use tower_service::Service;
 use crate::delegated_address_lookups::DelegatedAddressLookups;
 use crate::error::AttemptFailure;
 use crate::model::HttpOrigin;
-use crate::pooled_connection_stream::{AsyncStream, PooledConnection};
+use crate::pooled_connection_stream::{AsyncStream, PooledHttpStream};
 
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// The client finishes a connection it has begun even when its request has found another one or is cancelled: then no request's
@@ -49,7 +49,7 @@ impl GuardedConnector {
         }
     }
 
-    async fn connect(&self, endpoint: HttpOrigin) -> Result<TokioIo<PooledConnection>, AttemptFailure> {
+    async fn connect(&self, endpoint: HttpOrigin) -> Result<TokioIo<PooledHttpStream>, AttemptFailure> {
         let addresses = self.lookups.resolve(&endpoint).await?;
         let connected = connect_any(&addresses, endpoint.port).await;
         let stream = connected.map_err(|error| AttemptFailure::Connect(error.raw_os_error().unwrap_or(0), error.to_string()))?;
@@ -60,7 +60,7 @@ impl GuardedConnector {
             Box::new(stream)
         };
         let open_connections = Arc::clone(&self.open_connections);
-        Ok(TokioIo::new(PooledConnection::new(byte_stream, open_connections)))
+        Ok(TokioIo::new(PooledHttpStream::new(byte_stream, open_connections)))
     }
 
     async fn handshake(&self, stream: TcpStream, host: String) -> Result<TlsStream<TcpStream>, AttemptFailure> {
@@ -78,7 +78,7 @@ impl GuardedConnector {
 }
 
 impl Service<Uri> for GuardedConnector {
-    type Response = TokioIo<PooledConnection>;
+    type Response = TokioIo<PooledHttpStream>;
     type Error = AttemptFailure;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 

@@ -23,7 +23,7 @@ use crate::tls;
 /// One thread sends more than a database can log, and leaves the other cores to the rest of the service.
 const THREADS: usize = 1;
 
-struct CourierState {
+struct SharedCourierState {
     client: HttpClient,
     lookups: Arc<DelegatedAddressLookups>,
     events: Arc<CourierEventQueue>,
@@ -32,7 +32,7 @@ struct CourierState {
 }
 
 pub struct Courier {
-    shared: Arc<CourierState>,
+    shared: Arc<SharedCourierState>,
     runtime: Mutex<Option<Runtime>>,
     trusted_roots: usize,
 }
@@ -48,7 +48,7 @@ impl Courier {
             .build()?;
         let events = Arc::new(CourierEventQueue::new()?);
         let lookups = Arc::new(DelegatedAddressLookups::new(Arc::clone(&events)));
-        let shared = Arc::new(CourierState {
+        let shared = Arc::new(SharedCourierState {
             client: http_client(GuardedConnector::new(Arc::clone(&lookups), tls)),
             lookups,
             events,
@@ -125,7 +125,7 @@ impl Drop for Courier {
     }
 }
 
-async fn attempt(shared: Arc<CourierState>, request: WebhookRequest) {
+async fn attempt(shared: Arc<SharedCourierState>, request: WebhookRequest) {
     let queue = shared.queues.join(&request.queue_key);
     let permit = timeout(QUEUE_TIMEOUT, queue.acquire()).await;
     let started = Instant::now();

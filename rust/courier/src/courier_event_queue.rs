@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 
 use crate::model::CourierEvent;
 
-struct Inner {
+struct CourierQueueState {
     events: VecDeque<CourierEvent>,
     signalled: bool,
 }
 
 pub struct CourierEventQueue {
-    inner: Mutex<Inner>,
+    inner: Mutex<CourierQueueState>,
     signal_writer: UnixStream,
     signal_reader: UnixStream,
 }
@@ -27,7 +27,7 @@ impl CourierEventQueue {
         let (signal_writer, signal_reader) = UnixStream::pair()?;
         signal_writer.set_nonblocking(true)?;
         signal_reader.set_nonblocking(true)?;
-        let inner = Mutex::new(Inner {
+        let inner = Mutex::new(CourierQueueState {
             events: VecDeque::new(),
             signalled: false,
         });

@@ -41,7 +41,7 @@ impl DelegatedAddressLookups {
         let lookup_id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         self.pending.lock().insert(lookup_id, sender);
-        let _removes = RemovePending(self, lookup_id);
+        let _removes = PendingLookupGuard(self, lookup_id);
         self.events.push(CourierEvent::LookupRequested {
             lookup_id,
             host: endpoint.host.clone(),
@@ -55,9 +55,9 @@ impl DelegatedAddressLookups {
 }
 
 /// Removes a lookup whose request is cancelled or has timed out.
-struct RemovePending<'a>(&'a DelegatedAddressLookups, u64);
+struct PendingLookupGuard<'a>(&'a DelegatedAddressLookups, u64);
 
-impl Drop for RemovePending<'_> {
+impl Drop for PendingLookupGuard<'_> {
     fn drop(&mut self) {
         self.0.pending.lock().remove(&self.1);
     }

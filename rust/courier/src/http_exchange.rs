@@ -5,7 +5,7 @@
 //! such a request back, and no other). If any of it has been written, the receiver may have processed it: it is not sent again
 //! (RFC 9110, 9.2.2) but the attempt fails, and the delivery's own schedule decides about the next.
 //!
-//! hyper goes on sending a cancelled request for as long as the receiver takes to read it. `AbortOnDrop` prevents that.
+//! hyper goes on sending a cancelled request for as long as the receiver takes to read it. `AbortConnectionOnDrop` prevents that.
 
 use std::error::Error;
 use std::io;
@@ -25,7 +25,7 @@ use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
 use crate::limits::{MAX_EXCERPT, MAX_RESPONSE};
 use crate::model::{HttpOrigin, WebhookRequest, WebhookResponse};
-use crate::pooled_connection_stream::ConnectionFlagsHandle;
+use crate::pooled_connection_stream::PooledConnectionFlagsHandle;
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
 /// is on its way.
@@ -54,11 +54,11 @@ pub async fn exchange(client: &HttpClient, request: &WebhookRequest) -> Result<W
     let mut request = http_request(request)?;
     let connection = is_large.then(|| capture_connection(&mut request));
     let mut response = client.request(request);
-    let mut guard = AbortOnDrop(connection);
+    let mut guard = AbortConnectionOnDrop(connection);
     let response = (&mut response).await;
     let response = response.map_err(|error| failure(&error, response_started(&error)))?;
     let (head, mut body) = response.into_parts();
-    let mut guard = AbortOnDrop(guard.0.take());
+    let mut guard = AbortConnectionOnDrop(guard.0.take());
     let excerpt = read_body(&mut body).await?;
     guard.0 = None;
     Ok(WebhookResponse {
@@ -70,9 +70,9 @@ pub async fn exchange(client: &HttpClient, request: &WebhookRequest) -> Result<W
 
 /// Closes a large request's connection at once, unless the response was read to its end. To be declared after the future or body that
 /// it guards: dropped before them, it marks the connection before hyper learns of the cancellation.
-struct AbortOnDrop(Option<CaptureConnection>);
+struct AbortConnectionOnDrop(Option<CaptureConnection>);
 
-impl Drop for AbortOnDrop {
+impl Drop for AbortConnectionOnDrop {
     fn drop(&mut self) {
         if let Some(capture) = &self.0
             && let Some(connected) = &*capture.connection_metadata()
@@ -83,7 +83,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-fn connection_state(connected: &Connected) -> Option<ConnectionFlagsHandle> {
+fn connection_state(connected: &Connected) -> Option<PooledConnectionFlagsHandle> {
     let mut extras = Extensions::new();
     connected.get_extras(&mut extras);
     extras.remove()

@@ -19,15 +19,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 
 /// Shared by a connection and the request that uses it.
 #[derive(Clone, Default)]
-pub struct ConnectionFlagsHandle(Arc<ConnectionFlags>);
+pub struct PooledConnectionFlagsHandle(Arc<PooledConnectionFlags>);
 
 #[derive(Default)]
-struct ConnectionFlags {
+struct PooledConnectionFlags {
     response_started: AtomicBool,
     aborted: AtomicBool,
 }
 
-impl ConnectionFlagsHandle {
+impl PooledConnectionFlagsHandle {
     /// A byte has arrived after the last byte sent; records of TLS itself do not count.
     pub fn response_started(&self) -> bool {
         self.0.response_started.load(Ordering::Relaxed)
@@ -46,33 +46,33 @@ impl ConnectionFlagsHandle {
     }
 }
 
-pub struct PooledConnection {
+pub struct PooledHttpStream {
     stream: Box<dyn AsyncStream>,
-    state: ConnectionFlagsHandle,
+    state: PooledConnectionFlagsHandle,
     open_connections: Arc<AtomicUsize>,
     is_pooled: bool,
 }
 
-impl PooledConnection {
+impl PooledHttpStream {
     /// `open_connections` counts this one as long as it lives.
     pub fn new(stream: Box<dyn AsyncStream>, open_connections: Arc<AtomicUsize>) -> Self {
         let others = open_connections.fetch_add(1, Ordering::Relaxed);
         Self {
             stream,
-            state: ConnectionFlagsHandle::default(),
+            state: PooledConnectionFlagsHandle::default(),
             open_connections,
             is_pooled: others < MAX_POOLED,
         }
     }
 }
 
-impl Drop for PooledConnection {
+impl Drop for PooledHttpStream {
     fn drop(&mut self) {
         self.open_connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Connection for PooledConnection {
+impl Connection for PooledHttpStream {
     fn connected(&self) -> Connected {
         let connected = Connected::new().extra(self.state.clone());
         if !self.is_pooled {
@@ -82,7 +82,7 @@ impl Connection for PooledConnection {
     }
 }
 
-impl AsyncRead for PooledConnection {
+impl AsyncRead for PooledHttpStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
@@ -94,7 +94,7 @@ impl AsyncRead for PooledConnection {
     }
 }
 
-impl AsyncWrite for PooledConnection {
+impl AsyncWrite for PooledHttpStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.state.check()?;

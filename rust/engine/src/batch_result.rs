@@ -33,7 +33,7 @@ pub struct RuleTransition {
 
 /// A reading of a device that has live subscribers.
 #[derive(Debug)]
-pub struct ReadingWithSubscribers {
+pub struct WatchedReading {
     pub device: u32,
     pub ts_ms: i64,
     pub metric: Arc<str>,
@@ -44,7 +44,7 @@ pub struct ReadingWithSubscribers {
 
 /// A metric, or a unit, that the device reports for the first time.
 #[derive(Debug)]
-pub struct MetricDiscovery {
+pub struct DiscoveredMetric {
     pub device: u32,
     pub metric: u32,
     pub name: Arc<str>,
@@ -59,13 +59,13 @@ pub struct BatchResult {
     pub consumed: usize,
     /// The names without a number in that message and the next ones, by first appearance.
     pub unknown_names: Vec<Box<str>>,
-    pub new_metrics: Vec<MetricDiscovery>,
+    pub new_metrics: Vec<DiscoveredMetric>,
     pub transitions: Vec<RuleTransition>,
     /// (device, rule, time)
     pub fired: Vec<(u32, u32, i64)>,
     /// (device, rule, time, the rule that won); no winner while the rule cools down
     pub suppressed: Vec<(u32, u32, i64, Option<u32>)>,
-    pub watched: Vec<ReadingWithSubscribers>,
+    pub watched: Vec<WatchedReading>,
     pub faults: BTreeMap<(u32, PayloadFault), u64>,
     /// By device: how far the last `ts` that was too far ahead is ahead of the arrival.
     pub clocks_ahead: BTreeMap<u32, i64>,
@@ -81,7 +81,7 @@ pub struct BatchResult {
 impl BatchResult {
     pub fn report_metric(&mut self, device: u32, metric: &Metric) {
         let Metric { number, name, unit } = metric.clone();
-        self.new_metrics.push(MetricDiscovery {
+        self.new_metrics.push(DiscoveredMetric {
             device,
             metric: number,
             name,

@@ -6,7 +6,7 @@ use crate::device_record_layout::RareDeviceState;
 use crate::device_table::DeviceMetricSlots;
 use crate::engine::Engine;
 use crate::latest_value_queries::{last_reports, later_value};
-use crate::out_of_order_latest_values::OutOfOrderLatestValue;
+use crate::latest_values_hidden_from_rules::LatestValueHiddenFromRules;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::reading_packing::{self, LatestValue, UnpackError};
 use crate::rule_installation::current_specs;
@@ -44,7 +44,7 @@ impl Engine {
         record.store_checkpoint(&metrics, now_ms);
         for (slot, entry) in later_slots.into_iter().zip(later) {
             let LatestValue { value, ts_ms, .. } = entry;
-            record.put_later(OutOfOrderLatestValue::new(slot, value, ts_ms));
+            record.put_later(LatestValueHiddenFromRules::new(slot, value, ts_ms));
         }
         self.reset_deadlines(place);
         Ok(())

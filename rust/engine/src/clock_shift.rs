@@ -3,11 +3,11 @@
 
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::{ConditionTest, NEVER, NO_DEADLINE, TimedRule};
-use crate::device_record::DeviceRecord;
-use crate::device_record_layout::DeviceHeader;
+use crate::device_record::EngineDeviceRecord;
+use crate::device_record_layout::DeviceRecordHeader;
 use crate::engine::Engine;
 use crate::payload_parser::MAX_AHEAD_MS;
-use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope, report_transition};
+use crate::rule_evaluation_steps::{AllOrDueRules, RuleEvaluationContext, report_transition};
 
 /// How long before the clock was set a message may have arrived that is ingested after it.
 const MAX_QUEUED_MS: i64 = 600_000;
@@ -25,7 +25,7 @@ impl Engine {
             let place = self.devices.place(number);
             let mut record = self.devices.record(place);
             shift_arrivals(record.header, step_ms, now_ms);
-            let mut evaluation = RuleEvaluationPass::new(now_ms, RuleEvaluationScope::Due, &mut self.fired, &mut result);
+            let mut evaluation = RuleEvaluationContext::new(now_ms, AllOrDueRules::Due, &mut self.fired, &mut result);
             shift_rules(&mut record, step_ms, &mut evaluation);
             if record.header.newest_ms != NEVER && watches_silence(record.header) {
                 self.mark_changed(place);
@@ -36,7 +36,7 @@ impl Engine {
 }
 
 /// The times of readings stay: they are stored, or the device's.
-fn shift_arrivals(header: &mut DeviceHeader, step_ms: i64, now_ms: i64) {
+fn shift_arrivals(header: &mut DeviceRecordHeader, step_ms: i64, now_ms: i64) {
     if header.newest_ms != NEVER {
         header.received_ms = header.received_ms.saturating_add(step_ms);
     }
@@ -60,7 +60,7 @@ fn shift_arrivals(header: &mut DeviceHeader, step_ms: i64, now_ms: i64) {
     }
 }
 
-fn shift_rules(record: &mut DeviceRecord<'_>, step_ms: i64, evaluation: &mut RuleEvaluationPass<'_>) {
+fn shift_rules(record: &mut EngineDeviceRecord<'_>, step_ms: i64, evaluation: &mut RuleEvaluationContext<'_>) {
     for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
         let last_fired = record.header.last_fired(record.words, index);
         let Some(rule) = record
@@ -93,7 +93,7 @@ fn is_cooling_down(rule: &TimedRule, last_fired: i64, at_ms: i64) -> bool {
     rule.cooldown_ms > 0 && last_fired != NEVER && at_ms.saturating_sub(last_fired) < rule.cooldown_ms
 }
 
-fn watches_silence(header: &DeviceHeader) -> bool {
+fn watches_silence(header: &DeviceRecordHeader) -> bool {
     let timed_rules = header.rare.iter().flat_map(|rare| &rare.timed_rules);
     let mut conditions = timed_rules.flat_map(|rule| rule.conditions.iter().chain(&rule.clear));
     conditions.any(|bound| matches!(bound.condition.test, ConditionTest::Silent(_)))

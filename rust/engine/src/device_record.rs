@@ -1,16 +1,16 @@
 //! A device with its record: stores values and their times, and the state of rules.
 
 use crate::compiled_rules::NO_DEADLINE;
-use crate::device_record_layout::{DeviceHeader, ValueKind, WORD_BITS};
+use crate::device_record_layout::{DeviceRecordHeader, ValueKind, WORD_BITS};
 use crate::payload_parser::{MessageTime, MetricValue};
 use crate::reading_packing::LatestValue;
 
-pub struct DeviceRecord<'a> {
-    pub header: &'a mut DeviceHeader,
+pub struct EngineDeviceRecord<'a> {
+    pub header: &'a mut DeviceRecordHeader,
     pub words: &'a mut [u64],
 }
 
-impl DeviceRecord<'_> {
+impl EngineDeviceRecord<'_> {
     /// Stores a whole message of numbers, each slot once.
     #[inline]
     pub fn store_numbers(&mut self, readings: &[(u16, f64)], time: MessageTime, received_ms: i64, believed_until_ms: i64) {

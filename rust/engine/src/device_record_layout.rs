@@ -1,7 +1,7 @@
 //! What the engine keeps of a device: a header, and a record of its metrics, values and rules.
 //!
 //! ```text
-//! DeviceHeader, 56 bytes (the compiler orders the fields)
+//! DeviceRecordHeader, 56 bytes (the compiler orders the fields)
 //! ┌────────────────────────┬────┬────────────────────────────────────────────────────────┐
 //! │ number                 │  4 │ the database's number of the device                    │
 //! │ seen_index             │  4 │ where the current batch lists the device as seen       │
@@ -30,13 +30,13 @@
 //! devices do not need (text, booleans, times that differ between metrics, late values, timed rules) and costs the others nothing.
 
 use crate::compiled_rules::{NEVER, NO_DEADLINE, PackedRuleHeader, TimedRule};
-use crate::out_of_order_latest_values::OutOfOrderLatestValue;
+use crate::latest_values_hidden_from_rules::LatestValueHiddenFromRules;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 
 pub const WORD_BITS: usize = 64;
 
 #[derive(Default)]
-pub struct DeviceHeader {
+pub struct DeviceRecordHeader {
     pub number: u32,
     /// Its index in the current batch's list of devices seen, if that entry is the device's.
     pub seen_index: u32,
@@ -66,7 +66,7 @@ pub struct DeviceHeader {
     pub rare: Option<Box<RareDeviceState>>,
 }
 
-const _: () = assert!(size_of::<DeviceHeader>() == 56);
+const _: () = assert!(size_of::<DeviceRecordHeader>() == 56);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
@@ -83,7 +83,7 @@ pub struct RareDeviceState {
     /// By slot (time, arrival); empty while all values are the newest message's.
     pub times: Vec<(i64, i64)>,
     /// At most one of each slot.
-    pub later: Vec<OutOfOrderLatestValue>,
+    pub later: Vec<LatestValueHiddenFromRules>,
     pub timed_rules: Vec<TimedRule>,
     /// The earliest deadline of the timed rules.
     pub deadline_ms: i64,
@@ -115,7 +115,7 @@ impl RareDeviceState {
     }
 }
 
-impl DeviceHeader {
+impl DeviceRecordHeader {
     pub fn new(number: u32) -> Self {
         Self {
             number,

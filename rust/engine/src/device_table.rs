@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use prefetch_index::prefetch_index;
 
-use crate::device_place_index::DevicePlaceIndex;
-use crate::device_record::DeviceRecord;
-use crate::device_record_layout::DeviceHeader;
+use crate::device_record::EngineDeviceRecord;
+use crate::device_record_layout::DeviceRecordHeader;
+use crate::device_table_index::DeviceTableIndex;
 use crate::metric_interner::{Metric, MetricInterner};
 use crate::payload_parser::MAX_METRICS;
 
@@ -22,17 +22,17 @@ const LINE_WORDS: usize = 8;
 
 /// Up to `PAGE_DEVICES` devices whose records have `size` words.
 #[derive(Default)]
-struct Page {
+struct DeviceTablePage {
     size: usize,
-    headers: Vec<DeviceHeader>,
+    headers: Vec<DeviceRecordHeader>,
     words: Vec<u64>,
 }
 
 #[derive(Default)]
 pub struct DeviceTable {
     pub metrics: MetricInterner,
-    index: DevicePlaceIndex,
-    pages: Vec<Page>,
+    index: DeviceTableIndex,
+    pages: Vec<DeviceTablePage>,
     /// By size the numbers of its pages; all are full but the last.
     classes: HashMap<usize, Vec<u32>, RandomState>,
     free_pages: Vec<u32>,
@@ -56,7 +56,7 @@ impl DeviceTable {
             Some(place) => place,
             None => {
                 self.len += 1;
-                self.put(DeviceHeader::new(number), &[])
+                self.put(DeviceRecordHeader::new(number), &[])
             }
         }
     }
@@ -66,22 +66,22 @@ impl DeviceTable {
     }
 
     /// All devices.
-    pub fn headers(&self) -> impl Iterator<Item = &DeviceHeader> {
+    pub fn headers(&self) -> impl Iterator<Item = &DeviceRecordHeader> {
         self.pages.iter().flat_map(|page| &page.headers)
     }
 
     #[inline]
-    pub fn header(&self, place: u32) -> &DeviceHeader {
+    pub fn header(&self, place: u32) -> &DeviceRecordHeader {
         let (page, at) = split(place);
         &self.pages[page].headers[at]
     }
 
     #[inline]
-    pub fn record(&mut self, place: u32) -> DeviceRecord<'_> {
+    pub fn record(&mut self, place: u32) -> EngineDeviceRecord<'_> {
         let (page, at) = split(place);
         let page = &mut self.pages[page];
         let words = &mut page.words[at * page.size..][..page.size];
-        DeviceRecord {
+        EngineDeviceRecord {
             header: &mut page.headers[at],
             words,
         }
@@ -89,7 +89,7 @@ impl DeviceTable {
 
     /// The device's header and the words of its record.
     #[inline]
-    pub fn view(&self, place: u32) -> (&DeviceHeader, &[u64]) {
+    pub fn view(&self, place: u32) -> (&DeviceRecordHeader, &[u64]) {
         let (page, at) = split(place);
         let page = &self.pages[page];
         (&page.headers[at], &page.words[at * page.size..][..page.size])
@@ -124,13 +124,13 @@ impl DeviceTable {
     }
 
     /// Adds a device whose number has no place, or a former one.
-    fn put(&mut self, header: DeviceHeader, words: &[u64]) -> u32 {
+    fn put(&mut self, header: DeviceRecordHeader, words: &[u64]) -> u32 {
         let pages = self.classes.entry(words.len()).or_default();
         let open = pages.last().copied();
         let open = open.filter(|page| self.pages[*page as usize].headers.len() < PAGE_DEVICES);
         let number = open.unwrap_or_else(|| {
             let number = self.free_pages.pop().unwrap_or_else(|| {
-                self.pages.push(Page::default());
+                self.pages.push(DeviceTablePage::default());
                 (self.pages.len() - 1) as u32
             });
             let page = &mut self.pages[number as usize];
@@ -151,7 +151,7 @@ impl DeviceTable {
     }
 
     /// Takes the device out of its page; the index still has its number.
-    fn take(&mut self, place: u32) -> DeviceHeader {
+    fn take(&mut self, place: u32) -> DeviceRecordHeader {
         let (page, at) = split(place);
         let size = self.pages[page].size;
         let pages = self.classes.get_mut(&size).expect("a page is of a class");
@@ -161,7 +161,7 @@ impl DeviceTable {
         let moved_words = self.pages[last].words.split_off(moved_at);
         if self.pages[last].headers.is_empty() {
             pages.pop();
-            self.pages[last] = Page::default();
+            self.pages[last] = DeviceTablePage::default();
             self.free_pages.push(last as u32);
         }
         if moved.number == self.pages[page].headers.get(at).map_or(moved.number, |header| header.number) {
@@ -181,7 +181,7 @@ impl DeviceTable {
         for page in &self.pages {
             for (at, header) in page.headers.iter().enumerate() {
                 for slot in 0..header.slots() {
-                    used[DeviceHeader::metric(&page.words[at * page.size..], slot) as usize] = true;
+                    used[DeviceRecordHeader::metric(&page.words[at * page.size..], slot) as usize] = true;
                 }
             }
         }
@@ -207,7 +207,7 @@ impl DeviceTable {
 /// The metrics that a device reports, by slot.
 #[derive(Clone, Copy)]
 pub struct DeviceMetricSlots<'a> {
-    pub header: &'a DeviceHeader,
+    pub header: &'a DeviceRecordHeader,
     pub words: &'a [u64],
     pub table: &'a MetricInterner,
 }
@@ -222,7 +222,7 @@ impl<'a> DeviceMetricSlots<'a> {
 
     #[inline(always)]
     pub fn id(self, slot: usize) -> u32 {
-        DeviceHeader::metric(self.words, slot)
+        DeviceRecordHeader::metric(self.words, slot)
     }
 
     pub fn ids(self) -> impl Iterator<Item = u32> + 'a {

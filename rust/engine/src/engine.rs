@@ -8,7 +8,7 @@ use crate::device_table::DeviceTable;
 use crate::fast_json::ScannedPayload;
 use crate::number_row_packer::NumberRowPacker;
 use crate::rule_evaluation::evaluate;
-use crate::rule_evaluation_steps::{OFF, ON, RuleEvaluationPass, RuleEvaluationScope};
+use crate::rule_evaluation_steps::{AllOrDueRules, OFF, ON, RuleEvaluationContext};
 use crate::timed_rule_evaluation::reset_deadlines;
 use crate::timer_queue::TimerQueue;
 
@@ -89,7 +89,7 @@ impl Engine {
         for number in self.timers.take_due(&mut self.devices, now_ms) {
             let place = self.devices.place(number);
             let mut record = self.devices.record(place);
-            let mut evaluation = RuleEvaluationPass::new(now_ms, RuleEvaluationScope::Due, &mut self.fired, &mut result);
+            let mut evaluation = RuleEvaluationContext::new(now_ms, AllOrDueRules::Due, &mut self.fired, &mut result);
             evaluate(&mut record, &mut evaluation);
             self.timers.schedule(record.header);
         }

@@ -7,7 +7,7 @@ use crate::canonical_json::{write_integer, write_string};
 pub type EventHash = [u8; 32];
 
 /// An event as it is hashed, without its data.
-pub struct HashedEventRecord<'a> {
+pub struct EventHashInput<'a> {
     pub account_id: &'a str,
     pub address: &'a str,
     pub description: &'a str,
@@ -22,7 +22,7 @@ pub struct HashedEventRecord<'a> {
     pub writer: i64,
 }
 
-impl HashedEventRecord<'_> {
+impl EventHashInput<'_> {
     /// In canonical JSON. `write_data` writes the event's data where it belongs.
     pub fn write<E>(&self, out: &mut Vec<u8>, write_data: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         text(out, "{\"accountId\":", self.account_id);

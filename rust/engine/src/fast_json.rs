@@ -19,7 +19,7 @@ pub struct ScannedPayload {
     /// Values that are not numbers, with their indices in `readings`.
     pub non_numbers: Vec<(usize, BoolOrTextValue)>,
     /// The messages of an array.
-    pub messages: Vec<ScannedJsonMessage>,
+    pub messages: Vec<ScannedMessageBounds>,
     /// Where the readings of the current message begin.
     first: usize,
     /// Greater than all slots of the current message.
@@ -37,7 +37,7 @@ pub enum BoolOrTextValue {
 
 /// A message of an array: its `ts`, and where its entries in the buffer end.
 #[derive(Debug, Clone, Copy)]
-pub struct ScannedJsonMessage {
+pub struct ScannedMessageBounds {
     pub ts: Option<f64>,
     pub readings_end: usize,
     pub non_numbers_end: usize,
@@ -94,7 +94,7 @@ pub fn scan_array(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut Sca
     let mut at = expect_byte(payload, 0, b'[')?;
     loop {
         let (ts, end) = Scanner { payload, metrics }.object(at, scan)?;
-        scan.messages.push(ScannedJsonMessage {
+        scan.messages.push(ScannedMessageBounds {
             ts,
             readings_end: scan.readings.len(),
             non_numbers_end: scan.non_numbers.len(),
@@ -110,7 +110,7 @@ pub fn scan_array(payload: &[u8], metrics: DeviceMetricSlots<'_>, scan: &mut Sca
 
 /// What an object contains beside its readings.
 #[derive(Default)]
-struct Envelope {
+struct TelemetryJsonEnvelope {
     ts: Option<f64>,
     /// The readings are in `m`.
     has_values: bool,
@@ -128,7 +128,7 @@ impl Scanner<'_> {
     #[inline(always)]
     fn object(self, at: usize, scan: &mut ScannedPayload) -> Option<(Option<f64>, usize)> {
         let mut at = expect_byte(self.payload, at, b'{')?;
-        let mut envelope = Envelope::default();
+        let mut envelope = TelemetryJsonEnvelope::default();
         scan.begin_message();
         loop {
             at = skip_space(self.payload, at);
@@ -147,7 +147,7 @@ impl Scanner<'_> {
     }
 
     /// A member of any kind.
-    fn envelope_member(self, at: usize, envelope: &mut Envelope, scan: &mut ScannedPayload) -> Option<usize> {
+    fn envelope_member(self, at: usize, envelope: &mut TelemetryJsonEnvelope, scan: &mut ScannedPayload) -> Option<usize> {
         let payload = self.payload;
         if payload.get(at..)?.starts_with(b"\"ts\"") {
             let begin = expect_byte(payload, at + 4, b':')?;

@@ -11,7 +11,7 @@ const DAY_S: i64 = 86_400;
 #[derive(Debug, PartialEq, Eq)]
 pub struct TzifParseError(pub String);
 
-pub struct WeeklyGrantWindow {
+pub struct CompiledGrantWindow {
     /// Bit 0 is Sunday.
     days: u8,
     /// Minutes of the local day, [from, to); past midnight when `from >= to`. None: all day.
@@ -28,7 +28,7 @@ struct OffsetSpan {
     offset: i64,
 }
 
-impl WeeklyGrantWindow {
+impl CompiledGrantWindow {
     pub fn new(days: u8, minutes: Option<(u16, u16)>, tzif: &[u8], name: &str) -> Result<Self, TzifParseError> {
         let zone = TimeZone::tzif(name, tzif).map_err(|error| TzifParseError(error.to_string()))?;
         let minutes = minutes.map(|(from, to)| (i64::from(from), i64::from(to)));

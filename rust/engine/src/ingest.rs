@@ -5,7 +5,7 @@
 
 use std::borrow::Borrow;
 
-use crate::batch_result::{BatchResult, PackedReadingsRow, ReadingWithSubscribers};
+use crate::batch_result::{BatchResult, PackedReadingsRow, WatchedReading};
 use crate::device_table::DeviceMetricSlots;
 use crate::engine::{Engine, PREFETCH_AHEAD};
 use crate::payload_parser::{
@@ -13,7 +13,7 @@ use crate::payload_parser::{
 };
 use crate::reading_packing;
 use crate::rule_evaluation::evaluate;
-use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope};
+use crate::rule_evaluation_steps::{AllOrDueRules, RuleEvaluationContext};
 use crate::unknown_metric_names::UnnumberedMetricNames;
 
 /// A message as it arrived, with the place of its device.
@@ -175,7 +175,7 @@ impl Engine {
     pub(crate) fn evaluate_rules(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) {
         self.mark_changed(raw.place);
         let mut record = self.devices.record(raw.place);
-        let mut evaluation = RuleEvaluationPass::new(raw.received_ms, RuleEvaluationScope::All, &mut self.fired, result);
+        let mut evaluation = RuleEvaluationContext::new(raw.received_ms, AllOrDueRules::All, &mut self.fired, result);
         evaluate(&mut record, &mut evaluation);
         self.timers.schedule(record.header);
     }
@@ -253,19 +253,14 @@ pub(crate) fn finish_row(device: u32, ts_ms: i64, begin: usize, result: &mut Bat
     });
 }
 
-pub(crate) fn watched_reading(
-    device: DeviceMetricSlots<'_>,
-    slot: usize,
-    ts_ms: i64,
-    value: &MetricValue<'_>,
-) -> ReadingWithSubscribers {
+pub(crate) fn watched_reading(device: DeviceMetricSlots<'_>, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> WatchedReading {
     let metric = device.metric(slot);
     let (value, text) = match value {
         MetricValue::Number(value) => (Some(*value), None),
         MetricValue::Bool(value) => (Some(f64::from(u8::from(*value))), Some(value.to_string().into())),
         MetricValue::Text(text) => (None, Some((&**text).into())),
     };
-    ReadingWithSubscribers {
+    WatchedReading {
         device: device.header.number,
         ts_ms,
         metric: metric.name.clone(),

@@ -13,22 +13,22 @@ pub const MAX_DEPTH: usize = 32;
 const HASH_FROM: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Json<'a> {
+pub enum ParsedJsonValue<'a> {
     Null,
     Bool(bool),
     Number(f64),
     Text(Cow<'a, str>),
-    Array(Vec<Json<'a>>),
+    Array(Vec<ParsedJsonValue<'a>>),
     Object(JsonObject<'a>),
 }
 
-pub type JsonObject<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
+pub type JsonObject<'a> = Vec<(Cow<'a, str>, ParsedJsonValue<'a>)>;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct MalformedJson;
 
 /// The one value in `payload`.
-pub fn parse(payload: &[u8]) -> Result<Json<'_>, MalformedJson> {
+pub fn parse(payload: &[u8]) -> Result<ParsedJsonValue<'_>, MalformedJson> {
     let text = std::str::from_utf8(payload).map_err(|_| MalformedJson)?;
     let mut parser = Parser { text, at: 0 };
     let value = parser.value(0)?;
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn literal(&mut self, word: &str, value: Json<'a>) -> Result<Json<'a>, MalformedJson> {
+    fn literal(&mut self, word: &str, value: ParsedJsonValue<'a>) -> Result<ParsedJsonValue<'a>, MalformedJson> {
         if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
             return Err(MalformedJson);
         }
@@ -72,38 +72,38 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    fn value(&mut self, depth: usize) -> Result<Json<'a>, MalformedJson> {
+    fn value(&mut self, depth: usize) -> Result<ParsedJsonValue<'a>, MalformedJson> {
         self.skip_space();
         match self.peek().ok_or(MalformedJson)? {
             b'{' => self.object(depth + 1),
             b'[' => self.array(depth + 1),
-            b'"' => Ok(Json::Text(self.string()?)),
-            b't' => self.literal("true", Json::Bool(true)),
-            b'f' => self.literal("false", Json::Bool(false)),
-            b'n' => self.literal("null", Json::Null),
-            b'N' => self.literal("NaN", Json::Number(f64::NAN)),
-            b'I' => self.literal("Infinity", Json::Number(f64::INFINITY)),
+            b'"' => Ok(ParsedJsonValue::Text(self.string()?)),
+            b't' => self.literal("true", ParsedJsonValue::Bool(true)),
+            b'f' => self.literal("false", ParsedJsonValue::Bool(false)),
+            b'n' => self.literal("null", ParsedJsonValue::Null),
+            b'N' => self.literal("NaN", ParsedJsonValue::Number(f64::NAN)),
+            b'I' => self.literal("Infinity", ParsedJsonValue::Number(f64::INFINITY)),
             b'-' if self.text.as_bytes().get(self.at + 1) == Some(&b'I') => {
-                self.literal("-Infinity", Json::Number(f64::NEG_INFINITY))
+                self.literal("-Infinity", ParsedJsonValue::Number(f64::NEG_INFINITY))
             }
             _ => {
                 let (value, end) = json_number::parse(self.text.as_bytes(), self.at).ok_or(MalformedJson)?;
                 self.at = end;
-                Ok(Json::Number(value))
+                Ok(ParsedJsonValue::Number(value))
             }
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<Json<'a>, MalformedJson> {
+    fn array(&mut self, depth: usize) -> Result<ParsedJsonValue<'a>, MalformedJson> {
         self.open(depth)?;
         let mut items = Vec::new();
         if self.skip_byte(b']') {
-            return Ok(Json::Array(items));
+            return Ok(ParsedJsonValue::Array(items));
         }
         loop {
             items.push(self.value(depth)?);
             if self.skip_byte(b']') {
-                return Ok(Json::Array(items));
+                return Ok(ParsedJsonValue::Array(items));
             }
             if !self.skip_byte(b',') {
                 return Err(MalformedJson);
@@ -111,11 +111,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Json<'a>, MalformedJson> {
+    fn object(&mut self, depth: usize) -> Result<ParsedJsonValue<'a>, MalformedJson> {
         self.open(depth)?;
-        let mut members = Members::default();
+        let mut members = JsonObjectBuilder::default();
         if self.skip_byte(b'}') {
-            return Ok(Json::Object(members.list));
+            return Ok(ParsedJsonValue::Object(members.list));
         }
         loop {
             self.skip_space();
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
             }
             members.put(key, self.value(depth)?);
             if self.skip_byte(b'}') {
-                return Ok(Json::Object(members.list));
+                return Ok(ParsedJsonValue::Object(members.list));
             }
             if !self.skip_byte(b',') {
                 return Err(MalformedJson);
@@ -212,13 +212,13 @@ impl<'a> Parser<'a> {
 }
 
 #[derive(Default)]
-struct Members<'a> {
+struct JsonObjectBuilder<'a> {
     list: JsonObject<'a>,
     table: HashMap<Cow<'a, str>, usize>,
 }
 
-impl<'a> Members<'a> {
-    fn put(&mut self, key: Cow<'a, str>, value: Json<'a>) {
+impl<'a> JsonObjectBuilder<'a> {
+    fn put(&mut self, key: Cow<'a, str>, value: ParsedJsonValue<'a>) {
         if let Some(index) = self.position(&key) {
             self.list[index].1 = value;
             return;
@@ -243,16 +243,16 @@ impl<'a> Members<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Json, parse};
+    use super::{ParsedJsonValue, parse};
 
     #[test]
     fn the_last_value_of_a_repeated_key_counts_at_the_position_of_the_first() {
-        let Ok(Json::Object(members)) = parse(br#"{"a":1,"b":2,"a":3}"#) else {
+        let Ok(ParsedJsonValue::Object(members)) = parse(br#"{"a":1,"b":2,"a":3}"#) else {
             panic!()
         };
         let keys: Vec<_> = members.iter().map(|(key, _)| key.as_ref()).collect();
         assert_eq!(keys, ["a", "b"]);
-        assert_eq!(members[0].1, Json::Number(3.0));
+        assert_eq!(members[0].1, ParsedJsonValue::Number(3.0));
     }
 
     #[test]
@@ -269,6 +269,6 @@ mod tests {
     #[test]
     fn escapes_become_their_characters() {
         let text = parse(br#""\u00e9\ud83d\ude00\n\/""#).unwrap();
-        assert_eq!(text, Json::Text("é😀\n/".into()));
+        assert_eq!(text, ParsedJsonValue::Text("é😀\n/".into()));
     }
 }

@@ -1,7 +1,7 @@
 //! The key of a metric in a JSON payload.
 
 use crate::metric_interner::Metric;
-use crate::number_row_packer::EncodedMetricNumber;
+use crate::number_row_packer::EncodedMetricKey;
 
 /// How a metric is found in a payload and written to a row: `"name":` as a compact JSON writer puts it. One cache line.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub struct MetricJsonKeyPattern {
     /// The first 16 bytes, and a mask of those that belong to the key: one comparison instead of a call of memcmp.
     prefix: u128,
     mask: u128,
-    pub encoded: EncodedMetricNumber,
+    pub encoded: EncodedMetricKey,
 }
 
 const _: () = assert!(size_of::<MetricJsonKeyPattern>() == 64);
@@ -31,7 +31,7 @@ impl MetricJsonKeyPattern {
             prefix: u128::from_le_bytes(prefix),
             mask: u128::from_le_bytes(mask),
             text: text.into(),
-            encoded: EncodedMetricNumber::new(metric.number),
+            encoded: EncodedMetricKey::new(metric.number),
         }
     }
 

@@ -30,7 +30,7 @@ impl NumberRowPacker {
 
     /// Same bytes as `reading_packing::put_number`. Panics beyond `CAPACITY`.
     #[inline(always)]
-    pub fn put_number(&mut self, key: EncodedMetricNumber, value: f64) {
+    pub fn put_number(&mut self, key: EncodedMetricKey, value: f64) {
         let entry = &mut self.bytes[self.len..self.len + MAX_ENTRY];
         let integer = value as i32;
         let size = usize::from(key.size) & (KEY_WORD - 1);
@@ -59,7 +59,7 @@ impl NumberRowPacker {
 
 /// The key of this metric's doubles as `reading_packing.rs` encodes it, as one word; the tag is in the lowest bits of the first byte.
 #[derive(Debug, Clone, Copy)]
-pub struct EncodedMetricNumber {
+pub struct EncodedMetricKey {
     bytes: u64,
     size: u8,
 }
@@ -69,7 +69,7 @@ const KEY_WORD: usize = 8;
 /// A key word and eight bytes of value.
 const MAX_ENTRY: usize = KEY_WORD + 8;
 
-impl EncodedMetricNumber {
+impl EncodedMetricKey {
     pub fn new(metric: u32) -> Self {
         let mut encoded = Vec::with_capacity(KEY_WORD);
         put_varint(&mut encoded, key(metric, TAG_DOUBLE));
@@ -82,7 +82,7 @@ impl EncodedMetricNumber {
 
 #[cfg(test)]
 mod tests {
-    use super::{EncodedMetricNumber, NumberRowPacker};
+    use super::{EncodedMetricKey, NumberRowPacker};
     use crate::reading_packing::put_number;
 
     #[test]
@@ -94,7 +94,7 @@ mod tests {
             writer.clear();
             let mut expected = Vec::new();
             for value in values {
-                writer.put_number(EncodedMetricNumber::new(metric), value);
+                writer.put_number(EncodedMetricKey::new(metric), value);
                 put_number(&mut expected, metric, value);
             }
             assert_eq!(writer.bytes(), expected, "{metric}");

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::json_parser::{self, Json, JsonObject};
+use crate::json_parser::{self, JsonObject, ParsedJsonValue};
 
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 pub const MAX_METRICS: usize = 128;
@@ -95,7 +95,7 @@ impl MessageTime {
 
 /// A `ts` that cannot be used. `ahead_ms`: how far it is ahead of the arrival, if that is why.
 #[derive(Debug, PartialEq, Eq)]
-pub struct TimeFault {
+pub struct UnusableTimestamp {
     pub fault: PayloadFault,
     pub ahead_ms: Option<i64>,
 }
@@ -121,7 +121,7 @@ pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
         return parsed;
     }
     let elements = match json_parser::parse(payload) {
-        Ok(Json::Array(elements)) => elements,
+        Ok(ParsedJsonValue::Array(elements)) => elements,
         Ok(element) => vec![element],
         Err(_) => {
             parsed.faults.push(PayloadFault::MalformedJson);
@@ -130,7 +130,7 @@ pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
     };
     for element in elements {
         match element {
-            Json::Object(members) => parse_message(members, received_ms, &mut parsed),
+            ParsedJsonValue::Object(members) => parse_message(members, received_ms, &mut parsed),
             _ => parsed.faults.push(PayloadFault::MalformedJson),
         }
     }
@@ -139,7 +139,7 @@ pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
 
 /// The time of a message with this `ts`.
 #[inline]
-pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFault> {
+pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, UnusableTimestamp> {
     // The one comparison that a correct clock needs; false for NaN.
     if ts >= OLDEST_TS && ts.min(NEWEST_TS) as i64 <= received_ms.saturating_add(MAX_AHEAD_MS) {
         return Ok(MessageTime {
@@ -151,9 +151,9 @@ pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFault>
 }
 
 #[cold]
-fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFault> {
+fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, UnusableTimestamp> {
     if !ts.is_finite() || ts < 0.0 {
-        return Err(TimeFault {
+        return Err(UnusableTimestamp {
             fault: PayloadFault::MalformedJson,
             ahead_ms: None,
         });
@@ -163,7 +163,7 @@ fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFa
     }
     let ahead_ms = (ts.min(NEWEST_TS) as i64).saturating_sub(received_ms);
     if ts > received_ms.saturating_add(DAY_MS) as f64 {
-        return Err(TimeFault {
+        return Err(UnusableTimestamp {
             fault: PayloadFault::Future,
             ahead_ms: Some(ahead_ms),
         });
@@ -176,13 +176,13 @@ fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, TimeFa
 
 fn parse_message<'a>(mut members: JsonObject<'a>, received_ms: i64, parsed: &mut ParsedPayload<'a>) {
     let ts = match remove_member(&mut members, "ts") {
-        None | Some(Json::Null) => Ok(MessageTime::arrival(received_ms)),
-        Some(Json::Number(ts)) => message_time(ts, received_ms),
+        None | Some(ParsedJsonValue::Null) => Ok(MessageTime::arrival(received_ms)),
+        Some(ParsedJsonValue::Number(ts)) => message_time(ts, received_ms),
         Some(_) => return parsed.faults.push(PayloadFault::MalformedJson),
     };
     let time = match ts {
         Ok(time) => time,
-        Err(TimeFault { fault, ahead_ms }) => {
+        Err(UnusableTimestamp { fault, ahead_ms }) => {
             parsed.ahead_ms = ahead_ms.or(parsed.ahead_ms);
             return parsed.faults.push(fault);
         }
@@ -206,10 +206,10 @@ fn parse_message<'a>(mut members: JsonObject<'a>, received_ms: i64, parsed: &mut
 fn split_envelope<'a>(mut members: JsonObject<'a>, faults: &mut Vec<PayloadFault>) -> (JsonObject<'a>, JsonObject<'a>) {
     let enveloped = members
         .iter()
-        .any(|(key, value)| key == "m" && matches!(value, Json::Object(_)));
+        .any(|(key, value)| key == "m" && matches!(value, ParsedJsonValue::Object(_)));
     let units = match members.iter().find(|(key, _)| key == "u") {
-        Some((_, Json::Object(_))) => remove_member(&mut members, "u"),
-        Some((_, Json::Null)) | None => None,
+        Some((_, ParsedJsonValue::Object(_))) => remove_member(&mut members, "u"),
+        Some((_, ParsedJsonValue::Null)) | None => None,
         Some(_) => {
             if enveloped {
                 faults.push(PayloadFault::BadValue);
@@ -218,29 +218,29 @@ fn split_envelope<'a>(mut members: JsonObject<'a>, faults: &mut Vec<PayloadFault
         }
     };
     let values = match enveloped.then(|| remove_member(&mut members, "m")).flatten() {
-        Some(Json::Object(values)) => values,
+        Some(ParsedJsonValue::Object(values)) => values,
         _ => members,
     };
     match units {
-        Some(Json::Object(units)) => (values, units),
+        Some(ParsedJsonValue::Object(units)) => (values, units),
         _ => (values, Vec::new()),
     }
 }
 
-fn remove_member<'a>(members: &mut JsonObject<'a>, key: &str) -> Option<Json<'a>> {
+fn remove_member<'a>(members: &mut JsonObject<'a>, key: &str) -> Option<ParsedJsonValue<'a>> {
     let index = members.iter().position(|(known, _)| known == key)?;
     Some(members.remove(index).1)
 }
 
-fn check_reading<'a>(name: &str, value: Json<'a>) -> Result<MetricValue<'a>, PayloadFault> {
+fn check_reading<'a>(name: &str, value: ParsedJsonValue<'a>) -> Result<MetricValue<'a>, PayloadFault> {
     if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(PayloadFault::BadMetricName);
     }
     match value {
-        Json::Bool(value) => Ok(MetricValue::Bool(value)),
-        Json::Number(value) if value.is_finite() => Ok(MetricValue::Number(value)),
-        Json::Number(_) => Err(PayloadFault::NotFinite),
-        Json::Text(text) if text.chars().count() <= MAX_TEXT => Ok(MetricValue::Text(text)),
+        ParsedJsonValue::Bool(value) => Ok(MetricValue::Bool(value)),
+        ParsedJsonValue::Number(value) if value.is_finite() => Ok(MetricValue::Number(value)),
+        ParsedJsonValue::Number(_) => Err(PayloadFault::NotFinite),
+        ParsedJsonValue::Text(text) if text.chars().count() <= MAX_TEXT => Ok(MetricValue::Text(text)),
         _ => Err(PayloadFault::BadValue),
     }
 }
@@ -251,7 +251,7 @@ fn attach_units<'a>(units: JsonObject<'a>, readings: &mut [ParsedReading<'a>], f
     for reading in readings {
         match units.remove(&reading.name) {
             None => {}
-            Some(Json::Text(unit)) if unit.chars().count() <= MAX_UNIT && !unit.chars().any(char::is_control) => {
+            Some(ParsedJsonValue::Text(unit)) if unit.chars().count() <= MAX_UNIT && !unit.chars().any(char::is_control) => {
                 reading.unit = Some(unit);
             }
             Some(_) => faults.push(PayloadFault::BadValue),

@@ -59,7 +59,7 @@ pub fn put_ahead(out: &mut Vec<u8>, ahead_ms: i64) {
 
 /// How far the reported time is after the row's, if the row has one, and its readings in the order of the message.
 pub fn decode_row(packed: &[u8]) -> Result<(Option<i64>, PackedReadingIterator<'_>), UnpackError> {
-    let mut cursor = Cursor { data: packed };
+    let mut cursor = PackedBytesReader { data: packed };
     let mut ahead_ms = None;
     if packed.first() == Some(&REPORTED) {
         cursor.take(1)?;
@@ -95,7 +95,7 @@ pub fn begin_later(out: &mut Vec<u8>) {
 type DecodedCheckpoint<'a> = (i64, Vec<LatestValue<'a>>, Vec<LatestValue<'a>>);
 
 pub fn read_checkpoint(checkpoint: &[u8]) -> Result<DecodedCheckpoint<'_>, UnpackError> {
-    let mut cursor = Cursor { data: checkpoint };
+    let mut cursor = PackedBytesReader { data: checkpoint };
     if cursor.take(1)? != [CHECKPOINT_VERSION] {
         return Err(UnpackError("this version does not read this checkpoint"));
     }
@@ -127,7 +127,7 @@ pub fn read_checkpoint(checkpoint: &[u8]) -> Result<DecodedCheckpoint<'_>, Unpac
 }
 
 pub struct PackedReadingIterator<'a> {
-    cursor: Cursor<'a>,
+    cursor: PackedBytesReader<'a>,
 }
 
 impl<'a> Iterator for PackedReadingIterator<'a> {
@@ -163,11 +163,11 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-struct Cursor<'a> {
+struct PackedBytesReader<'a> {
     data: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> PackedBytesReader<'a> {
     fn take(&mut self, size: u64) -> Result<&'a [u8], UnpackError> {
         let split = usize::try_from(size).ok().and_then(|size| self.data.split_at_checked(size));
         let (part, rest) = split.ok_or(UnpackError("packed readings end in the middle of a value"))?;

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use crate::compiled_rules::{NEVER, PackedRuleHeader};
-use crate::device_record::DeviceRecord;
-use crate::device_record_layout::DeviceHeader;
-use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope, fire, report_transition, satisfies};
+use crate::device_record::EngineDeviceRecord;
+use crate::device_record_layout::DeviceRecordHeader;
+use crate::rule_evaluation_steps::{AllOrDueRules, RuleEvaluationContext, fire, report_transition, satisfies};
 use crate::timed_rule_evaluation::evaluate_timed;
 
 /// Evaluates the rules in firing order.
 #[inline]
-pub fn evaluate(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluationPass<'_>) {
-    if record.header.is_all_plain && evaluation.kind == RuleEvaluationScope::All {
+pub fn evaluate(record: &mut EngineDeviceRecord<'_>, evaluation: &mut RuleEvaluationContext<'_>) {
+    if record.header.is_all_plain && evaluation.kind == AllOrDueRules::All {
         evaluate_plain(record, evaluation);
     } else {
         evaluate_mixed(record, evaluation);
@@ -19,7 +19,7 @@ pub fn evaluate(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluationPa
 }
 
 /// One by one, plain and timed rules.
-fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluationPass<'_>) {
+fn evaluate_mixed(record: &mut EngineDeviceRecord<'_>, evaluation: &mut RuleEvaluationContext<'_>) {
     let mut first = 0;
     let mut timed_index = 0;
     for index in 0..record.header.rules() {
@@ -30,7 +30,7 @@ fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation
             continue;
         }
         let end = first + rule.condition_count();
-        if evaluation.kind == RuleEvaluationScope::All {
+        if evaluation.kind == AllOrDueRules::All {
             let matched = conditions_match(record, first..end, rule.any());
             if matched != record.header.matched(record.words, index) {
                 apply_transition(record, index, matched, evaluation);
@@ -45,7 +45,7 @@ fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation
 
 /// All conditions first, one bit each and without a branch; then the rules, which rarely change.
 #[inline]
-fn evaluate_plain(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluationPass<'_>) {
+fn evaluate_plain(record: &mut EngineDeviceRecord<'_>, evaluation: &mut RuleEvaluationContext<'_>) {
     let matched = matching_rules(record.header, record.words);
     let mut changed = matched ^ record.header.matched;
     while changed != 0 {
@@ -58,7 +58,7 @@ fn evaluate_plain(record: &mut DeviceRecord<'_>, evaluation: &mut RuleEvaluation
 
 /// One bit per rule.
 #[inline]
-fn matching_rules(header: &DeviceHeader, words: &[u64]) -> u64 {
+fn matching_rules(header: &DeviceRecordHeader, words: &[u64]) -> u64 {
     let values = &words[header.values_offset()..][..header.slots()];
     let thresholds = &words[header.thresholds_offset()..][..header.conditions()];
     let mut satisfied: u64 = 0;
@@ -81,7 +81,7 @@ fn matching_rules(header: &DeviceHeader, words: &[u64]) -> u64 {
     matched
 }
 
-fn conditions_match(record: &DeviceRecord<'_>, conditions: Range<usize>, any: bool) -> bool {
+fn conditions_match(record: &EngineDeviceRecord<'_>, conditions: Range<usize>, any: bool) -> bool {
     let (header, words) = (&*record.header, &*record.words);
     let mut holds = conditions.map(|index| {
         let code = header.condition_code(words, index);
@@ -96,7 +96,12 @@ fn conditions_match(record: &DeviceRecord<'_>, conditions: Range<usize>, any: bo
 }
 
 #[cold]
-fn apply_transition(record: &mut DeviceRecord<'_>, index: usize, matched: bool, evaluation: &mut RuleEvaluationPass<'_>) {
+fn apply_transition(
+    record: &mut EngineDeviceRecord<'_>,
+    index: usize,
+    matched: bool,
+    evaluation: &mut RuleEvaluationContext<'_>,
+) {
     record.set_matched(index, matched);
     if matched {
         fire(record, index, evaluation);

@@ -2,7 +2,7 @@
 
 use crate::batch_result::{BatchResult, RuleTransition};
 use crate::compiled_rules::NEVER;
-use crate::device_record::DeviceRecord;
+use crate::device_record::EngineDeviceRecord;
 
 /// Numbers of the two commands that contradict each other; the engine assigns them before all others.
 pub const ON: u32 = 0;
@@ -10,25 +10,25 @@ pub const OFF: u32 = 1;
 
 /// Which rules an evaluation covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum RuleEvaluationScope {
+pub enum AllOrDueRules {
     All,
     /// Timed rules whose deadline has passed; plain rules have no deadline.
     Due,
 }
 
 /// One evaluation of a device's rules.
-pub struct RuleEvaluationPass<'a> {
+pub struct RuleEvaluationContext<'a> {
     pub at_ms: i64,
-    pub kind: RuleEvaluationScope,
+    pub kind: AllOrDueRules,
     /// (command, rule) of the rules that have fired in it.
     pub fired: &'a mut Vec<(u32, u32)>,
     pub result: &'a mut BatchResult,
 }
 
-impl<'a> RuleEvaluationPass<'a> {
+impl<'a> RuleEvaluationContext<'a> {
     /// `fired`: a buffer to reuse.
     #[inline]
-    pub fn new(at_ms: i64, kind: RuleEvaluationScope, fired: &'a mut Vec<(u32, u32)>, result: &'a mut BatchResult) -> Self {
+    pub fn new(at_ms: i64, kind: AllOrDueRules, fired: &'a mut Vec<(u32, u32)>, result: &'a mut BatchResult) -> Self {
         fired.clear();
         Self {
             at_ms,
@@ -47,8 +47,8 @@ pub(crate) fn satisfies(mask: u8, value: f64, threshold: f64) -> bool {
 }
 
 /// Fires the rule, unless an earlier rule has fired with the same or the opposite command.
-pub(crate) fn fire(record: &mut DeviceRecord<'_>, index: usize, evaluation: &mut RuleEvaluationPass<'_>) {
-    let RuleEvaluationPass { at_ms, result, .. } = evaluation;
+pub(crate) fn fire(record: &mut EngineDeviceRecord<'_>, index: usize, evaluation: &mut RuleEvaluationContext<'_>) {
+    let RuleEvaluationContext { at_ms, result, .. } = evaluation;
     let at_ms = *at_ms;
     let command = record.header.rule(record.words, index).command();
     let device = record.header.number;
@@ -71,11 +71,11 @@ pub(crate) fn fire(record: &mut DeviceRecord<'_>, index: usize, evaluation: &mut
 
 /// `changed`: the rule began or ceased to match.
 pub(crate) fn report_transition(
-    record: &DeviceRecord<'_>,
+    record: &EngineDeviceRecord<'_>,
     index: usize,
     held_since: i64,
     changed: bool,
-    evaluation: &mut RuleEvaluationPass<'_>,
+    evaluation: &mut RuleEvaluationContext<'_>,
 ) {
     let (header, words) = (&*record.header, &*record.words);
     let last_fired = header.last_fired(words, index);

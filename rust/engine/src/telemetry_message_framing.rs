@@ -27,7 +27,7 @@ const MESSAGE_HEADER: usize = 17;
 
 /// A message of a block; the payload is a part of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockMessage {
+pub struct TelemetryBlockMessage {
     pub device: u32,
     pub arrived_ms: i64,
     /// Where the payload begins and ends in the block.
@@ -49,12 +49,12 @@ impl fmt::Display for BlockError {
 }
 
 /// One partition's messages, in the order of their arrival.
-struct BlockWriter {
+struct TelemetryBlockWriter {
     bytes: Vec<u8>,
     count: u32,
 }
 
-impl BlockWriter {
+impl TelemetryBlockWriter {
     fn new(capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.extend_from_slice(&[0; HEADER]);
@@ -86,7 +86,7 @@ pub fn split_into_blocks<'a>(
     partitions: u32,
     max_bytes: usize,
 ) -> Vec<(u32, Vec<u8>)> {
-    let mut open: Vec<Option<BlockWriter>> = (0..partitions).map(|_| None).collect();
+    let mut open: Vec<Option<TelemetryBlockWriter>> = (0..partitions).map(|_| None).collect();
     let mut blocks = Vec::new();
     for (device, arrived_ms, payload) in messages {
         let partition = partition_of(device, partitions);
@@ -96,7 +96,7 @@ pub fn split_into_blocks<'a>(
             blocks.push((partition, full.finish()));
         }
         writer
-            .get_or_insert_with(|| BlockWriter::new(HEADER + 4 * size))
+            .get_or_insert_with(|| TelemetryBlockWriter::new(HEADER + 4 * size))
             .put(device, arrived_ms, payload);
     }
     for (partition, writer) in open.into_iter().enumerate() {
@@ -108,8 +108,8 @@ pub fn split_into_blocks<'a>(
 }
 
 /// The messages of a block.
-pub fn read_block(block: &[u8]) -> Result<Vec<BlockMessage>, BlockError> {
-    let mut reader = Reader { bytes: block, at: 0 };
+pub fn read_block(block: &[u8]) -> Result<Vec<TelemetryBlockMessage>, BlockError> {
+    let mut reader = TelemetryBlockReader { bytes: block, at: 0 };
     let [version] = reader.take()?;
     if version != VERSION {
         return Err(reader.refuse(1, "the version is unknown"));
@@ -132,12 +132,12 @@ pub fn read_block(block: &[u8]) -> Result<Vec<BlockMessage>, BlockError> {
     Ok(messages)
 }
 
-struct Reader<'a> {
+struct TelemetryBlockReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl TelemetryBlockReader<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], BlockError> {
         let Some(taken) = self.bytes[self.at..].first_chunk() else {
             return Err(self.truncated());
@@ -146,7 +146,7 @@ impl Reader<'_> {
         Ok(*taken)
     }
 
-    fn message(&mut self) -> Result<BlockMessage, BlockError> {
+    fn message(&mut self) -> Result<TelemetryBlockMessage, BlockError> {
         let device = u32::from_le_bytes(self.take()?);
         let arrived_ms = i64::from_le_bytes(self.take()?);
         let [kind] = self.take()?;
@@ -159,7 +159,7 @@ impl Reader<'_> {
         }
         let begin = self.at;
         self.at += length;
-        Ok(BlockMessage {
+        Ok(TelemetryBlockMessage {
             device,
             arrived_ms,
             begin,

@@ -1,22 +1,22 @@
 //! Rules that do more than compare numbers: they wait, cool down, have clear conditions, watch for silence, or compare text.
 
 use crate::compiled_rules::{BoundCondition, ConditionTest, NEVER, NO_DEADLINE, TimedRule};
-use crate::device_record::DeviceRecord;
-use crate::device_record_layout::{DeviceHeader, ValueKind};
+use crate::device_record::EngineDeviceRecord;
+use crate::device_record_layout::{DeviceRecordHeader, ValueKind};
 use crate::payload_parser::MetricValue;
-use crate::rule_evaluation_steps::{RuleEvaluationPass, RuleEvaluationScope, fire, report_transition, satisfies};
+use crate::rule_evaluation_steps::{AllOrDueRules, RuleEvaluationContext, fire, report_transition, satisfies};
 
 /// Evaluates the rule at `index` in firing order, which is the device's timed rule number `timed_index`.
 pub(crate) fn evaluate_timed(
-    record: &mut DeviceRecord<'_>,
+    record: &mut EngineDeviceRecord<'_>,
     (index, timed_index): (usize, usize),
-    evaluation: &mut RuleEvaluationPass<'_>,
+    evaluation: &mut RuleEvaluationContext<'_>,
 ) {
     let at_ms = evaluation.at_ms;
     let Some(rule) = timed_rule(record.header, timed_index) else {
         return;
     };
-    if evaluation.kind == RuleEvaluationScope::Due && rule.deadline_ms > at_ms {
+    if evaluation.kind == AllOrDueRules::Due && rule.deadline_ms > at_ms {
         return;
     }
     let was_matched = record.header.matched(record.words, index);
@@ -47,16 +47,16 @@ pub(crate) fn evaluate_timed(
     set_deadline(record, index, timed_index, at_ms);
 }
 
-fn timed_rule(header: &DeviceHeader, timed_index: usize) -> Option<&TimedRule> {
+fn timed_rule(header: &DeviceRecordHeader, timed_index: usize) -> Option<&TimedRule> {
     header.rare.as_ref()?.timed_rules.get(timed_index)
 }
 
-fn timed_rule_mut(header: &mut DeviceHeader, timed_index: usize) -> Option<&mut TimedRule> {
+fn timed_rule_mut(header: &mut DeviceRecordHeader, timed_index: usize) -> Option<&mut TimedRule> {
     header.rare.as_mut()?.timed_rules.get_mut(timed_index)
 }
 
 /// (matched, held since) after this instant.
-fn next_state(record: &DeviceRecord<'_>, rule: &TimedRule, was_matched: bool, at_ms: i64) -> (bool, i64) {
+fn next_state(record: &EngineDeviceRecord<'_>, rule: &TimedRule, was_matched: bool, at_ms: i64) -> (bool, i64) {
     let holds = |condition: &BoundCondition| condition_holds(record, condition, at_ms);
     let cleared = !rule.clear.is_empty() && rule.clear.iter().all(holds);
     let satisfied = if rule.any {
@@ -79,7 +79,7 @@ fn next_state(record: &DeviceRecord<'_>, rule: &TimedRule, was_matched: bool, at
     }
 }
 
-fn condition_holds(record: &DeviceRecord<'_>, bound: &BoundCondition, at_ms: i64) -> bool {
+fn condition_holds(record: &EngineDeviceRecord<'_>, bound: &BoundCondition, at_ms: i64) -> bool {
     let Some(slot) = bound.slot else { return false };
     let (header, words) = (&*record.header, &*record.words);
     match &bound.condition.test {
@@ -94,13 +94,13 @@ fn condition_holds(record: &DeviceRecord<'_>, bound: &BoundCondition, at_ms: i64
 }
 
 /// When the slot has been silent for this long; None before its first report.
-fn silent_from(record: &DeviceRecord<'_>, slot: usize, silence_ms: i64) -> Option<i64> {
+fn silent_from(record: &EngineDeviceRecord<'_>, slot: usize, silence_ms: i64) -> Option<i64> {
     record.header.value(record.words, slot)?;
     Some(record.header.times(slot).1.saturating_add(silence_ms))
 }
 
 /// Sets when time alone may next change the rule, later than `after_ms`; that is NEVER for a rule that was not evaluated yet.
-fn set_deadline(record: &mut DeviceRecord<'_>, index: usize, timed_index: usize, after_ms: i64) {
+fn set_deadline(record: &mut EngineDeviceRecord<'_>, index: usize, timed_index: usize, after_ms: i64) {
     let matched = record.header.matched(record.words, index);
     let Some(rule) = timed_rule(record.header, timed_index) else {
         return;
@@ -121,7 +121,7 @@ fn set_deadline(record: &mut DeviceRecord<'_>, index: usize, timed_index: usize,
 }
 
 /// Sets all deadlines, past ones included, after rules or values were put from outside.
-pub fn reset_deadlines(record: &mut DeviceRecord<'_>) {
+pub fn reset_deadlines(record: &mut EngineDeviceRecord<'_>) {
     for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
         set_deadline(record, index, timed_index, NEVER);
     }

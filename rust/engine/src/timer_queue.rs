@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::compiled_rules::NO_DEADLINE;
-use crate::device_record_layout::DeviceHeader;
+use crate::device_record_layout::DeviceRecordHeader;
 use crate::device_table::DeviceTable;
 
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub struct TimerQueue {
 
 impl TimerQueue {
     /// Adds the device's deadline, if the queue has no earlier entry of it.
-    pub fn schedule(&mut self, header: &mut DeviceHeader) {
+    pub fn schedule(&mut self, header: &mut DeviceRecordHeader) {
         let Some(rare) = header.rare.as_mut() else {
             return;
         };
@@ -78,7 +78,7 @@ impl TimerQueue {
         self.entries = shifted.collect();
     }
 
-    fn reschedule(&mut self, header: &mut DeviceHeader, removed_ms: i64) {
+    fn reschedule(&mut self, header: &mut DeviceRecordHeader, removed_ms: i64) {
         if let Some(rare) = header.rare.as_mut()
             && rare.queued_ms == removed_ms
         {

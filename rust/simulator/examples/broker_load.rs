@@ -4,8 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use latchboard_broker::{Broker, BrokerLimits, FirmwareProfile, ListenAddress, TransportKind};
-use latchboard_simulator::{ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation, SimulationConfig};
+use latchboard_broker::{Broker, BrokerLimits, FirmwareProfile, MqttListenAddress, TransportKind};
+use latchboard_simulator::{
+    DeviceCredentials, FaultConfig, MqttVersion, Simulation, SimulationConfig, SimulatorConnectionConfig,
+};
 
 fn argument(index: usize, default: f64) -> f64 {
     std::env::args()
@@ -31,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         rate_per_second: 0.0,
         ..BrokerLimits::default()
     })?;
-    let address = ListenAddress {
+    let address = MqttListenAddress {
         transport: TransportKind::Tcp,
         tls: false,
         host: "127.0.0.1".to_owned(),
@@ -53,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     let before = resident_kib();
     let config = SimulationConfig {
-        connection: ConnectionConfig {
+        connection: SimulatorConnectionConfig {
             host: "127.0.0.1".to_owned(),
             port: broker.addresses()[0].port(),
             websocket: false,

@@ -11,19 +11,19 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_tungstenite::tungstenite::client::ClientRequestBuilder;
 
-use crate::config::ConnectionConfig;
+use crate::config::SimulatorConnectionConfig;
 
 /// Bytes of the largest WebSocket message accepted from a broker.
 const MAX_WEBSOCKET_MESSAGE: usize = 256 * 1024;
 
 pub(crate) struct BrokerConnector {
-    config: ConnectionConfig,
+    config: SimulatorConnectionConfig,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
 impl BrokerConnector {
     /// Fails when a trusted certificate is invalid.
-    pub fn new(config: ConnectionConfig) -> io::Result<Self> {
+    pub fn new(config: SimulatorConnectionConfig) -> io::Result<Self> {
         let tls = match &config.trusted_certificates {
             None => None,
             Some(pem) => {

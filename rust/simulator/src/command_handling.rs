@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use latchboard_broker::wall_clock::now_ms;
 
-use crate::counters::Counters;
-use crate::firmware_messages::{self, DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction};
+use crate::counters::SimulationCounters;
+use crate::firmware_messages::{self, ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage};
 use crate::mqtt_packets::ReceivedPublish;
-use crate::session::DeviceSession;
+use crate::session::SimulatedDeviceSession;
 
 /// How many command ids a device remembers, as our firmware does.
 const REMEMBERED_IDS: usize = 16;
@@ -25,7 +25,7 @@ fn is_selected(index: usize, fault: usize, share: f64) -> bool {
     f64::from(hash) < share * f64::from(u32::MAX)
 }
 
-impl DeviceSession<'_> {
+impl SimulatedDeviceSession<'_> {
     pub(crate) fn receive(&mut self, message: &ReceivedPublish) -> io::Result<()> {
         if let Some(packet_id) = message.packet_id {
             self.client.puback(packet_id)?;
@@ -34,41 +34,41 @@ impl DeviceSession<'_> {
         let (profile, relay) = (self.fleet.config.profile, self.device.relay);
         let topic = topic.unwrap_or_default();
         match firmware_messages::parse(profile, topic, &message.payload, relay, now_ms()) {
-            ParsedDeviceRequest::Command(command) => self.run_command(command),
-            ParsedDeviceRequest::Schedule(confirmation) => {
-                Counters::increment(&self.fleet.counters.schedules);
+            ParsedRequestToDevice::Command(command) => self.run_command(command),
+            ParsedRequestToDevice::Schedule(confirmation) => {
+                SimulationCounters::increment(&self.fleet.counters.schedules);
                 self.publish(confirmation, 1).map(|_| ())
             }
-            ParsedDeviceRequest::Query(response) => self.publish(response, 1).map(|_| ()),
-            ParsedDeviceRequest::Unknown => Ok(()),
+            ParsedRequestToDevice::Query(response) => self.publish(response, 1).map(|_| ()),
+            ParsedRequestToDevice::Unknown => Ok(()),
         }
     }
 
     fn run_command(&mut self, command: ReceivedCommand) -> io::Result<()> {
         let (counters, faults) = (&self.fleet.counters, &self.fleet.config.faults);
         let index = self.device.index;
-        Counters::increment(&counters.commands);
+        SimulationCounters::increment(&counters.commands);
         if self.is_repeated(&command) {
-            Counters::increment(&counters.repeats);
+            SimulationCounters::increment(&counters.repeats);
             return self.send_result(&command);
         }
         if is_selected(index, 1, faults.silent) {
-            Counters::increment(&counters.fault_silent);
+            SimulationCounters::increment(&counters.fault_silent);
             return Ok(());
         }
         if command.expires_ms.is_some_and(|expires| expires < now_ms()) {
-            Counters::increment(&counters.expired);
+            SimulationCounters::increment(&counters.expired);
             return self.respond(vec![firmware_messages::expired(&command, self.device.relay)]);
         }
         if is_selected(index, 4, faults.late) {
-            Counters::increment(&counters.fault_late);
+            SimulationCounters::increment(&counters.fault_late);
             let when = Instant::now() + time_to_deadline(&command) + LATENESS;
             self.device.delayed_results.push_back((when, command));
             return Ok(());
         }
         self.switch_relay(&command)?;
         if is_selected(index, 2, faults.slow) {
-            Counters::increment(&counters.fault_slow);
+            SimulationCounters::increment(&counters.fault_slow);
             let when = Instant::now() + faults.slow_delay;
             self.device.delayed_results.push_back((when, command));
             return Ok(());
@@ -102,17 +102,17 @@ impl DeviceSession<'_> {
     /// Send the result of a command; a device with the `duplicate` fault sends it twice.
     pub(crate) fn send_result(&mut self, command: &ReceivedCommand) -> io::Result<()> {
         let (config, counters) = (&self.fleet.config, &self.fleet.counters);
-        Counters::increment(&counters.answered);
+        SimulationCounters::increment(&counters.answered);
         let result = |relay| firmware_messages::result(config.profile, command, relay, now_ms());
         self.respond(result(self.device.relay))?;
         if is_selected(self.device.index, 3, config.faults.duplicate) {
-            Counters::increment(&counters.fault_duplicate);
+            SimulationCounters::increment(&counters.fault_duplicate);
             self.respond(result(self.device.relay))?;
         }
         Ok(())
     }
 
-    fn respond(&mut self, messages: Vec<DeviceMessage>) -> io::Result<()> {
+    fn respond(&mut self, messages: Vec<SimulatedDeviceMessage>) -> io::Result<()> {
         let count = messages.len() as u64;
         self.fleet.counters.results.fetch_add(count, Relaxed);
         let mut messages = messages.into_iter();

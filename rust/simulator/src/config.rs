@@ -18,7 +18,7 @@ pub enum MqttVersion {
 
 /// How devices reach the broker.
 #[derive(Debug, Clone)]
-pub struct ConnectionConfig {
+pub struct SimulatorConnectionConfig {
     pub host: String,
     pub port: u16,
     pub websocket: bool,
@@ -49,7 +49,7 @@ pub struct FaultConfig {
 
 #[derive(Debug, Clone)]
 pub struct SimulationConfig {
-    pub connection: ConnectionConfig,
+    pub connection: SimulatorConnectionConfig,
     pub profile: FirmwareProfile,
     /// Telemetry messages a second of the whole fleet; 0 sends as fast as PUBACKs arrive (QoS 1) or the socket accepts (QoS 0).
     pub rate: f64,

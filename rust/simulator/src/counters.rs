@@ -2,21 +2,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::histogram::Histogram;
+use crate::histogram::LatencyHistogram;
 
 macro_rules! counters {
     ($($name:ident),* $(,)?) => {
-        /// Counters; `connected` is a gauge.
+        /// SimulationCounters; `connected` is a gauge.
         #[derive(Default)]
-        pub struct Counters {
+        pub struct SimulationCounters {
             $(pub $name: AtomicU64,)*
             /// From the write of a QoS-1 telemetry message to its PUBACK.
-            pub puback_time: Histogram,
+            pub puback_time: LatencyHistogram,
             /// From the opening of the socket to the CONNACK.
-            pub connect_time: Histogram,
+            pub connect_time: LatencyHistogram,
         }
 
-        impl Counters {
+        impl SimulationCounters {
             /// Names and values; times in microseconds.
             pub fn snapshot(&self) -> Vec<(&'static str, u64)> {
                 let mut values = vec![$((stringify!($name), self.$name.load(Relaxed))),*];
@@ -40,7 +40,7 @@ counters! {
     fault_silent, fault_slow, fault_duplicate, fault_late, fault_reconnect, fault_dirty, fault_storm,
 }
 
-impl Counters {
+impl SimulationCounters {
     pub(crate) fn increment(counter: &AtomicU64) {
         counter.fetch_add(1, Relaxed);
     }

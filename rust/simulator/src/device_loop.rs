@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::config::DeviceCredentials;
-use crate::counters::Counters;
-use crate::fleet_context::{FleetContext, FleetSignal};
-use crate::session::{DeviceSession, RESPONSE_TIMEOUT, SessionOutcome};
-use crate::simulated_device_state::SimulatedDevice;
+use crate::counters::SimulationCounters;
+use crate::fleet_context::{SimulatedFleetContext, SimulationControlSignal};
+use crate::session::{RESPONSE_TIMEOUT, SessionOutcome, SimulatedDeviceSession};
+use crate::simulated_device_state::SimulatedDeviceState;
 
 /// The pause after a connection; doubled with each failed attempt to connect, up to `MAX_BACKOFF`.
 const MIN_BACKOFF: Duration = Duration::from_millis(500);
@@ -19,9 +19,9 @@ const MAX_BACKOFF: Duration = Duration::from_secs(15);
 /// In a reconnect storm all devices reconnect at once; the sockets get a moment to close.
 const STORM_PAUSE: Duration = Duration::from_millis(10);
 
-pub(crate) async fn run_device(fleet: Arc<FleetContext>, credentials: DeviceCredentials, index: usize) {
+pub(crate) async fn run_device(fleet: Arc<SimulatedFleetContext>, credentials: DeviceCredentials, index: usize) {
     let mut signal = fleet.signal.clone();
-    let mut device = SimulatedDevice::new(&fleet, credentials, index);
+    let mut device = SimulatedDeviceState::new(&fleet, credentials, index);
     let mut pause = MIN_BACKOFF;
     while !fleet.is_over(Instant::now()) {
         pause = match run_session(&fleet, &mut device, &mut signal).await {
@@ -37,15 +37,15 @@ pub(crate) async fn run_device(fleet: Arc<FleetContext>, credentials: DeviceCred
     }
 }
 
-async fn stopped(signal: &mut watch::Receiver<FleetSignal>) {
+async fn stopped(signal: &mut watch::Receiver<SimulationControlSignal>) {
     // An error means that the simulation was dropped, which stops it too.
     let _ = signal.wait_for(|signal| signal.stop).await;
 }
 
 async fn run_session(
-    fleet: &FleetContext,
-    device: &mut SimulatedDevice,
-    signal: &mut watch::Receiver<FleetSignal>,
+    fleet: &SimulatedFleetContext,
+    device: &mut SimulatedDeviceState,
+    signal: &mut watch::Receiver<SimulationControlSignal>,
 ) -> io::Result<SessionOutcome> {
     let storms = signal.borrow().storms;
     let opened = tokio::select! {
@@ -53,7 +53,7 @@ async fn run_session(
         () = stopped(signal) => return Ok(SessionOutcome::Finished),
     };
     let mut session = opened?;
-    Counters::increment(&fleet.counters.connected);
+    SimulationCounters::increment(&fleet.counters.connected);
     let end = {
         let interrupted = signal.wait_for(|signal| signal.stop || signal.storms != storms);
         tokio::pin!(interrupted);
@@ -70,13 +70,16 @@ async fn run_session(
     Ok(end)
 }
 
-async fn open_session<'f>(fleet: &'f FleetContext, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {
+async fn open_session<'f>(
+    fleet: &'f SimulatedFleetContext,
+    device: &'f mut SimulatedDeviceState,
+) -> io::Result<SimulatedDeviceSession<'f>> {
     let permit = fleet.connect_permits.acquire().await;
     let _permit = permit.map_err(io::Error::other)?;
-    let opening = tokio::time::timeout(RESPONSE_TIMEOUT, DeviceSession::open(fleet, device)).await;
+    let opening = tokio::time::timeout(RESPONSE_TIMEOUT, SimulatedDeviceSession::open(fleet, device)).await;
     opening.unwrap_or_else(|timeout| Err(timeout.into())).inspect_err(|error| {
         let refused = error.kind() == io::ErrorKind::PermissionDenied;
         let counters = &fleet.counters;
-        Counters::increment(if refused { &counters.refused } else { &counters.failed });
+        SimulationCounters::increment(if refused { &counters.refused } else { &counters.failed });
     })
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 const STEPS_PER_POWER: usize = 8;
 const BUCKETS: usize = 64 * STEPS_PER_POWER;
 
-pub struct Histogram {
+pub struct LatencyHistogram {
     counts: Box<[AtomicU64]>,
     max: AtomicU64,
 }
 
-impl Default for Histogram {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self {
             counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
@@ -20,7 +20,7 @@ impl Default for Histogram {
     }
 }
 
-impl Histogram {
+impl LatencyHistogram {
     pub fn record(&self, time: Duration) {
         let us = (time.as_micros() as u64).max(1);
         self.counts[bucket(us)].fetch_add(1, Relaxed);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_exact_to_an_eighth() {
-        let histogram = Histogram::default();
+        let histogram = LatencyHistogram::default();
         for us in 1..=10_000 {
             histogram.record(Duration::from_micros(us));
         }
@@ -85,6 +85,6 @@ mod tests {
             let found = histogram.quantile(quantile) as f64;
             assert!(found <= exact && found >= exact * 0.87, "{quantile}: {found}");
         }
-        assert_eq!((histogram.max(), Histogram::default().quantile(0.5)), (10_000, 0));
+        assert_eq!((histogram.max(), LatencyHistogram::default().quantile(0.5)), (10_000, 0));
     }
 }

@@ -22,8 +22,8 @@ mod session_loop;
 mod simulated_device_state;
 mod simulation;
 
-pub use config::{ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, SimulationConfig};
-pub use counters::Counters;
-pub use histogram::Histogram;
+pub use config::{DeviceCredentials, FaultConfig, MqttVersion, SimulationConfig, SimulatorConnectionConfig};
+pub use counters::SimulationCounters;
+pub use histogram::LatencyHistogram;
 pub use puback_log::PubackSequenceRange;
 pub use simulation::Simulation;

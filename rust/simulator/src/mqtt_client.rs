@@ -14,14 +14,14 @@ use tokio_util::codec::{Decoder, Encoder};
 use crate::config::{DeviceCredentials, MqttVersion};
 use crate::mqtt_packets::{ServerPacket, v3_connect, v5_connect};
 
-enum ClientCodec {
+enum MqttClientCodec {
     V3(v3::Codec),
     V5(v5::Codec),
 }
 
 pub(crate) struct MqttClient {
     stream: TransportStream,
-    codec: ClientCodec,
+    codec: MqttClientCodec,
     input: BytesMut,
     output: BytesMut,
     last_packet_id: u16,
@@ -32,8 +32,8 @@ impl MqttClient {
         Self {
             stream,
             codec: match version {
-                MqttVersion::V311 => ClientCodec::V3(v3::Codec::default()),
-                MqttVersion::V5 => ClientCodec::V5(v5::Codec::default()),
+                MqttVersion::V311 => MqttClientCodec::V3(v3::Codec::default()),
+                MqttVersion::V5 => MqttClientCodec::V5(v5::Codec::default()),
             },
             input: BytesMut::new(),
             output: BytesMut::new(),
@@ -43,8 +43,8 @@ impl MqttClient {
 
     fn encode(&mut self, v3: impl FnOnce() -> v3::Packet, v5: impl FnOnce() -> v5::Packet) -> io::Result<()> {
         match &mut self.codec {
-            ClientCodec::V3(codec) => codec.encode(v3(), &mut self.output),
-            ClientCodec::V5(codec) => codec.encode(v5(), &mut self.output),
+            MqttClientCodec::V3(codec) => codec.encode(v3(), &mut self.output),
+            MqttClientCodec::V5(codec) => codec.encode(v5(), &mut self.output),
         }
         .map_err(io::Error::other)
     }
@@ -107,8 +107,8 @@ impl MqttClient {
             })
         };
         match &mut self.codec {
-            ClientCodec::V3(codec) => codec.encode(v3::Packet::Publish(packet(None)), &mut self.output),
-            ClientCodec::V5(codec) => {
+            MqttClientCodec::V3(codec) => codec.encode(v3::Packet::Publish(packet(None)), &mut self.output),
+            MqttClientCodec::V5(codec) => {
                 let publish = packet(Some(v5::PublishProperties::default()));
                 codec.encode(v5::Packet::Publish(publish), &mut self.output)
             }
@@ -150,10 +150,10 @@ impl MqttClient {
     /// The next packet that was already read from the socket.
     pub fn next_buffered(&mut self) -> io::Result<Option<ServerPacket>> {
         let packet = match &mut self.codec {
-            ClientCodec::V3(codec) => codec
+            MqttClientCodec::V3(codec) => codec
                 .decode(&mut self.input)
                 .map(|packet| packet.map(|(packet, _)| packet.into())),
-            ClientCodec::V5(codec) => codec
+            MqttClientCodec::V5(codec) => codec
                 .decode(&mut self.input)
                 .map(|packet| packet.map(|(packet, _)| packet.into())),
         };

@@ -8,11 +8,11 @@ pub type PubackSequenceRange = (u64, u64);
 /// One list of ranges for each device; no lists where nothing is logged. PUBACKs arrive in order, so a range ends only where a message
 /// was never acknowledged.
 #[derive(Default)]
-pub struct PubackLog {
+pub struct ReceivedPubackLog {
     devices: Vec<Mutex<Vec<PubackSequenceRange>>>,
 }
 
-impl PubackLog {
+impl ReceivedPubackLog {
     pub fn new(devices: usize) -> Self {
         Self {
             devices: (0..devices).map(|_| Mutex::default()).collect(),
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_range_ends_where_a_sequence_number_is_missing() {
-        let log = PubackLog::new(2);
+        let log = ReceivedPubackLog::new(2);
         for sequence in [0, 1, 2, 5, 6, 9] {
             log.record(1, sequence);
         }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use latchboard_broker::topic_authorization::TOPIC_ROOT;
 use latchboard_broker::wall_clock::now_ms;
 
-use crate::counters::Counters;
-use crate::firmware_messages::{self, DeviceMessage};
-use crate::fleet_context::FleetContext;
+use crate::counters::SimulationCounters;
+use crate::firmware_messages::{self, SimulatedDeviceMessage};
+use crate::fleet_context::SimulatedFleetContext;
 use crate::mqtt_client::MqttClient;
-use crate::simulated_device_state::SimulatedDevice;
+use crate::simulated_device_state::SimulatedDeviceState;
 
 pub(crate) const KEEP_ALIVE_S: u16 = 60;
 /// How long the broker may take to accept a connection, or to read the last packets of one.
@@ -30,22 +30,25 @@ pub(crate) enum SessionOutcome {
     Lost,
 }
 
-pub(crate) struct DeviceSession<'f> {
-    pub fleet: &'f FleetContext,
-    pub device: &'f mut SimulatedDevice,
+pub(crate) struct SimulatedDeviceSession<'f> {
+    pub fleet: &'f SimulatedFleetContext,
+    pub device: &'f mut SimulatedDeviceState,
     pub client: MqttClient,
     pub prefix: String,
     /// Telemetry messages without a PUBACK, oldest first: packet id, sequence number, when it was written.
     pub unacknowledged: VecDeque<(u16, u64, Instant)>,
 }
 
-impl<'f> DeviceSession<'f> {
+impl<'f> SimulatedDeviceSession<'f> {
     /// Connect, subscribe and publish that the device is online. `PermissionDenied` when the broker refuses the CONNECT.
-    pub async fn open(fleet: &'f FleetContext, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {
+    pub async fn open(
+        fleet: &'f SimulatedFleetContext,
+        device: &'f mut SimulatedDeviceState,
+    ) -> io::Result<SimulatedDeviceSession<'f>> {
         let started = Instant::now();
         let config = &fleet.config;
         let stream = fleet.connector.connect().await?;
-        let mut session = DeviceSession {
+        let mut session = SimulatedDeviceSession {
             fleet,
             prefix: format!("{TOPIC_ROOT}{}/", device.credentials.device_id),
             device,
@@ -56,7 +59,7 @@ impl<'f> DeviceSession<'f> {
         let will = (format!("{}{topic}", session.prefix), payload);
         let credentials = &session.device.credentials;
         session.client.connect(credentials, KEEP_ALIVE_S, will).await?;
-        Counters::increment(&fleet.counters.connects);
+        SimulationCounters::increment(&fleet.counters.connects);
         fleet.counters.connect_time.record(started.elapsed());
         let filters = firmware_messages::filters(config.profile).iter();
         let filters = filters.map(|filter| format!("{}{filter}", session.prefix).into());
@@ -79,7 +82,7 @@ impl<'f> DeviceSession<'f> {
             SessionOutcome::Lost => Some(&counters.lost),
         };
         if let Some(counter) = counter {
-            Counters::increment(counter);
+            SimulationCounters::increment(counter);
         }
         let graceful = matches!(end, SessionOutcome::Finished | SessionOutcome::Reconnect { graceful: true });
         if graceful && self.client.disconnect().is_ok() {
@@ -90,7 +93,7 @@ impl<'f> DeviceSession<'f> {
     }
 
     /// Returns the packet id; 0 at QoS 0.
-    pub fn publish(&mut self, message: DeviceMessage, qos: u8) -> io::Result<u16> {
+    pub fn publish(&mut self, message: SimulatedDeviceMessage, qos: u8) -> io::Result<u16> {
         let topic = format!("{}{}", self.prefix, message.topic);
         self.client.publish(topic, message.payload, qos, message.retain)
     }

@@ -6,29 +6,29 @@ use std::time::{Duration, Instant};
 use latchboard_broker::wall_clock::now_ms;
 use tokio::time::sleep_until;
 
-use crate::counters::Counters;
-use crate::firmware_messages::{self, ReceivedCommand, SensorSample};
+use crate::counters::SimulationCounters;
+use crate::firmware_messages::{self, ReceivedCommand, SimulatedSensorValues};
 use crate::mqtt_packets::ServerPacket;
-use crate::session::{DeviceSession, KEEP_ALIVE_S, SessionOutcome};
+use crate::session::{KEEP_ALIVE_S, SessionOutcome, SimulatedDeviceSession};
 
 const PING_INTERVAL: Duration = Duration::from_secs(KEEP_ALIVE_S as u64 / 2);
 
-struct Timetable {
+struct SessionSendTimes {
     /// Between two telemetry messages; None sends as fast as possible.
     interval: Option<Duration>,
     next_telemetry: Instant,
     next_ping: Instant,
 }
 
-impl DeviceSession<'_> {
-    fn timetable(&self) -> Timetable {
+impl SimulatedDeviceSession<'_> {
+    fn timetable(&self) -> SessionSendTimes {
         let (rate, fleet_size) = (self.fleet.config.rate, self.fleet.size as f64);
         let now = Instant::now();
         let interval = (rate > 0.0).then(|| Duration::from_secs_f64(fleet_size / rate));
         // Each device at its own moment of the interval, so that the fleet's messages are evenly spread.
         let share = (self.device.index as f64 + 0.5) / fleet_size;
         let offset = interval.map_or(Duration::ZERO, |interval| interval.mul_f64(share));
-        Timetable {
+        SessionSendTimes {
             interval,
             next_telemetry: now + offset,
             next_ping: now + PING_INTERVAL,
@@ -99,7 +99,7 @@ impl DeviceSession<'_> {
         None
     }
 
-    fn send_due(&mut self, times: &mut Timetable, may_publish: bool, now: Instant) -> io::Result<()> {
+    fn send_due(&mut self, times: &mut SessionSendTimes, may_publish: bool, now: Instant) -> io::Result<()> {
         if now >= times.next_ping {
             self.client.pingreq()?;
             times.next_ping = now + PING_INTERVAL;
@@ -121,11 +121,11 @@ impl DeviceSession<'_> {
         let (config, device) = (&self.fleet.config, &mut *self.device);
         let sequence = device.sequence;
         device.sequence += 1;
-        let mut sample = SensorSample::at(now_ms(), device.index, device.relay, sequence);
+        let mut sample = SimulatedSensorValues::at(now_ms(), device.index, device.relay, sequence);
         sample.include_sequence = config.puback_log;
         let message = firmware_messages::telemetry(config.profile, &sample);
         let packet_id = self.publish(message, config.qos.min(1))?;
-        Counters::increment(&self.fleet.counters.sent);
+        SimulationCounters::increment(&self.fleet.counters.sent);
         if packet_id > 0 {
             self.unacknowledged.push_back((packet_id, sequence, Instant::now()));
         }
@@ -149,7 +149,7 @@ impl DeviceSession<'_> {
         if let Some((_, sequence, written)) = acknowledged {
             let counters = &self.fleet.counters;
             counters.puback_time.record(written.elapsed());
-            Counters::increment(&counters.confirmed);
+            SimulationCounters::increment(&counters.confirmed);
             self.fleet.puback_log.record(self.device.index, sequence);
         }
     }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::config::DeviceCredentials;
 use crate::firmware_messages::ReceivedCommand;
-use crate::fleet_context::FleetContext;
+use crate::fleet_context::SimulatedFleetContext;
 
-pub(crate) struct SimulatedDevice {
+pub(crate) struct SimulatedDeviceState {
     pub credentials: DeviceCredentials,
     /// The device's place in the fleet, from 0.
     pub index: usize,
@@ -22,8 +22,8 @@ pub(crate) struct SimulatedDevice {
     pub reconnects: [Option<Instant>; 2],
 }
 
-impl SimulatedDevice {
-    pub fn new(fleet: &FleetContext, credentials: DeviceCredentials, index: usize) -> Self {
+impl SimulatedDeviceState {
+    pub fn new(fleet: &SimulatedFleetContext, credentials: DeviceCredentials, index: usize) -> Self {
         let (faults, now) = (&fleet.config.faults, Instant::now());
         // Spread over the interval, so that the devices do not reconnect together.
         let share = 0.5 + (index as f64 + 0.5) / fleet.size as f64;

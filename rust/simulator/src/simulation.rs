@@ -9,17 +9,17 @@ use tokio::task::JoinSet;
 
 use crate::broker_connector::BrokerConnector;
 use crate::config::{DeviceCredentials, SimulationConfig};
-use crate::counters::Counters;
+use crate::counters::SimulationCounters;
 use crate::device_loop::run_device;
-use crate::fleet_context::{FleetContext, FleetSignal};
-use crate::puback_log::{PubackLog, PubackSequenceRange};
+use crate::fleet_context::{SimulatedFleetContext, SimulationControlSignal};
+use crate::puback_log::{PubackSequenceRange, ReceivedPubackLog};
 
 /// A fleet that runs on threads of its own until its duration is over, or it is stopped or dropped.
 pub struct Simulation {
-    counters: Arc<Counters>,
-    puback_log: Arc<PubackLog>,
+    counters: Arc<SimulationCounters>,
+    puback_log: Arc<ReceivedPubackLog>,
     device_ids: Vec<String>,
-    signal: watch::Sender<FleetSignal>,
+    signal: watch::Sender<SimulationControlSignal>,
     thread: Option<std::thread::JoinHandle<()>>,
     started: Instant,
 }
@@ -32,10 +32,10 @@ impl Simulation {
             .thread_name("simulate")
             .enable_all()
             .build()?;
-        let (signal, receiver) = watch::channel(FleetSignal::default());
-        let counters = Arc::new(Counters::default());
-        let puback_log = Arc::new(PubackLog::new(if config.puback_log { devices.len() } else { 0 }));
-        let fleet = Arc::new(FleetContext {
+        let (signal, receiver) = watch::channel(SimulationControlSignal::default());
+        let counters = Arc::new(SimulationCounters::default());
+        let puback_log = Arc::new(ReceivedPubackLog::new(if config.puback_log { devices.len() } else { 0 }));
+        let fleet = Arc::new(SimulatedFleetContext {
             connector: BrokerConnector::new(config.connection.clone())?,
             size: devices.len().max(1),
             end: config.duration.map(|duration| Instant::now() + duration),
@@ -60,7 +60,7 @@ impl Simulation {
         })
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &SimulationCounters {
         &self.counters
     }
 
@@ -99,7 +99,11 @@ impl Drop for Simulation {
     }
 }
 
-async fn run_fleet(fleet: Arc<FleetContext>, devices: Vec<DeviceCredentials>, signal: watch::Sender<FleetSignal>) {
+async fn run_fleet(
+    fleet: Arc<SimulatedFleetContext>,
+    devices: Vec<DeviceCredentials>,
+    signal: watch::Sender<SimulationControlSignal>,
+) {
     let mut running = JoinSet::new();
     for (index, credentials) in devices.into_iter().enumerate() {
         running.spawn(run_device(Arc::clone(&fleet), credentials, index));
@@ -112,7 +116,7 @@ async fn run_fleet(fleet: Arc<FleetContext>, devices: Vec<DeviceCredentials>, si
     }
 }
 
-async fn repeat_storms(signal: watch::Sender<FleetSignal>, every: Duration) {
+async fn repeat_storms(signal: watch::Sender<SimulationControlSignal>, every: Duration) {
     loop {
         tokio::time::sleep(every.max(Duration::from_millis(100))).await;
         signal.send_modify(|signal| signal.storms += 1);

@@ -64,7 +64,7 @@ log = structlog.get_logger("clickhouse")
 
 
 @dataclass(frozen=True, slots=True)
-class ClickHouseServerConfig:
+class ClickHouseConnectionConfig:
     url: str
     """Without user and database."""
     user: str
@@ -72,7 +72,7 @@ class ClickHouseServerConfig:
     database: str
 
     @classmethod
-    def parse(cls, url: str) -> ClickHouseServerConfig:
+    def parse(cls, url: str) -> ClickHouseConnectionConfig:
         """Raises ValueError."""
         parts = urlsplit(url)
         database = parts.path.strip("/")
@@ -87,7 +87,7 @@ class ClickHouseServerConfig:
 class ClickHouseReadingStore:
     """Close it."""
 
-    def __init__(self, address: ClickHouseServerConfig, *, days: int) -> None:
+    def __init__(self, address: ClickHouseConnectionConfig, *, days: int) -> None:
         """`days`: how long messages are kept after their time."""
         self._days = days
         self._has_table = False

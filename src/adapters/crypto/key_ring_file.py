@@ -18,7 +18,7 @@ from adapters.crypto.key_ring import KeyRing, MasterKey
 _FileVersion = tuple[int, int, int]
 
 
-class RotationInProgressError(Exception):
+class KeyRingRotationInProgressError(Exception):
     """Another process is changing the key ring."""
 
 
@@ -68,13 +68,13 @@ class KeyRingFile:
 
     @contextmanager
     def exclusive_lock(self) -> Iterator[None]:
-        """Exclude other processes that change the ring (flock, released at process end). Raises RotationInProgressError."""
+        """Exclude other processes that change the ring (flock). Raises `KeyRingRotationInProgressError`."""
         descriptor = os.open(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RotationInProgressError from None
+                raise KeyRingRotationInProgressError from None
             self._reload_if_changed()
             yield
         finally:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from domain.accounts.model import User
-from domain.kernel.domain_events import Json, JsonObject
+from domain.kernel.domain_event import Json, JsonObject
 from domain.sign_in.passkeys.challenges import CHALLENGE_TTL_MS
 from domain.sign_in.passkeys.model import NewPasskeyCredential, Passkey, UnverifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import PasskeyResponseError

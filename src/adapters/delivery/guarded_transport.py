@@ -85,7 +85,7 @@ class GuardedNetworkBackend(httpcore.AsyncNetworkBackend):
         await self._backend.sleep(seconds)
 
 
-class _HttpcoreStreamAdapter(httpx.AsyncByteStream):
+class _HttpxResponseStream(httpx.AsyncByteStream):
     def __init__(self, response: httpcore.Response) -> None:
         self._response = response
 
@@ -122,7 +122,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
                 extensions=request.extensions,
             )
         )
-        return httpx.Response(response.status, headers=response.headers, stream=_HttpcoreStreamAdapter(response), request=request)
+        return httpx.Response(response.status, headers=response.headers, stream=_HttpxResponseStream(response), request=request)
 
     async def aclose(self) -> None:
         for pool in self._pools.values():

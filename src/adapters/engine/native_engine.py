@@ -15,11 +15,11 @@ from domain.kernel.errors import ValidationFailed
 from domain.rules.model import (
     Comparator,
     EngineRule,
+    InstantDryRunResult,
     LatestReading,
     MatchMode,
     MetricValue,
     RuleCondition,
-    RuleDryRunResult,
     RuleFiring,
     RuleSuppression,
     RuleTransition,
@@ -33,9 +33,9 @@ from domain.rules.telemetry_engine_port import (
     MessageFault,
     NewMetric,
     RawTelemetryBatch,
-    ReadingWithSubscribers,
     TelemetryRow,
     UnpackedReading,
+    WatchedReading,
 )
 
 _ConditionTuple = tuple[str, str, float, str | None]
@@ -90,7 +90,7 @@ class NativeBatchResult:
         return list(map(RuleSuppression._make, self._raw.rule_suppressions))
 
     @property
-    def watched_readings(self) -> list[ReadingWithSubscribers]:
+    def watched_readings(self) -> list[WatchedReading]:
         return self._raw.watched_readings
 
     @property
@@ -139,7 +139,7 @@ class NativeEngine:
     def latest(self, device_no: int) -> list[LatestReading]:
         return [LatestReading(*latest) for latest in self._engine.latest(device_no)]
 
-    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRunResult:
+    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> InstantDryRunResult:
         """A person requests a dry run, so it is rare: the reference definition explains it over the native values."""
         reports = {name: LastMetricValue(*report) for name, *report in self._engine.last_reports(device_no)}
         given = {name: LastMetricValue(value, at_ms, at_ms) for name, value in readings.items()}

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 from quart import Blueprint, Quart
 
 from adapters.http.core.body_limits import SizeLimitedRequest
-from adapters.http.core.caller_authentication import TRUSTED_PROXIES, Authenticator
+from adapters.http.core.caller_authentication import TRUSTED_PROXIES, AuthenticatorPort
 from adapters.http.core.error_responses import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.known_browser_cookie import TLS_AT_PROXY
-from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
+from adapters.http.core.middleware import HttpMiddlewareSettings, ResponseObserver, install_middleware
 from adapters.http.core.operation_handling import API_DEPENDENCIES, RequestHandlingDependencies
 from adapters.http.core.request_body_drain import run_with_whole_body
-from adapters.http.core.trimmed_quart import QuartApplication
+from adapters.http.core.trimmed_quart import TrimmedQuart
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.endpoint import FeedEndpoint
 from domain.kernel.denied_request_log_port import DeniedRequestLog
@@ -27,17 +27,17 @@ from domain.kernel.denied_request_log_port import DeniedRequestLog
 def create_app(
     *,
     blueprints: Sequence[Blueprint],
-    authenticator: Authenticator,
+    authenticator: AuthenticatorPort,
     feed: FeedEndpoint | None = None,
     idempotency_store: IdempotencyDependencies | None = None,
     denial_log: DeniedRequestLog | None = None,
     proxies: TrustedProxies | None = None,
-    settings: HttpSettings | None = None,
+    settings: HttpMiddlewareSettings | None = None,
     observer: ResponseObserver | None = None,
 ) -> Quart:
     """`observer` is called for every response with method, route or "", status and seconds."""
-    settings = settings or HttpSettings()
-    app = QuartApplication("latchboard", static_folder=None, template_folder=None)
+    settings = settings or HttpMiddlewareSettings()
+    app = TrimmedQuart("latchboard", static_folder=None, template_folder=None)
     app.request_class = SizeLimitedRequest
     app.config.update(
         BODY_TIMEOUT=settings.body_timeout_s,

@@ -13,31 +13,31 @@ from pathlib import Path
 
 from adapters.engine import _native
 from adapters.mqtt.embedded_broker_settings import EmbeddedBrokerSettings
-from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import PublishResult
+from domain.devices.device_messages_and_codec_port import OutboundMessage
 from domain.devices.inbound_device_message_port import (
-    DeviceConnected,
-    DeviceDisconnected,
-    DeviceSubscribed,
+    InboundDeviceConnected,
+    InboundDeviceDisconnected,
+    InboundDeviceSubscribed,
     InboundEvent,
     InboundMessage,
+    InboundMessagesDropped,
     InboundTelemetryBatch,
-    MessagesDropped,
 )
 from domain.kernel.errors import Unavailable
 
 _DROP_REASONS = {"forbidden": "FORBIDDEN_TOPIC", "oversize": "TOO_LARGE", "queue_full": "QUEUE_FULL"}
 
 
-def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int) -> MessagesDropped:
-    return MessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms)
+def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int) -> InboundMessagesDropped:
+    return InboundMessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms)
 
 
 def _event_types(front: str) -> dict[str, Callable[..., InboundEvent]]:
     return {
-        "connect": partial(DeviceConnected, front=front),
-        "disconnect": partial(DeviceDisconnected, front=front),
-        "subscribe": DeviceSubscribed,
+        "connect": partial(InboundDeviceConnected, front=front),
+        "disconnect": partial(InboundDeviceDisconnected, front=front),
+        "subscribe": InboundDeviceSubscribed,
         "publish": InboundMessage,
         "fault": _messages_dropped,
     }

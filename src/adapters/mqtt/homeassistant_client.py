@@ -41,7 +41,7 @@ class HomeAssistantBrokerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class MqttHomeAssistantMessage:
+class ReceivedHomeAssistantMessage:
     topic: str
     payload: bytes
     retain: bool
@@ -60,11 +60,11 @@ class MqttHomeAssistantConnection:
         except aiomqtt.MqttError as error:
             raise _unavailable(error) from None
 
-    async def messages(self) -> AsyncIterator[MqttHomeAssistantMessage]:
+    async def messages(self) -> AsyncIterator[ReceivedHomeAssistantMessage]:
         try:
             async for message in self._client.messages:
                 payload = message.payload if isinstance(message.payload, bytes) else b""
-                yield MqttHomeAssistantMessage(str(message.topic), payload, bool(message.retain))
+                yield ReceivedHomeAssistantMessage(str(message.topic), payload, bool(message.retain))
         except aiomqtt.MqttError as error:
             raise _unavailable(error) from None
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import DeviceBrokerLink, PublishResult
+from domain.devices.device_messages_and_codec_port import OutboundMessage
 
 
-class StandbyDeviceLink:
+class LeaderOnlyDeviceLink:
     def __init__(self, link: DeviceBrokerLink) -> None:
         self._link = link
         self.is_active = False

@@ -26,7 +26,7 @@ from adapters.mqtt.aiomqtt_socket_workarounds import KEEP_ALIVE_S, close_socket,
 from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
 from adapters.mqtt.mosquitto_health_monitor import DROPPED_TOPIC, MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle
-from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_messages_and_codec_port import OutboundMessage
 from domain.kernel.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class MosquittoConnectionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class MosquittoPersistentSessionConfig:
+class MosquittoClientSessionConfig:
     """What the broker keeps for a client id: its subscriptions, and what it has not acknowledged."""
 
     client_id: str
@@ -75,7 +75,7 @@ class MosquittoConnection:
     def __init__(
         self,
         settings: MosquittoConnectionSettings,
-        session: MosquittoPersistentSessionConfig,
+        session: MosquittoClientSessionConfig,
         on_message: Callable[[Any, AckHandle | None], None],
         watch: MosquittoHealthMonitor | None,
     ) -> None:

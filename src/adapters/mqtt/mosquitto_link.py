@@ -4,9 +4,9 @@ This link infers what an external broker does not report:
 - Mosquitto has no topic for logins. A device is connected when its `status` (native, ESPHome), `tele/LWT` (Tasmota) or `online`
   (Shelly) says so, and disconnected when that topic or its will says so. A device without any of these is connected as soon as it
   sends something.
-- Mosquitto does not report subscriptions. `DeviceSubscribed("#")` follows each `DeviceConnected`; it is repeated when a message
-  had no subscriber, so that the service tries again. The PUBACK of a QoS-1 publish says whether there was a subscriber (MQTT 5,
-  reason code 0x10).
+- Mosquitto does not report subscriptions. `InboundDeviceSubscribed("#")` follows each `InboundDeviceConnected`. It is repeated
+  when a message had no subscriber, so that the service tries again. The PUBACK of a QoS-1 publish says whether there was a
+  subscriber (MQTT 5, reason code 0x10).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 from adapters.mqtt.mosquitto_connection import (
     FIRST_ERROR_CODE,
     UNCONFIRMED,
+    MosquittoClientSessionConfig,
     MosquittoConnectionSettings,
-    MosquittoPersistentSessionConfig,
 )
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor, as_text
@@ -34,14 +34,14 @@ from adapters.mqtt.mosquitto_inbound_queue import (
 )
 from adapters.mqtt.mosquitto_partition_sessions import MAIN, MosquittoPartitionSessions, sessions_of, whole_fleet
 from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessage, UnknownDeviceMessageBuffer
-from domain.devices.device_codec import OutboundMessage
 from domain.devices.device_link import PublishResult
+from domain.devices.device_messages_and_codec_port import OutboundMessage
 from domain.devices.inbound_device_message_port import (
     LOST,
     REVOKED,
-    DeviceConnected,
-    DeviceDisconnected,
-    DeviceSubscribed,
+    InboundDeviceConnected,
+    InboundDeviceDisconnected,
+    InboundDeviceSubscribed,
     InboundMessage,
 )
 from domain.kernel.clock import Clock
@@ -65,7 +65,7 @@ class MosquittoDeviceLink:
         telemetry: TelemetryBatchFactory,
         credentials: MosquittoCredentialStore | None,
         pid_file: Path | None = None,
-        shared: Sequence[MosquittoPersistentSessionConfig] | None = None,
+        shared: Sequence[MosquittoClientSessionConfig] | None = None,
         front: str = "",
     ) -> None:
         """`pid_file`: of a Mosquitto on this machine, whose configuration is then checked. `shared`: the sessions that a cluster
@@ -245,19 +245,19 @@ class MosquittoDeviceLink:
             inbound = InboundMessage(number, device_id, topic, message.payload, message.qos, message.retain, now_ms)
             self._queue.put(inbound, ack_handle)
         if is_offline and self._subscribed_since.pop(device_id, None) is not None:
-            self._queue.put(DeviceDisconnected(number, device_id, LOST, now_ms, front=self._front))
+            self._queue.put(InboundDeviceDisconnected(number, device_id, LOST, now_ms, front=self._front))
 
     def _mark_connected(self, device_id: str, number: int, now_ms: int) -> None:
         """Only the instance that can send to devices reports them as connected."""
         if device_id not in self._subscribed_since and self._sessions.holds_main:
             self._subscribed_since[device_id] = now_ms
-            self._queue.put(DeviceConnected(number, device_id, "unknown", "", now_ms, front=self._front))
-            self._queue.put(DeviceSubscribed(number, device_id, "#", now_ms))
+            self._queue.put(InboundDeviceConnected(number, device_id, "unknown", "", now_ms, front=self._front))
+            self._queue.put(InboundDeviceSubscribed(number, device_id, "#", now_ms))
 
     def _mark_disconnected(self, device_id: str) -> None:
         if self._subscribed_since.pop(device_id, None) is not None:
             number = self._devices[device_id][0]
-            self._queue.put(DeviceDisconnected(number, device_id, REVOKED, self._clock.now_ms(), front=self._front))
+            self._queue.put(InboundDeviceDisconnected(number, device_id, REVOKED, self._clock.now_ms(), front=self._front))
 
     def _schedule_retry(self, device_id: str) -> None:
         """The device is connected but has not subscribed yet: report a subscription later, so that the service tries again."""
@@ -266,7 +266,7 @@ class MosquittoDeviceLink:
             del self._retries[device_id]
             if device_id in self._subscribed_since:
                 now_ms = self._subscribed_since[device_id] = self._clock.now_ms()
-                self._queue.put(DeviceSubscribed(self._devices[device_id][0], device_id, "#", now_ms))
+                self._queue.put(InboundDeviceSubscribed(self._devices[device_id][0], device_id, "#", now_ms))
 
         if device_id not in self._retries:
             self._retries[device_id] = asyncio.get_running_loop().call_later(_RETRY_DELAY_S, retry)

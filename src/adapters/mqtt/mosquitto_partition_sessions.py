@@ -17,10 +17,10 @@ from typing import Any
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.mosquitto_connection import MosquittoConnection, MosquittoConnectionSettings, MosquittoPersistentSessionConfig
+from adapters.mqtt.mosquitto_connection import MosquittoClientSessionConfig, MosquittoConnection, MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle
-from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_messages_and_codec_port import OutboundMessage
 from domain.devices.external_broker_auth import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
 
 MAIN = 0
@@ -32,16 +32,16 @@ _SHARED_OPTIONS = SubscribeOptions(qos=1, retainAsPublished=True)  # noLocal is 
 _EVERYTHING = tuple(f"devices/+/{topic}" for topic in DEVICE_PUBLISH_TOPICS)
 
 
-def whole_fleet(settings: MosquittoConnectionSettings) -> Sequence[MosquittoPersistentSessionConfig]:
-    return [MosquittoPersistentSessionConfig(settings.client_id, _EVERYTHING, settings.max_inflight)]
+def whole_fleet(settings: MosquittoConnectionSettings) -> Sequence[MosquittoClientSessionConfig]:
+    return [MosquittoClientSessionConfig(settings.client_id, _EVERYTHING, settings.max_inflight)]
 
 
-def shared_by_cluster(settings: MosquittoConnectionSettings, partitions: int) -> Sequence[MosquittoPersistentSessionConfig]:
+def shared_by_cluster(settings: MosquittoConnectionSettings, partitions: int) -> Sequence[MosquittoClientSessionConfig]:
     """The main session continues that of a single instance."""
     events = [topic for topic in _EVERYTHING if topic != _TELEMETRY]
-    main = MosquittoPersistentSessionConfig(settings.client_id, events, settings.max_inflight, left_filters=(_TELEMETRY,))
+    main = MosquittoClientSessionConfig(settings.client_id, events, settings.max_inflight, left_filters=(_TELEMETRY,))
     return [main] + [
-        MosquittoPersistentSessionConfig(
+        MosquittoClientSessionConfig(
             f"{settings.client_id}-telemetry-{number}", (SHARED_PREFIX + _TELEMETRY,), _TELEMETRY_INFLIGHT, _SHARED_OPTIONS
         )
         for number in range(min(partitions, TELEMETRY_SESSIONS))
@@ -60,7 +60,7 @@ class MosquittoPartitionSessions:
     def __init__(
         self,
         settings: MosquittoConnectionSettings,
-        sessions: Sequence[MosquittoPersistentSessionConfig],
+        sessions: Sequence[MosquittoClientSessionConfig],
         on_message: Callable[[Any, AckHandle | None], None],
         watch: MosquittoHealthMonitor,
     ) -> None:

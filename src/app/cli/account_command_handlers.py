@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.crypto.secret_hasher import KeyRingSecretHasher
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.crypto.token_hasher import KeyRingTokenHasher
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from app.cli.command_support import Result, load_settings_or_exit, run_async
 from app.cli.open_database import open_database
 from app.config.settings import Settings
@@ -25,7 +25,7 @@ async def open_operator_service(settings: Settings) -> AsyncIterator[OperatorAcc
     hasher = Argon2PasswordHasher(threads=1)
     try:
         async with open_database(settings) as uow:
-            yield OperatorAccountAndUserService(uow=uow, clock=SystemClock(), ids=RandomIdGenerator(), hasher=hasher)
+            yield OperatorAccountAndUserService(uow=uow, clock=SystemClock(), ids=RandomIdAndSecretGenerator(), hasher=hasher)
     finally:
         hasher.close()
 
@@ -66,7 +66,9 @@ async def issue_owner_token(settings: Settings) -> str:
         )
     async with open_operator_service(settings) as operator:
         ring = load_key_ring(settings)
-        issuer = SessionTokenIssuer(ids=RandomIdGenerator(), tokens=JwtAccessTokenCodec(ring), digest=KeyRingSecretHasher(ring))
+        issuer = SessionTokenIssuer(
+            ids=RandomIdAndSecretGenerator(), tokens=JwtAccessTokenCodec(ring), digest=KeyRingTokenHasher(ring)
+        )
         token = await operator.issue_owner_token(issuer)
     if token is None:
         raise StartupError("There is no account yet. Start the service once, or run `latchboard account create`.")

@@ -59,7 +59,7 @@ async def stream_log(settings: Settings, request: AuditStreamOptions) -> None:
             account_id = await choose_account(uow, request.account)
             stored = AuditCursorFile(request.cursor_file, account_id)
             following = asyncio.create_task(
-                _AuditStream(AuditStreamReader(uow=uow), sink, stored, account_id).follow(once=request.once)
+                _AuditLogForwarder(AuditStreamReader(uow=uow), sink, stored, account_id).follow(once=request.once)
             )
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,7 +103,7 @@ class AuditCursorFile:
             os.close(folder)
 
 
-class _AuditStream:
+class _AuditLogForwarder:
     """Holds one batch at a time; the database is the queue."""
 
     def __init__(self, tail: AuditStreamReader, sink: AuditSink, stored: AuditCursorFile, account_id: AccountId) -> None:

@@ -11,7 +11,7 @@ import structlog
 
 from adapters.crypto.key_ring_file import KeyRingFile
 from app.runtime.first_start_or_lost_database import FIRST_RUN_FILE, finish_first_start, require_accounts
-from app.wiring.composed_service import ComposedService
+from app.wiring.composed_application import ComposedApplication
 from domain.team.first_run import ACCOUNT_NAME
 
 FIRST_LOGIN_FILE = "first-login.txt"
@@ -23,7 +23,7 @@ log = structlog.get_logger("start")
 
 
 @dataclass(frozen=True, slots=True)
-class FirstAccountCredentials:
+class CreatedFirstAccount:
     email: str
     password: str | None = field(repr=False)
     """None when the operator set it: a known password is not shown."""
@@ -40,8 +40,8 @@ class IssuedFirstRunLink:
 
 
 async def create_first_account(
-    program: ComposedService, url: str, *, make_up: bool = False, token: str | None = None
-) -> FirstAccountCredentials | IssuedFirstRunLink | None:
+    program: ComposedApplication, url: str, *, make_up: bool = False, token: str | None = None
+) -> CreatedFirstAccount | IssuedFirstRunLink | None:
     """Returns the new login, or the link by which the first visitor makes it, or None when an account exists already.
 
     `url`: where the dashboard is reached; `make_up`: make a login up instead of waiting for a visitor; `token`: of the link,
@@ -63,13 +63,13 @@ async def create_first_account(
     if created is None:
         return None  # another instance has created it
     if generated is None:
-        return FirstAccountCredentials(email, None)
+        return CreatedFirstAccount(email, None)
     path = settings.data_dir / FIRST_LOGIN_FILE
     _write_secret_file(path, f"email    {email}\npassword {generated}\n\nChange it, then delete this file.\n")
-    return FirstAccountCredentials(email, generated, path)
+    return CreatedFirstAccount(email, generated, path)
 
 
-def _issue_link(program: ComposedService, url: str, token: str | None) -> IssuedFirstRunLink:
+def _issue_link(program: ComposedApplication, url: str, token: str | None) -> IssuedFirstRunLink:
     settings, first_run = program.settings, program.services.sign_in.first_run
     link = f"{url}/#/first-run/{first_run.issue_token(token)}"
     path = settings.data_dir / FIRST_RUN_FILE
@@ -79,7 +79,7 @@ def _issue_link(program: ComposedService, url: str, token: str | None) -> Issued
     return IssuedFirstRunLink(link, path)
 
 
-def _warn_about_missing_keys(program: ComposedService) -> None:
+def _warn_about_missing_keys(program: ComposedApplication) -> None:
     ring = program.adapters.key_ring
     if isinstance(ring, KeyRingFile) and ring.was_created:
         log.warning(

@@ -12,7 +12,7 @@ from adapters.storage.sql.repositories.dead_letters import SqlIngestDeadLetterRe
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async
 from app.cli.open_database import open_database
 from app.cli.stdout_console import stdout_console
-from domain.ingest.dead_letters import DeadLetter
+from domain.ingest.dead_letters import IngestDeadLetter
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
 
@@ -28,7 +28,7 @@ def deadletters_list(
 ) -> None:
     """List the messages that are set aside, newest first."""
 
-    async def read(dead_letters: SqlIngestDeadLetterRepository) -> tuple[Sequence[DeadLetter], int]:
+    async def read(dead_letters: SqlIngestDeadLetterRepository) -> tuple[Sequence[IngestDeadLetter], int]:
         device_id = None if device is None else DeviceId(device)
         return await dead_letters.list(limit, device_id=device_id), await dead_letters.count()
 
@@ -102,7 +102,7 @@ def _chosen(ids: list[int] | None, every: bool) -> list[int] | None:
     return None if every else ids
 
 
-def _device_of(letter: DeadLetter) -> str:
+def _device_of(letter: IngestDeadLetter) -> str:
     return letter.device_id or f"deleted (number {letter.device_no})"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from adapters.clock import SystemClock
 from adapters.crypto.key_ring import KeyRing, MasterKeyRing
-from adapters.crypto.key_ring_file import KeyRingFile, RotationInProgressError
+from adapters.crypto.key_ring_file import KeyRingFile, KeyRingRotationInProgressError
 from adapters.crypto.vault import AesVault, sealing_key_id
 from app.cli.open_database import open_database
 from app.cli.open_key_ring import open_key_ring
@@ -35,7 +35,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRotationResult:
+class KeyRingRotationResult:
     newest_key_id: str
     created_key: bool
     """False when an earlier rotation was continued, or when no new key was wanted."""
@@ -51,7 +51,7 @@ class MasterKeyUsage:
     sealed_secrets: int
 
 
-async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCallback) -> KeyRotationResult:
+async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCallback) -> KeyRingRotationResult:
     """Seal every secret with the newest key, after adding one if `new_key`. Raises StartupError, and what the database raises."""
     async with _open_keys(settings) as (ring, rekeying):
         file = ring if isinstance(ring, KeyRingFile) else None
@@ -66,7 +66,7 @@ async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCa
                 if create_key:
                     file.replace(KeyRing(file.keys).with_new_key())
                 return await _rekey(ring, rekeying, create_key, progress)
-        except RotationInProgressError:
+        except KeyRingRotationInProgressError:
             raise StartupError("Another rotation is running. Wait for its end; see: latchboard keys list") from None
 
 
@@ -85,7 +85,7 @@ async def retire_keys(settings: Settings) -> list[str]:
                     _require_unneeded(await rekeying.survey(), older, ring)
                     ring.replace(KeyRing(ring.keys[:1]))
                 return older
-        except RotationInProgressError:
+        except KeyRingRotationInProgressError:
             raise StartupError("A rotation is running. Wait for its end.") from None
 
 
@@ -111,14 +111,14 @@ def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile) 
         )
 
 
-async def _rekey(ring: MasterKeyRing, rekeying: RekeyService, new_key: bool, progress: ProgressCallback) -> KeyRotationResult:
+async def _rekey(ring: MasterKeyRing, rekeying: RekeyService, new_key: bool, progress: ProgressCallback) -> KeyRingRotationResult:
     """Rekey twice: the second pass finds what the service sealed with the previous key during the first pass."""
     total = await rekeying.count_secrets()
     report = await rekeying.run(lambda seen: progress(seen, total))
     again = await rekeying.run(lambda seen: None)
     report.rekeyed += again.rekeyed
     report.unreadable = again.unreadable
-    return KeyRotationResult(ring.newest.key_id, new_key, report, tuple(key.key_id for key in ring.keys[1:]))
+    return KeyRingRotationResult(ring.newest.key_id, new_key, report, tuple(key.key_id for key in ring.keys[1:]))
 
 
 def _count_outdated(report: RekeyReport, ring: MasterKeyRing) -> int:

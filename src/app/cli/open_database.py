@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from adapters.feed_hub import InProcessFeedHub
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
@@ -20,7 +20,7 @@ async def open_database(settings: Settings) -> AsyncIterator[SqlUnitOfWork]:
     """Raises StartupError, and what the database raises."""
     prepare_data_dir(settings.data_dir)
     database = SqlDatabase(settings.effective_database_url, pool_size=1)
-    uow = database.unit_of_work(DomainEventDispatcher(ids=RandomIdGenerator(), observers=[], feed=InProcessFeedHub()))
+    uow = database.unit_of_work(DomainEventDispatcher(ids=RandomIdAndSecretGenerator(), observers=[], feed=InProcessFeedHub()))
     try:
         require_database(settings, database.file)
         await database.start()

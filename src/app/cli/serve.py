@@ -8,13 +8,13 @@ import contextlib
 import structlog
 
 from app.cli import startup_banner
-from app.cli.first_account_at_start import FirstAccountCredentials, IssuedFirstRunLink, create_first_account
+from app.cli.first_account_at_start import CreatedFirstAccount, IssuedFirstRunLink, create_first_account
 from app.config.settings import Settings
 from app.runtime import open_file_limit_and_shares
 from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.wiring import lifecycle
 from app.wiring.compose import compose
-from app.wiring.composed_service import ComposedService
+from app.wiring.composed_application import ComposedApplication
 
 DEMO_STOP_TIMEOUT_S = 1.0
 
@@ -29,14 +29,14 @@ async def serve(
     open_file_limit_and_shares.raise_limit()  # before the parts take their share of it
     program = compose(settings, worker)
     demo_tasks: list[asyncio.Task[None]] = []
-    login: list[FirstAccountCredentials | IssuedFirstRunLink | None] = []
+    login: list[CreatedFirstAccount | IssuedFirstRunLink | None] = []
 
-    async def prepare(program: ComposedService) -> None:
+    async def prepare(program: ComposedApplication) -> None:
         login.append(
             await create_first_account(program, startup_banner.network_url(settings), make_up=demo, token=first_run_token)
         )
 
-    async def started(program: ComposedService, port: int) -> None:
+    async def started(program: ComposedApplication, port: int) -> None:
         shown = settings.model_copy(update={"http_port": port})
         if worker is not None:
             worker.report_ready()
@@ -63,9 +63,9 @@ async def serve(
     return 0
 
 
-def _owner_password(settings: Settings, login: FirstAccountCredentials | IssuedFirstRunLink | None) -> str | None:
+def _owner_password(settings: Settings, login: CreatedFirstAccount | IssuedFirstRunLink | None) -> str | None:
     """The password of a login that was made at this start."""
-    if not isinstance(login, FirstAccountCredentials):
+    if not isinstance(login, CreatedFirstAccount):
         return None
     return login.password or (settings.owner_password.get_secret_value() if settings.owner_password else None)
 

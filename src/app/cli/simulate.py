@@ -16,12 +16,12 @@ from app.config.settings import Settings
 from app.runtime import logging
 from app.simulator.fault_options import FAULT_HELP, FaultInjectionOptions, InvalidFaultError
 from app.simulator.options import (
-    ApiCredentials,
     MqttConnectionOptions,
     MqttTransportProtocol,
     MqttVersion,
     SimulationError,
     SimulationOptions,
+    SimulatorApiCredentials,
 )
 from domain.devices.model import FirmwareProfile
 
@@ -109,7 +109,7 @@ def simulate(
     _run_and_report(
         settings,
         SimulationOptions(
-            credentials=ApiCredentials((url or http_url(settings)).rstrip("/"), token, email, password),
+            credentials=SimulatorApiCredentials((url or http_url(settings)).rstrip("/"), token, email, password),
             connection=MqttConnectionOptions(transport, mqtt_version, host, port, ca),
             device_count=devices,
             device_ids=tuple(device or ()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.cli.first_account_at_start import FIRST_LOGIN_FILE, FirstAccountCredentials, IssuedFirstRunLink
+from app.cli.first_account_at_start import FIRST_LOGIN_FILE, CreatedFirstAccount, IssuedFirstRunLink
 from app.cli.terminal_output import FAINT, HEADING, NOTICE, STRONG, TerminalOutput
 from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
@@ -33,7 +33,7 @@ def network_url(settings: Settings) -> str:
 
 def print_banner(
     settings: Settings,
-    login: FirstAccountCredentials | IssuedFirstRunLink | None,
+    login: CreatedFirstAccount | IssuedFirstRunLink | None,
     *,
     highlights: Sequence[str] = (),
     demo: bool = False,
@@ -91,7 +91,7 @@ def _print_link(screen: TerminalOutput, settings: Settings, link: IssuedFirstRun
     screen.print(screen.style("  A try without hardware of your own: make demo", FAINT))
 
 
-def _print_login(screen: TerminalOutput, settings: Settings, login: FirstAccountCredentials | None) -> None:
+def _print_login(screen: TerminalOutput, settings: Settings, login: CreatedFirstAccount | None) -> None:
     file = settings.data_dir / FIRST_LOGIN_FILE
     if login is None:
         if file.exists():

@@ -21,7 +21,7 @@ from app.config.external_broker_auth_settings import ExternalBrokerAuthSettings
 from app.config.oidc_settings import OidcSettings
 from app.config.reachable_server_address import reachable_address
 from app.config.setting_sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, variables_by_source
-from app.config.telegram_settings import TelegramSettings
+from app.config.telegram_settings import TelegramServerSettings
 from app.config.telemetry_storage_settings import TelemetryStorageSettings
 from app.config.unknown_variables import unknown_variable_messages
 from app.config.url_checks import check_mqtt_url, is_ip_address
@@ -29,7 +29,7 @@ from app.config.webhook_destination_settings import WebhookDestinationSettings
 from app.config.worker_process_settings import WorkerProcessSettings
 from domain.accounts.email_password_and_role_policy import check_email, check_password
 from domain.kernel.errors import ValidationFailed
-from domain.sign_in.second_factor_policy import SecondFactorRequirement
+from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
@@ -80,7 +80,7 @@ class SettingsError(Exception):
 
 class Settings(
     ExternalBrokerAuthSettings,
-    TelegramSettings,
+    TelegramServerSettings,
     ClusterSettings,
     OidcSettings,
     TelemetryStorageSettings,
@@ -105,7 +105,9 @@ class Settings(
     public_url: PublicUrl | None = Field(
         default=None, description="Where people reach the dashboard, https://latchboard.example.com: links, passkeys."
     )
-    require_second_factor: SecondFactorRequirement = Field(SecondFactorRequirement.NOBODY, description="nobody, admins or all")
+    require_second_factor: RolesRequiringSecondFactor = Field(
+        RolesRequiringSecondFactor.NOBODY, description="nobody, admins or all"
+    )
     mqtt_host: str = Field(default="127.0.0.1", description="Address of the embedded broker.")
     mqtt_port: Port = 1883
     mqtt_ws_port: Port = 8083

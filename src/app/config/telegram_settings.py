@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings
 from app.config.checked_setting_types import PublicUrl
 
 
-class TelegramSettings(BaseSettings):
+class TelegramServerSettings(BaseSettings):
     telegram_url: PublicUrl = Field(
         default="https://api.telegram.org", description="Server of the Telegram Bot API, or of another one that speaks it."
     )

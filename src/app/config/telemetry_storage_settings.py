@@ -11,9 +11,9 @@ from app.config.checked_setting_types import checked
 
 
 def _check_clickhouse_url(value: str) -> None:
-    from adapters.clickhouse.reading_store import ClickHouseServerConfig  # imports httpx
+    from adapters.clickhouse.reading_store import ClickHouseConnectionConfig  # imports httpx
 
-    ClickHouseServerConfig.parse(value)
+    ClickHouseConnectionConfig.parse(value)
 
 
 class TelemetryStorageSettings(BaseSettings):

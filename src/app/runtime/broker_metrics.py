@@ -17,7 +17,7 @@ LinkStats = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerMetric:
+class BrokerMetricDefinition:
     """`keys`: label value → key of the link's statistics. Without a label there is one entry."""
 
     name: str
@@ -26,8 +26,8 @@ class BrokerMetric:
     label: str | None = None
 
 
-def _metric(name: str, help_text: str, key: str) -> BrokerMetric:
-    return BrokerMetric(name, help_text, {"": key})
+def _metric(name: str, help_text: str, key: str) -> BrokerMetricDefinition:
+    return BrokerMetricDefinition(name, help_text, {"": key})
 
 
 REFUSAL_REASONS = (
@@ -58,13 +58,13 @@ GAUGES = (
 )
 COUNTERS = (
     _metric("connects", "Accepted connections.", "connects"),
-    BrokerMetric(
+    BrokerMetricDefinition(
         "refused",
         "Refused connections by reason.",
         {reason: f"refused_{reason}" for reason in REFUSAL_REASONS},
         "reason",
     ),
-    BrokerMetric(
+    BrokerMetricDefinition(
         "closed",
         "Connections that the broker closed, by reason.",
         {
@@ -76,22 +76,22 @@ COUNTERS = (
         },
         "reason",
     ),
-    BrokerMetric(
+    BrokerMetricDefinition(
         "messages",
         "Messages by kind: telemetry and others from devices, and those sent to devices.",
         {"telemetry": "inbound_telemetry", "other": "inbound_publish", "sent": "outbound_sent"},
         "kind",
     ),
-    BrokerMetric(
+    BrokerMetricDefinition(
         "acknowledged",
         "Acknowledged QoS 1 messages by direction.",
         {"inbound": "inbound_acked", "outbound": "outbound_acked"},
         "direction",
     ),
-    BrokerMetric(
+    BrokerMetricDefinition(
         "traffic_bytes", "MQTT traffic by direction.", {"inbound": "bytes_read", "outbound": "bytes_written"}, "direction"
     ),
-    BrokerMetric(
+    BrokerMetricDefinition(
         "dropped",
         "Dropped messages by reason.",
         {

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import httpx
 
-from app.simulator.options import ApiCredentials, SimulationError
+from app.simulator.options import SimulationError, SimulatorApiCredentials
 
 RESPONSE_TIMEOUT_S = 40.0
 
@@ -17,7 +17,7 @@ TokenIssuer = Callable[[], Awaitable[str]]
 class SimulatorApiClient:
     """Every method raises SimulationError."""
 
-    def __init__(self, credentials: ApiCredentials, issue_token: TokenIssuer | None = None) -> None:
+    def __init__(self, credentials: SimulatorApiCredentials, issue_token: TokenIssuer | None = None) -> None:
         """`issue_token` supplies an access token when `credentials` hold neither a token nor an email address."""
         self._credentials = credentials
         self._issue_token = issue_token

@@ -12,9 +12,9 @@ from app.simulator.api_client import SimulatorApiClient
 from app.simulator.demo_history import send_history
 from app.simulator.demo_projects_keys_and_schedule import furnish_account
 from app.simulator.device_login_provisioning import ProvisionedFleet
-from app.simulator.options import ApiCredentials, DeviceLogin, SimulationError, SimulationOptions
+from app.simulator.options import DeviceLogin, SimulationError, SimulationOptions, SimulatorApiCredentials
 from app.simulator.run import start_fleet
-from app.wiring.composed_service import ComposedService
+from app.wiring.composed_application import ComposedApplication
 from domain.devices.model import Device, FirmwareProfile
 from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.caller import Role, SessionCaller
@@ -48,7 +48,7 @@ log = structlog.get_logger("demo")
 class DemoFleet:
     """Registers the missing devices and runs all of them until cancelled."""
 
-    def __init__(self, program: ComposedService, url: str, password: str | None) -> None:
+    def __init__(self, program: ComposedApplication, url: str, password: str | None) -> None:
         """`url`: where this machine reaches the service. `password`: of the Owner, and then of the Viewer too; None when the
         account is older than this start."""
         self._program = program
@@ -77,7 +77,7 @@ class DemoFleet:
             return
         services, adapters = self._program.services, self._program.adapters
         issuer = SessionTokenIssuer(ids=adapters.ids, tokens=adapters.tokens, digest=adapters.digest)
-        credentials = ApiCredentials(self._url, token=await services.operator.issue_owner_token(issuer))
+        credentials = SimulatorApiCredentials(self._url, token=await services.operator.issue_owner_token(issuer))
         by_name = {device.name: str(device.device_id) for device in devices}
         try:
             async with SimulatorApiClient(credentials) as api:

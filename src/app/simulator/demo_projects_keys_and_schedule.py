@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.simulator.api_client import SimulatorApiClient
-from app.simulator.options import ApiCredentials
+from app.simulator.options import SimulatorApiCredentials
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 
 VIEWER_EMAIL = "viewer@latchboard.local"
@@ -53,7 +53,7 @@ async def _request_gate(api: SimulatorApiClient, url: str, gate: str) -> None:
     key = await api.post("/keys", {"name": "Delivery robot"})
     await api.post(f"/devices/{gate}/grants", {"apiKeyId": key["keyId"], "commands": ["OPEN"]})
     request = {"cmd": "OPEN", "params": {"seconds": 60}, "reason": "A parcel at the gate; the driver waits"}
-    async with SimulatorApiClient(ApiCredentials(url, token=key["key"])) as robot:
+    async with SimulatorApiClient(SimulatorApiCredentials(url, token=key["key"])) as robot:
         await robot.post(f"/devices/{gate}/command", request)
 
 

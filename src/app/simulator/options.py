@@ -50,7 +50,7 @@ class DeviceLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiCredentials:
+class SimulatorApiCredentials:
     """Access to the API by token, or by email and password."""
 
     url: str = "http://127.0.0.1:8080"
@@ -86,7 +86,7 @@ class MqttConnectionOptions:
 class SimulationOptions:
     """`messages_per_second` counts the telemetry of all devices together; with 0 they send as fast as the broker acknowledges."""
 
-    credentials: ApiCredentials = field(default_factory=ApiCredentials)
+    credentials: SimulatorApiCredentials = field(default_factory=SimulatorApiCredentials)
     connection: MqttConnectionOptions = field(default_factory=MqttConnectionOptions)
     device_count: int = 10
     device_ids: tuple[str, ...] = ()

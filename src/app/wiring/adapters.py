@@ -18,7 +18,7 @@ from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing, MasterKeyRing
 from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.crypto.secret_hasher import KeyRingSecretHasher
+from adapters.crypto.token_hasher import KeyRingTokenHasher
 from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn_ceremonies import WebAuthnCeremonies
@@ -26,17 +26,17 @@ from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.retry_jitter import RandomJitter
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.mail.background_mailer import InProcessBackgroundMailer
 from adapters.mail.log_mailer import LogMailer
 from adapters.message_catalog_translator import MessageCatalogTranslator
-from adapters.mqtt.leader_only_device_link import StandbyDeviceLink
+from adapters.mqtt.leader_only_device_link import LeaderOnlyDeviceLink
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
 from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.postgres.leader_fence import LeaderFence
+from adapters.storage.sql.postgres.leader_fence import PostgresLeaderFence
 from app.config.settings import Settings, SettingsError
 from app.runtime.first_start_or_lost_database import KEY_FILE, begin_first_start
 from app.runtime.instance_lock import InstanceLock
@@ -66,12 +66,12 @@ class ServiceAdapters:
         SettingsError, StartupError, and the engine's errors."""
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()
-        self.ids = RandomIdGenerator(self.clock.now_ms)
+        self.ids = RandomIdAndSecretGenerator(self.clock.now_ms)
         self.process_id = secrets.token_bytes(PROCESS_ID_LENGTH)
         """Names this run of this instance."""
         self.key_ring = load_key_ring(settings)
         self.vault = AesVault(self.key_ring)
-        self.digest = KeyRingSecretHasher(self.key_ring)
+        self.digest = KeyRingTokenHasher(self.key_ring)
         self.totp = PyotpTotpCodec()
         self.passkeys = WebAuthnCeremonies(origin=settings.effective_public_url)
         self.tokens = JwtAccessTokenCodec(self.key_ring)
@@ -92,10 +92,10 @@ class ServiceAdapters:
         """No other service writes to this database; the instance lock prevents it."""
         link = create_device_link(settings, self.clock, self.engine, self.front or "")
         is_only_holder = self.is_single_instance or self.cluster is not None or not settings.has_broker
-        self.standby_link = None if is_only_holder else StandbyDeviceLink(link)
+        self.standby_link = None if is_only_holder else LeaderOnlyDeviceLink(link)
         """Set when several instances may compete for the devices: this link does nothing until the instance is leader."""
         self.link: DeviceBrokerLink = self.standby_link or link
-        self.fence = None if self.standby_link is None else LeaderFence()
+        self.fence = None if self.standby_link is None else PostgresLeaderFence()
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
         self.jitter = RandomJitter()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.http.asyncapi.document import DeviceTopic, build_asyncapi_document
+from adapters.http.asyncapi.document import AsyncApiDeviceTopic, build_asyncapi_document
 from adapters.mqtt.profiles.native_topics import TOPICS, NativeTopicDefinition
 from app.version import VERSION
 
@@ -20,14 +20,14 @@ def create_asyncapi_document() -> dict[str, Any]:
     return build_asyncapi_document(topics, {name: _without_null_defaults(one) for name, one in schemas.items()}, version=VERSION)
 
 
-def _device_topic(topic: NativeTopicDefinition, by_type: Mapping[Any, dict[str, Any]]) -> DeviceTopic:
+def _device_topic(topic: NativeTopicDefinition, by_type: Mapping[Any, dict[str, Any]]) -> AsyncApiDeviceTopic:
     messages: dict[str, tuple[str, dict[str, Any]]] = {}
     if topic.payload is not None:
         schema = by_type[topic.payload] if isinstance(topic.payload, type) else dict(topic.payload)
         messages["json"] = ("application/json", schema)
     if topic.text:
         messages["text"] = ("text/plain", {"type": "string", "enum": list(topic.text)})
-    return DeviceTopic(topic.name, topic.by_device, topic.qos, topic.retain, topic.summary, messages)
+    return AsyncApiDeviceTopic(topic.name, topic.by_device, topic.qos, topic.retain, topic.summary, messages)
 
 
 def _without_null_defaults(schema: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.runtime.metrics_registry import MetricsRegistry
 from app.wiring.cluster import ClusterComponents
-from app.wiring.composed_service import ClusterWorkers
+from app.wiring.composed_application import ClusterWorkers
 
 
 def register_cluster_metrics(metrics: MetricsRegistry, cluster: ClusterComponents, workers: ClusterWorkers) -> None:

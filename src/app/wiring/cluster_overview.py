@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from app.wiring.composed_service import ComposedService
+from app.wiring.composed_application import ComposedApplication
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.partitions.cluster_overview import ClusterOverview, ClusterOverviewService
 
 
-def create_cluster_overview(program: ComposedService) -> Callable[[SessionCaller], Awaitable[ClusterOverview | None]]:
+def create_cluster_overview(program: ComposedApplication) -> Callable[[SessionCaller], Awaitable[ClusterOverview | None]]:
     cluster, workers = program.adapters.cluster, program.workers.cluster
     if cluster is None or workers is None:
         return _without_cluster

@@ -8,11 +8,11 @@ from typing import Any
 from app.runtime.worker_supervisor import BackgroundWorker
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
-from app.wiring.composed_service import ClusterWorkers, ComposedService
+from app.wiring.composed_application import ClusterWorkers, ComposedApplication
 from app.wiring.domain_services import DomainServices
-from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_heartbeat import ClusterHeartbeatWorker
-from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
+from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
+from app.workers.cluster_reading_feed import ClusterReadingFeedWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.fenced_ingest import FencedIngestWorker
 from app.workers.inbound_log_appender import InboundLogAppender
@@ -20,14 +20,14 @@ from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker
-from app.workers.peer_lease_polling import InstanceLeaseWorker
+from app.workers.peer_lease_polling import PeerLeasePollingWorker
 from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
 from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor
-from domain.partitions.instance_lease import InstanceLeaseService
+from domain.partitions.own_lease_validity import OwnLeaseValidityService
 from domain.partitions.ports import ConnectedDevices
 
 ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant", "reading_mover"})
@@ -42,7 +42,7 @@ def create_cluster_workers(
     front_pipeline: IngestPipeline,
     partition_pipeline: IngestPipeline,
     ingest_parts: Mapping[str, Any],
-    feed: ClusterFeedWorker,
+    feed: ClusterReadingFeedWorker,
 ) -> tuple[IngestWorker, ClusterWorkers]:
     """The worker that stores what this instance's partitions get, and the others."""
     log_reach = InboundLogReachabilityMonitor(adapters.clock)
@@ -55,7 +55,7 @@ def create_cluster_workers(
     )
     lease = _create_lease(adapters, services, cluster, partitions)
     queue, appender = (
-        ClusterDeviceEventQueue(),
+        NonTelemetryEventQueue(),
         InboundLogAppender(cluster.inbound_log, cluster.ownership.count, cluster.instance),
     )
     front = TelemetryToInboundLogWorker(
@@ -75,7 +75,7 @@ def create_cluster_workers(
         **ingest_parts,
     )
     membership, ownership = _create_membership(adapters, services, cluster, partitions, inbound)
-    lease_worker = InstanceLeaseWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
+    lease_worker = PeerLeasePollingWorker(lease, services.credential_sync.retry_pending, on_lost=cluster.bus.announce_move)
     ingest = FencedIngestWorker(link=inbound, pipeline=partition_pipeline, **ingest_parts)
     probe = InboundLogProbeWorker(cluster.bus.reaches_itself, log_reach)
     return ingest, ClusterWorkers(
@@ -89,7 +89,7 @@ def _create_partition_service(
     cluster: ClusterComponents,
     log_reach: InboundLogReachabilityMonitor,
     feed_interest: DevicesWithSubscribersWorker,
-    feed: ClusterFeedWorker,
+    feed: ClusterReadingFeedWorker,
 ) -> PartitionOwnershipService:
     partitions = PartitionOwnershipService(
         uow=services.uow,
@@ -111,9 +111,9 @@ def _create_partition_service(
 
 def _create_lease(
     adapters: ServiceAdapters, services: DomainServices, cluster: ClusterComponents, partitions: PartitionOwnershipService
-) -> InstanceLeaseService:
+) -> OwnLeaseValidityService:
     sync = services.credential_sync
-    return InstanceLeaseService(
+    return OwnLeaseValidityService(
         instance=cluster.instance,
         clock=adapters.clock,
         calls=cluster.bus,
@@ -162,7 +162,7 @@ def on_one_instance(cluster: ClusterComponents, workers: Sequence[BackgroundWork
     )
 
 
-async def open_cluster(program: ComposedService) -> None:
+async def open_cluster(program: ComposedApplication) -> None:
     """Raises StartupError, ValidationFailed, Unavailable."""
     cluster, workers, feed = program.adapters.cluster, program.workers.cluster, program.workers.shared_feed
     if cluster is None or workers is None or feed is None:
@@ -191,7 +191,7 @@ async def open_cluster(program: ComposedService) -> None:
     await cluster.bus.announce_move()
 
 
-async def leave_cluster(program: ComposedService) -> None:
+async def leave_cluster(program: ComposedApplication) -> None:
     """Give the partitions up, and what belongs to them at an external broker, and tell the others. Raises Unavailable."""
     cluster, workers = program.adapters.cluster, program.workers.cluster
     if cluster is None or workers is None:

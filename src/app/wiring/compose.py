@@ -8,10 +8,11 @@ from typing import Any
 from adapters.storage.sql.postgres_application_name import session_name
 from app.config.settings import Settings
 from app.runtime.metrics_registry import MetricsRegistry
+from app.runtime.unusable_message_counter import UnusableMessageCounter
 from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.composed_service import ClusterWorkers, ComposedService, Workers
+from app.wiring.composed_application import ClusterWorkers, ComposedApplication, Workers
 from app.wiring.domain_services import DomainServices
 from app.wiring.homeassistant import create_homeassistant_workers
 from app.wiring.http import create_connection_limiter, create_http_app
@@ -19,9 +20,9 @@ from app.wiring.metrics import register_metrics
 from app.wiring.shared_feed import create_shared_feed
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.changes_of_other_instances import OtherInstanceEventHandler
-from app.workers.cluster_feed import ClusterFeedWorker
+from app.workers.cluster_reading_feed import ClusterReadingFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.dead_letter_replay import DeadLetterReplayWorker
+from app.workers.dead_letter_replay import IngestDeadLetterReplayWorker
 from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
 from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker, EventLogAccessChangeDetector
@@ -30,8 +31,8 @@ from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.fenced_ingest import FencedIngestPipeline
 from app.workers.ingest import IngestWorker
-from app.workers.lease_loss_link_suspension import DeviceLinkSuspensionWorker
-from app.workers.low_disk_retention import LowDiskRetentionWorker
+from app.workers.lease_loss_link_suspension import LeaseLossLinkSuspensionWorker
+from app.workers.low_disk_retention import LowDiskRetentionTriggerWorker
 from app.workers.notification_delivery import NotificationDeliveryWorker
 from app.workers.periodic_flush import PeriodicFlushWorker
 from app.workers.presence_expiry import PresenceExpiryWorker
@@ -40,7 +41,6 @@ from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules_and_device_plans import DevicePlanWorker, ScheduleWorker
 from app.workers.steady_time_saving import SteadyTimeSavingWorker
-from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
@@ -51,7 +51,7 @@ from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
 
-def compose(settings: Settings, worker: WorkerProcessContext | None = None) -> ComposedService:
+def compose(settings: Settings, worker: WorkerProcessContext | None = None) -> ComposedApplication:
     """Raises SettingsError, StartupError, EngineMissingError, ExtensionOutdatedError, DatabaseUnusableError."""
     wake_events = WakeEvents()
     adapters = ServiceAdapters(settings, on_interest=wake_events.feed_interest.set, worker=worker)
@@ -66,7 +66,7 @@ def compose(settings: Settings, worker: WorkerProcessContext | None = None) -> C
         workers.leader_only = on_one_instance(adapters.cluster, workers.leader_only)
     supervisor = WorkerSupervisor(workers.in_start_order(holds_devices=adapters.is_leader))
     connections = create_connection_limiter(settings)
-    program = ComposedService(settings, adapters, services, workers, supervisor, metrics, connections, worker)
+    program = ComposedApplication(settings, adapters, services, workers, supervisor, metrics, connections, worker)
     program.http_app = create_http_app(program)
     register_metrics(program)
     return program
@@ -74,7 +74,7 @@ def compose(settings: Settings, worker: WorkerProcessContext | None = None) -> C
 
 def _create_workers(adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents) -> Workers:
     clock = adapters.clock
-    last_seen, faults = LastSeenBuffer(), UnusableMessageLog(clock, services.dropped_messages)
+    last_seen, faults = LastSeenBuffer(), UnusableMessageCounter(clock, services.dropped_messages)
     recovery = None if adapters.cluster else CommandCrashRecovery(uow=services.leader_uow, clock=clock)
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, recovery=recovery, wake_event=wake_events.dispatch)
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
@@ -119,7 +119,7 @@ def _create_ingest_workers(
     pipeline: IngestPipeline,
     feed_interest: DevicesWithSubscribersWorker,
     parts: Mapping[str, Any],
-    shared_feed: ClusterFeedWorker | None,
+    shared_feed: ClusterReadingFeedWorker | None,
 ) -> tuple[IngestWorker, ClusterWorkers | None]:
     """The worker that stores telemetry, and what a cluster adds. `parts`: the arguments of `IngestWorker` that all have."""
     if adapters.cluster is None or shared_feed is None:
@@ -141,7 +141,7 @@ def _create_small_workers(
         ),
         PeriodicFlushWorker(flushes=flushes),
         retention,
-        LowDiskRetentionWorker(disk=adapters.disk, retention_wake=retention.wake_event),
+        LowDiskRetentionTriggerWorker(disk=adapters.disk, retention_wake=retention.wake_event),
     )
 
 
@@ -224,11 +224,13 @@ def _add_cluster_workers(
 
 def _create_device_lease_worker(
     adapters: ServiceAdapters, services: DomainServices, workers: Workers
-) -> DeviceLinkSuspensionWorker | None:
+) -> LeaseLossLinkSuspensionWorker | None:
     if workers.cluster is not None:
-        return DeviceLinkSuspensionWorker(adapters.link, workers.cluster.lease.remaining_s, services.presence.on_suspension_ended)
+        return LeaseLossLinkSuspensionWorker(
+            adapters.link, workers.cluster.lease.remaining_s, services.presence.on_suspension_ended
+        )
     lock = None if workers.postgres_listener is None else workers.postgres_listener.leader_lock
-    return None if lock is None else DeviceLinkSuspensionWorker(adapters.link, lock.remaining_s)
+    return None if lock is None else LeaseLossLinkSuspensionWorker(adapters.link, lock.remaining_s)
 
 
 def _create_ingest_pipeline(
@@ -265,8 +267,8 @@ def _create_rule_timer_worker(adapters: ServiceAdapters, services: DomainService
 
 def _create_replay_worker(
     adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, pipeline: IngestPipeline
-) -> DeadLetterReplayWorker:
-    return DeadLetterReplayWorker(
+) -> IngestDeadLetterReplayWorker:
+    return IngestDeadLetterReplayWorker(
         dead_letters=services.dead_letters,
         pipeline=pipeline,
         engine=adapters.engine.engine,
@@ -283,7 +285,7 @@ def _create_retention_worker(adapters: ServiceAdapters, services: DomainServices
 
 
 def _create_feed_interest_worker(
-    adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, shared_feed: ClusterFeedWorker | None
+    adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents, shared_feed: ClusterReadingFeedWorker | None
 ) -> DevicesWithSubscribersWorker:
     return DevicesWithSubscribersWorker(
         watched_devices=DevicesWithSubscribersService(**services.shared),

@@ -18,7 +18,7 @@ from app.wiring.shared_ports import creating_ports, shared_ports
 from app.wiring.sign_in import SignInServices
 from app.wiring.stored_telemetry import StoredTelemetryServices
 from app.workers.rule_timers import log_clock_step
-from app.workers.schedules_and_device_plans import DevicePlanQueue
+from app.workers.schedules_and_device_plans import InProcessDevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
@@ -26,7 +26,7 @@ from domain.approvals.service import ApprovalService
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
-from domain.commands.device_reports import CommandReportService
+from domain.commands.device_reports import RelayAndCommandReportService
 from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.local_dispatch_queue import DispatchQueue
@@ -47,7 +47,7 @@ from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
-from domain.ingest.dead_letters import DeadLetterService
+from domain.ingest.dead_letters import IngestDeadLetterService
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_result_writer import EngineResultWriter
 from domain.ingest.non_telemetry_message_ingest_service import NonTelemetryMessageIngestService
@@ -58,7 +58,7 @@ from domain.notifications.notification_fanout import NotificationFanout
 from domain.rules.service import RuleService
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
-from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
+from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver
 from domain.schedules.planned_occurrence_queries import ScheduleOccurrenceService
 from domain.schedules.service import ScheduleService
 from domain.team.members import MemberService
@@ -73,7 +73,7 @@ from domain.webhooks.recipients import WebhookRecipientCache
 class DomainServices:
     def __init__(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         """The order follows the stack of the parts: each service uses services constructed before it."""
-        self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
+        self.device_plan_queue = InProcessDevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
         self.engine_clock = EngineClockJumpCorrector(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
         self.recipient_cache = WebhookRecipientCache(exclusive=adapters.is_single_instance)
@@ -122,7 +122,7 @@ class DomainServices:
         self.callers = CallerAuthenticator(
             **self.shared,
             tokens=adapters.tokens,
-            secret_hasher=adapters.digest,
+            token_hasher=adapters.digest,
             denied_requests=self.denial_log,
             requirement=settings.require_second_factor,
         )
@@ -191,7 +191,7 @@ class DomainServices:
             dispatch_queue=self.dispatch_queue,
             wake=wake_events.dispatch.set,
         )
-        self.reports = CommandReportService(execution_waiter=self.execution_waiter)
+        self.reports = RelayAndCommandReportService(execution_waiter=self.execution_waiter)
 
     def _wire_grants(self, adapters: ServiceAdapters) -> None:
         windows, mark_stale = adapters.engine.grant_evaluator, adapters.feed.mark_access_stale
@@ -214,7 +214,7 @@ class DomainServices:
             plans=self.device_plans,
             wake=wake_events.schedules.set,
         )
-        self.left_edges = OfflineDeviceEdgeService(**self.shared, commands=self.commands)
+        self.left_edges = OfflineScheduleEdgeResolver(**self.shared, commands=self.commands)
         self.schedule_calendar = ScheduleOccurrenceService(**self.shared, recurrence=recurrence)
         self.firing = ScheduleFiringService(
             **self.shared,
@@ -235,7 +235,7 @@ class DomainServices:
             wake_timers=wake_events.rule_timers.set,
         )
         self.ingest = EngineResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
-        self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
+        self.dead_letters = IngestDeadLetterService(uow=self.leader_uow, clock=clock)
         self.device_messages = NonTelemetryMessageIngestService(
             **self.shared,
             codec=adapters.codec,

@@ -10,11 +10,11 @@ from adapters.http.core.trusted_proxies import parse_networks
 from adapters.http.external_broker_auth.request_guard import BrokerAuthRequestGuard
 from adapters.http.external_broker_auth.routes import broker_access_blueprint
 from app.config.settings import Settings
-from app.wiring.composed_service import ComposedService
+from app.wiring.composed_application import ComposedApplication
 from domain.devices.external_broker_auth import ExternalBrokerAuthService, ServiceBrokerLogin
 
 
-def create_broker_access(program: ComposedService) -> list[Blueprint]:
+def create_broker_access(program: ComposedApplication) -> list[Blueprint]:
     settings = program.settings
     if not settings.answers_brokers:
         return []

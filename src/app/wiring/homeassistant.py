@@ -11,7 +11,7 @@ from app.config.settings import Settings
 from app.runtime.metrics_registry import MetricsRegistry
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
-from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
 
 if TYPE_CHECKING:
     from app.workers.homeassistant import HomeAssistantWorker
@@ -34,7 +34,7 @@ def create_homeassistant_workers(
     bridge = HomeAssistantBridge(
         uow=services.uow,
         clock=outside.clock,
-        audience=FeedAudienceService(uow=services.uow, clock=outside.clock),
+        audience=FeedSnapshotAndReplayService(uow=services.uow, clock=outside.clock),
         authenticator=services.callers,
         commands=services.commands,
         latest_values=outside.engine.engine,

@@ -39,9 +39,9 @@ from adapters.http.api.telemetry.routes import telemetry_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
 from adapters.http.app import create_app, mount
 from adapters.http.asyncapi.routes import asyncapi_blueprint
-from adapters.http.core.caller_authentication import Authenticator
+from adapters.http.core.caller_authentication import AuthenticatorPort
 from adapters.http.core.idempotency import IdempotencyDependencies
-from adapters.http.core.middleware import HttpSettings
+from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.core.trusted_proxies import TrustedProxies, parse_networks
 from adapters.http.dashboard.first_run_routes import first_run_blueprint
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
@@ -61,22 +61,22 @@ from app.runtime import open_file_limit_and_shares
 from app.runtime.lock_with_timeout import LockWithTimeout
 from app.version import VERSION
 from app.wiring.cluster_overview import create_cluster_overview
-from app.wiring.composed_service import ComposedService
+from app.wiring.composed_application import ComposedApplication
 from app.wiring.external_broker_auth import create_broker_access
 from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.service_addresses import describe_network
 from domain.devices.firmware_project_service import FirmwareProjectService
-from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
 from domain.feed.remote_feed_interest import no_other_instances
 from domain.groups.bulk_actions import GroupBulkActionService
-from domain.rules.early_device_metric_service import EarlyDeviceMetricService
+from domain.rules.device_metric_declaration_service import DeviceMetricDeclarationService
 from domain.team.service_session_tokens import ServiceSessionTokenService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
 
 
-def create_http_app(program: ComposedService) -> Quart:
+def create_http_app(program: ComposedApplication) -> Quart:
     settings, adapters, services = program.settings, program.adapters, program.services
     origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
     proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
@@ -92,7 +92,7 @@ def create_http_app(program: ComposedService) -> Quart:
         idempotency_store=IdempotencyDependencies(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
         denial_log=services.denial_log,
         proxies=proxies,
-        settings=HttpSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
+        settings=HttpMiddlewareSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
         observer=program.metrics.observe_request,
     )
     agents = McpEndpoint(app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION)
@@ -101,7 +101,7 @@ def create_http_app(program: ComposedService) -> Quart:
     return app
 
 
-async def _authenticate_agent(callers: Authenticator, proxies: TrustedProxies, key: str, scope: dict[str, Any]) -> None:
+async def _authenticate_agent(callers: AuthenticatorPort, proxies: TrustedProxies, key: str, scope: dict[str, Any]) -> None:
     header, (peer, *_) = proxies.header.lower().encode(), scope.get("client") or ("",)
     lines = [value.decode("latin-1") for name, value in scope["headers"] if name == header]
     await callers.authenticate_key(key, proxies.client_address(peer, lines))
@@ -129,7 +129,7 @@ STORE_TIME_OVERLAP_S = 30
 """Several instances store readings at once: one may commit a batch this much later than others that have its store time."""
 
 
-def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpoint:
+def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
     half = max(
         4, (settings.http_connections or open_file_limit_and_shares.default_http_connections()) // 2
@@ -140,7 +140,7 @@ def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpo
         unauthenticated_per_address=settings.feed_pending_per_address,
         unlimited=settings.unlimited_networks(settings.trusted_proxies),
     )
-    audience = FeedAudienceService(**services.shared)
+    audience = FeedSnapshotAndReplayService(**services.shared)
     cluster = program.workers.cluster
     missed_readings = FeedReadingReplayService(
         uow=services.uow,
@@ -161,7 +161,7 @@ def _create_feed(program: ComposedService, proxies: TrustedProxies) -> FeedEndpo
     )
 
 
-def _create_blueprints(program: ComposedService) -> list[Blueprint]:
+def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
     s, adapters, workers = program.services, program.adapters, program.workers
     webhooks = WebhookService(
         **s.creating, vault=adapters.vault, courier=adapters.courier, on_changed=workers.webhook_delivery.cancel_webhook
@@ -183,7 +183,7 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
-        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, EarlyDeviceMetricService(**s.shared)),
+        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, DeviceMetricDeclarationService(**s.shared)),
         grants_blueprint(s.grants, s.access_explanations),
         approvals_blueprint(s.approvals),
         approval_links_blueprint(s.notifications.links),
@@ -193,7 +193,7 @@ def _create_blueprints(program: ComposedService) -> list[Blueprint]:
     ]
 
 
-def _operation_blueprints(program: ComposedService) -> list[Blueprint]:
+def _operation_blueprints(program: ComposedApplication) -> list[Blueprint]:
     return [
         health_blueprint(
             checks=program.readiness_errors,
@@ -208,7 +208,7 @@ def _operation_blueprints(program: ComposedService) -> list[Blueprint]:
     ]
 
 
-def _fleet_blueprints(program: ComposedService, webhooks: WebhookService) -> list[Blueprint]:
+def _fleet_blueprints(program: ComposedApplication, webhooks: WebhookService) -> list[Blueprint]:
     s, fleet = program.services, program.services.fleet
     actions = GroupBulkActionService(
         **s.shared,
@@ -227,7 +227,7 @@ def _fleet_blueprints(program: ComposedService, webhooks: WebhookService) -> lis
     ]
 
 
-def _sign_in_blueprints(program: ComposedService) -> list[Blueprint]:
+def _sign_in_blueprints(program: ComposedApplication) -> list[Blueprint]:
     s = program.services
     oidc = None if s.sign_in.oidc is None else s.sign_in.oidc.sign_in
     service_sessions = ServiceSessionTokenService(**s.creating, digest=program.adapters.digest)

@@ -20,7 +20,7 @@ from hypercorn.asyncio import serve as hypercorn_serve
 from adapters.http.server import hypercorn_http_and_websocket_patch
 from app.runtime import garbage_collector
 from app.runtime.first_start_or_lost_database import require_database
-from app.wiring.composed_service import ComposedService
+from app.wiring.composed_application import ComposedApplication
 from app.wiring.http_listeners import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
 from app.workers.standby_takeover import StandbyTakeoverWorker
 from domain.ingest.engine_restore import restore_engine
@@ -35,11 +35,11 @@ STOP_TIMEOUT_S = 3.5
 
 log = structlog.get_logger("lifecycle")
 
-PrepareHook = Callable[[ComposedService], Awaitable[None]]
-StartedHook = Callable[[ComposedService, int], Awaitable[None]]
+PrepareHook = Callable[[ComposedApplication], Awaitable[None]]
+StartedHook = Callable[[ComposedApplication, int], Awaitable[None]]
 
 
-async def run(program: ComposedService, prepare: PrepareHook, started: StartedHook) -> None:
+async def run(program: ComposedApplication, prepare: PrepareHook, started: StartedHook) -> None:
     """Serve until a signal. `prepare` runs after the database has opened and before anything else starts; `started` gets the HTTP
     port when the service is ready."""
     stop = asyncio.Event()
@@ -69,7 +69,7 @@ async def run(program: ComposedService, prepare: PrepareHook, started: StartedHo
             log.info("stopped", seconds=stop_s)
 
 
-async def start(program: ComposedService, prepare: PrepareHook) -> None:
+async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
     """Raises DatabaseUnusableError, Unavailable (broker), and what the storage raises."""
     adapters = program.adapters
     adapters.instance_lock.acquire()
@@ -106,18 +106,18 @@ async def start(program: ComposedService, prepare: PrepareHook) -> None:
     log.info("started", replayed=replayed, engine=adapters.engine.name)
 
 
-async def _open_shared_feed(program: ComposedService, bus: UnixSocketFeedBus) -> None:
+async def _open_shared_feed(program: ComposedApplication, bus: UnixSocketFeedBus) -> None:
     await bus.open()
     if program.workers.shared_feed is not None:
         await program.workers.shared_feed.start(is_alone=_is_first_worker(program))
 
 
-def _is_first_worker(program: ComposedService) -> bool:
+def _is_first_worker(program: ComposedApplication) -> bool:
     """No other worker process has started yet."""
     return program.worker is not None and program.worker.is_first_start
 
 
-async def _open_device_link(program: ComposedService) -> int:
+async def _open_device_link(program: ComposedApplication) -> int:
     """Restore the engine, send the device credentials to the link, then open the link. Returns the number of replayed rows."""
     adapters, services = program.adapters, program.services
     replayed = await _restore_engine(program)
@@ -133,7 +133,7 @@ async def _open_device_link(program: ComposedService) -> int:
     return replayed
 
 
-async def _restore_engine(program: ComposedService) -> int:
+async def _restore_engine(program: ComposedApplication) -> int:
     program.services.engine_clock.start()
     if program.adapters.cluster is not None:
         return 0  # each partition is restored when this instance takes it over
@@ -148,7 +148,7 @@ async def _restore_engine(program: ComposedService) -> int:
     return result.replayed_rows
 
 
-async def become_leader(program: ComposedService) -> int:
+async def become_leader(program: ComposedApplication) -> int:
     """Take over the devices, whether or not the previous leader ended in good order."""
     adapters = program.adapters
     if adapters.standby_link is not None:
@@ -161,7 +161,7 @@ async def become_leader(program: ComposedService) -> int:
     return replayed
 
 
-def _resume_readings(program: ComposedService) -> None:
+def _resume_readings(program: ComposedApplication) -> None:
     """The feed's clients here got no readings until now, or not the last ones of a leader that is gone: they resume, and miss
     none."""
     if program.workers.shared_feed is None or _is_first_worker(program):
@@ -170,7 +170,7 @@ def _resume_readings(program: ComposedService) -> None:
         program.workers.shared_feed.on_takeover()
 
 
-async def _stop(program: ComposedService) -> float:
+async def _stop(program: ComposedApplication) -> float:
     """Stop all parts, also after a start that failed half way. A step runs even if an earlier step failed. Returns the
     seconds."""
     adapters = program.adapters
@@ -203,7 +203,7 @@ async def _stop(program: ComposedService) -> float:
     return round(time.perf_counter() - started_at, 2)
 
 
-async def _leave_cluster(program: ComposedService) -> None:
+async def _leave_cluster(program: ComposedApplication) -> None:
     """Before the link stops: others take the partitions over while devices say goodbye."""
     from app.wiring.cluster_workers import leave_cluster
 
@@ -211,13 +211,13 @@ async def _leave_cluster(program: ComposedService) -> None:
     await leave_cluster(program)
 
 
-async def _release_leadership(program: ComposedService) -> None:
+async def _release_leadership(program: ComposedApplication) -> None:
     """Release leadership last: until then, no other instance may take over the devices."""
     if program.workers.postgres_listener is not None:
         await program.workers.postgres_listener.close()
 
 
-async def _flush_pending_writes(program: ComposedService) -> None:
+async def _flush_pending_writes(program: ComposedApplication) -> None:
     try:
         if program.adapters.is_leader:
             await program.workers.checkpoint.write()
@@ -231,7 +231,7 @@ async def _flush_pending_writes(program: ComposedService) -> None:
         )
 
 
-async def _serve_http(program: ComposedService, listeners: Sequence[socket.socket], stop: asyncio.Event) -> None:
+async def _serve_http(program: ComposedApplication, listeners: Sequence[socket.socket], stop: asyncio.Event) -> None:
     async def shut_down() -> None:
         for listener in listeners:
             listener.listen(LISTEN_BACKLOG)  # by now the server listens, with ACCEPT_BATCH for the backlog
@@ -251,7 +251,7 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
             task.cancel()
 
 
-def _raise_if_unexpected_exit(program: ComposedService, stop: asyncio.Event) -> None:
+def _raise_if_unexpected_exit(program: ComposedApplication, stop: asyncio.Event) -> None:
     """Raises Unavailable when the service ended for another reason than a signal."""
     if program.supervisor.shutdown_requested.is_set():
         errors = "; ".join(f"{worker}: {error}" for worker, error in program.supervisor.current_errors().items())

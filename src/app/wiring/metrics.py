@@ -6,13 +6,13 @@ from app.runtime.broker_metrics import BrokerMetricsCollector
 from app.runtime.metrics_registry import MetricsRegistry, age_s
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.composed_service import ComposedService, Workers
+from app.wiring.composed_application import ComposedApplication, Workers
 from app.wiring.domain_services import DomainServices
 from app.workers.old_reading_mover import OldReadingMoverWorker
 from domain.kernel.clock import SECOND_MS
 
 
-def register_metrics(program: ComposedService) -> None:
+def register_metrics(program: ComposedApplication) -> None:
     metrics, adapters, services, workers = program.metrics, program.adapters, program.services, program.workers
     metrics.set_build_info(version=VERSION, engine=adapters.engine.name)
     metrics.register_collector(BrokerMetricsCollector(adapters.link.stats))
@@ -50,7 +50,7 @@ def register_metrics(program: ComposedService) -> None:
     )
 
 
-def _register_worker_process(metrics: MetricsRegistry, program: ComposedService) -> None:
+def _register_worker_process(metrics: MetricsRegistry, program: ComposedApplication) -> None:
     worker, shared_feed = program.worker, program.workers.shared_feed
     if worker is not None:
         metrics.register_counter(
@@ -67,7 +67,7 @@ def _register_worker_process(metrics: MetricsRegistry, program: ComposedService)
         )
 
 
-def _register_connections(metrics: MetricsRegistry, program: ComposedService) -> None:
+def _register_connections(metrics: MetricsRegistry, program: ComposedApplication) -> None:
     connections = program.http_connections
     metrics.register_gauge(
         "http_connections",

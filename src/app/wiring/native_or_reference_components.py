@@ -65,12 +65,12 @@ def _load_reference() -> NativeOrReferenceComponents:
     from adapters.engine.reference_signer import ReferenceWebhookSigner
     from domain.events.hash_chain import chain_events
     from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-    from domain.telemetry.engine.reference_engine import ReferenceEngine
+    from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 
     return NativeOrReferenceComponents(
         "reference",
-        ReferenceEngine(),
-        ReferenceEngine,
+        ReferenceTelemetryEngine(),
+        ReferenceTelemetryEngine,
         PythonTelemetryBatch.of,
         ReferenceGrantWindowAndRateEvaluator(),
         ReferenceWebhookSigner,

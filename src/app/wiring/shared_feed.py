@@ -5,16 +5,18 @@ from __future__ import annotations
 from app.runtime.lock_with_timeout import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
-from app.workers.cluster_feed import ClusterFeedWorker
+from app.workers.cluster_reading_feed import ClusterReadingFeedWorker
 from app.workers.wake_event import WakeEvent
 
 
-def create_shared_feed(adapters: ServiceAdapters, services: DomainServices, interest_wake: WakeEvent) -> ClusterFeedWorker | None:
+def create_shared_feed(
+    adapters: ServiceAdapters, services: DomainServices, interest_wake: WakeEvent
+) -> ClusterReadingFeedWorker | None:
     """None for an instance that shares no readings."""
     bus = adapters.feed_bus
     if bus is None:
         return None
-    feed = ClusterFeedWorker(
+    feed = ClusterReadingFeedWorker(
         instance=adapters.feed_name,
         bus=bus,
         hub=adapters.feed,

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.wiring.adapters import ServiceAdapters
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.clock import Clock
 from domain.kernel.ids import IdAndSecretGenerator
 
@@ -25,7 +25,7 @@ class EntityCreationPorts(SharedPorts):
 class SecretIssuerPorts(EntityCreationPorts):
     """For services that hand out a secret of which only the digest is stored."""
 
-    digest: SecretHasher
+    digest: TokenHasher
 
 
 def shared_ports(uow: SqlUnitOfWork, adapters: ServiceAdapters) -> SharedPorts:

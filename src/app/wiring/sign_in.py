@@ -20,8 +20,8 @@ from domain.sign_in.second_factor_check import SecondFactorChecker
 from domain.sign_in.second_factor_management import SecondFactorService
 from domain.sign_in.session_opener import SessionOpener
 from domain.sign_in.session_token_issuer import SessionTokenIssuer
+from domain.sign_in.sign_in_unlock_link import SignInUnlockLinkService
 from domain.sign_in.step_up import StepUpService
-from domain.sign_in.unlock_link import UnlockLinkService
 from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 from domain.team.first_run import FirstRunService
 from domain.team.invitation_acceptance import InvitationAcceptanceService
@@ -84,7 +84,7 @@ class SignInServices:
         self.passwords = PasswordChangeService(
             **self._secret, hasher=adapters.hasher, mailer=adapters.mailer, translator=adapters.translator
         )
-        self.unlock = UnlockLinkService(
+        self.unlock = SignInUnlockLinkService(
             **self._secret,
             mails=adapters.mail_queue,
             devices=devices,

@@ -15,7 +15,10 @@ from domain.rules.model import MetricValue
 from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
 from domain.telemetry.old_reading_mover import OldReadingMover
 from domain.telemetry.ports import MAX_TIME_MS
-from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory, ReadingArchiveWithCutoff
+from domain.telemetry.queries.database_and_archive_reading_history import (
+    DatabaseAndArchiveReadingHistory,
+    ReadingArchiveWithCutoff,
+)
 from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
@@ -31,7 +34,7 @@ class StoredTelemetryServices:
         self.store = _create_store(settings)
         """None: the database keeps all readings."""
         self._older = None if self.store is None else ReadingArchiveWithCutoff(self.store, clock, days)
-        stored = MergedReadingHistory(self._older)
+        stored = DatabaseAndArchiveReadingHistory(self._older)
         shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
         reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
         self.queries = TelemetryQueryService(
@@ -69,7 +72,7 @@ def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:
 def _create_store(settings: Settings) -> ClickHouseReadingStore | None:
     if settings.clickhouse_url is None:
         return None
-    from adapters.clickhouse.reading_store import ClickHouseReadingStore, ClickHouseServerConfig  # imports httpx
+    from adapters.clickhouse.reading_store import ClickHouseConnectionConfig, ClickHouseReadingStore  # imports httpx
 
-    address = ClickHouseServerConfig.parse(settings.clickhouse_url.get_secret_value())
+    address = ClickHouseConnectionConfig.parse(settings.clickhouse_url.get_secret_value())
     return ClickHouseReadingStore(address, days=settings.clickhouse_days)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 from typing import Protocol, TypeVar
 
-from app.workers.schedules_and_device_plans import DevicePlanQueue
+from app.workers.schedules_and_device_plans import InProcessDevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.approvals.ports import ApprovalWaiter, HasApprovals
@@ -40,7 +40,7 @@ class OtherInstanceEventHandler:
     rules: RuleService
     credential_sync: CredentialSyncService
     dispatch: CommandDispatchService
-    device_plans: DevicePlanQueue
+    device_plans: InProcessDevicePlanQueue
     execution_waiter: ExecutionWaiter
     approval_waiter: ApprovalWaiter
     deliveries: WebhookDeliveryWorker

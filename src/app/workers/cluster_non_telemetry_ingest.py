@@ -30,7 +30,7 @@ log = structlog.get_logger("front")
 
 
 @dataclass(slots=True)
-class ClusterDeviceEventBatch:
+class NonTelemetryInboundBatch:
     """The events of an inbound batch whose telemetry is confirmed already."""
 
     batch: InboundBatch
@@ -49,12 +49,12 @@ class ClusterDeviceEventBatch:
         self.batch.nack()
 
 
-class ClusterDeviceEventQueue:
-    """Implements `InboundLink`. Bounded by the number of events."""
+class NonTelemetryEventQueue:
+    """Implements `InboundDeviceMessagePort`. Bounded by the number of events."""
 
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self._limit = limit
-        self._waiting: deque[ClusterDeviceEventBatch] = deque()
+        self._waiting: deque[NonTelemetryInboundBatch] = deque()
         self._changed = asyncio.Condition()
 
     @property
@@ -66,10 +66,10 @@ class ClusterDeviceEventQueue:
         """Waits while the queue is full."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.pending < self._limit)
-            self._waiting.append(ClusterDeviceEventBatch(batch, batch.events))
+            self._waiting.append(NonTelemetryInboundBatch(batch, batch.events))
             self._changed.notify_all()
 
-    async def receive(self, limit: int) -> ClusterDeviceEventBatch:
+    async def receive(self, limit: int) -> NonTelemetryInboundBatch:
         """The oldest batch, whatever its size."""
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._waiting))
@@ -99,7 +99,7 @@ class ClusterDeviceEventQueue:
 class ClusterDeviceEventWorker(IngestWorker):
     name = "front_events"
 
-    link: ClusterDeviceEventQueue
+    link: NonTelemetryEventQueue
     appender: InboundLogAppender
     make_batch: BatchFactory
     require_lease: Callable[[], None]

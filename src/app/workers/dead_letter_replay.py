@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.splitting_batch_writer import SplittingBatchWriter
 from app.workers.wake_event import WakeEvent
-from domain.devices.device_codec import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
+from domain.devices.device_messages_and_codec_port import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
 from domain.devices.inbound_device_message_port import InboundEvent, InboundMessage
-from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, reason_of
+from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
 from domain.kernel.service_dataclass_decorator import service
@@ -29,7 +29,7 @@ LETTERS_PER_READ = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedDeadLetterBatch:
+class DeadLetterInboundBatch:
     """A dead letter in the form of an inbound batch; no device waits for an answer to it."""
 
     telemetry: RawTelemetryBatch
@@ -45,10 +45,10 @@ class ReplayedDeadLetterBatch:
 
 
 @service
-class DeadLetterReplayWorker(DueTaskWorker):
+class IngestDeadLetterReplayWorker(DueTaskWorker):
     name = "dead_letters"
 
-    dead_letters: DeadLetterService
+    dead_letters: IngestDeadLetterService
     pipeline: IngestPipeline
     engine: TelemetryEngine
     make_batch: BatchFactory
@@ -68,11 +68,11 @@ class DeadLetterReplayWorker(DueTaskWorker):
                 await self._replay(letter)
         return POLL_INTERVAL_S
 
-    async def _list_own(self) -> Sequence[DeadLetter]:
+    async def _list_own(self) -> Sequence[IngestDeadLetter]:
         marked = await self.dead_letters.list_for_replay(LETTERS_PER_READ)
         return [letter for letter in marked if self.owns_device(letter.device_no)]
 
-    async def _replay(self, letter: DeadLetter) -> None:
+    async def _replay(self, letter: IngestDeadLetter) -> None:
         batch = self._to_batch(letter)
         decoded = _without_current_state(await self.pipeline.decode(batch))
         async with self.engine_commit_lock:
@@ -92,13 +92,13 @@ class DeadLetterReplayWorker(DueTaskWorker):
         else:
             await self.dead_letters.complete_replay(letter)
 
-    def _to_batch(self, letter: DeadLetter) -> ReplayedDeadLetterBatch:
+    def _to_batch(self, letter: IngestDeadLetter) -> DeadLetterInboundBatch:
         if letter.kind == TELEMETRY_KIND:
-            return ReplayedDeadLetterBatch(self.make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
+            return DeadLetterInboundBatch(self.make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
         message = InboundMessage(
             letter.device_no, letter.device_id or "", letter.kind, letter.payload, qos=1, retain=False, at_ms=letter.arrived_ms
         )
-        return ReplayedDeadLetterBatch(self.make_batch([]), (message,))
+        return DeadLetterInboundBatch(self.make_batch([]), (message,))
 
 
 def _without_current_state(decoded: DecodedBatch) -> DecodedBatch:

@@ -11,8 +11,8 @@ from app.workers.ingest import IngestWorker
 from app.workers.owned_partition_log_reader import PartitionInboundBatch
 from domain.devices.inbound_device_message_port import InboundBatch
 from domain.ingest.decoded_messages import DecodedBatch
-from domain.ingest.metric_numbering_batch_runner import AssignNames
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
+from domain.ingest.telemetry_engine_batch_runner import AssignNames
 from domain.partitions.ownership_and_log_position import PartitionLostError
 
 log = structlog.get_logger("partitions")

@@ -27,7 +27,11 @@ from domain.kernel.errors import DomainError, Unauthenticated, Unavailable
 from domain.kernel.ids import AccountId, DeviceId
 
 if TYPE_CHECKING:  # it imports an MQTT client
-    from adapters.mqtt.homeassistant_client import HomeAssistantMqttClient, MqttHomeAssistantConnection, MqttHomeAssistantMessage
+    from adapters.mqtt.homeassistant_client import (
+        HomeAssistantMqttClient,
+        MqttHomeAssistantConnection,
+        ReceivedHomeAssistantMessage,
+    )
 
 RECONNECT_BACKOFF = Backoff((0.5, 2.0, 5.0, 15.0, 30.0))
 STABLE_AFTER_S = 30.0
@@ -193,7 +197,7 @@ class HomeAssistantWorker:
                 self._publisher.stale_topics |= find_stale_topics(accounts, message.topic, message.payload)
         raise Unavailable("The connection to Home Assistant's broker was closed.")
 
-    async def _submit_command(self, device_id: DeviceId, name: str | None, message: MqttHomeAssistantMessage) -> None:
+    async def _submit_command(self, device_id: DeviceId, name: str | None, message: ReceivedHomeAssistantMessage) -> None:
         """`name`: of the command that has an entity; None for the relay, whose payload is the command."""
         payload = message.payload[:MAX_PAYLOAD_BYTES].decode("utf-8", "replace").strip()
         if message.retain or (name is None and payload not in COMMAND_PAYLOADS):

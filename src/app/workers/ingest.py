@@ -15,13 +15,13 @@ from time import monotonic
 
 import structlog
 
+from app.runtime.unusable_message_counter import UnusableMessageCounter
 from app.workers.splitting_batch_writer import SplittingBatchWriter
-from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockSkewService
-from domain.devices.inbound_device_message_port import InboundBatch, InboundLink, InboundMessage
+from domain.devices.inbound_device_message_port import InboundBatch, InboundDeviceMessagePort, InboundMessage
 from domain.devices.last_seen_buffer import LastSeenBuffer
-from domain.ingest.dead_letters import DeadLetterService
+from domain.ingest.dead_letters import IngestDeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages
 from domain.kernel.service_dataclass_decorator import service
 
@@ -39,10 +39,10 @@ log = structlog.get_logger("ingest")
 
 
 @service
-class InboundBatchWorker:
+class BaseInboundBatchWorker:
     """Processes one batch of a link after the other."""
 
-    link: InboundLink
+    link: InboundDeviceMessagePort
     _batch_started: float | None = field(default=None, init=False)
     _only_sender: int | None = field(default=None, init=False)
     """The device that sent everything in the last batch, if it was a single one."""
@@ -77,15 +77,15 @@ class InboundBatchWorker:
 
 
 @service
-class IngestWorker(InboundBatchWorker):
+class IngestWorker(BaseInboundBatchWorker):
     name = "ingest"
 
     pipeline: IngestPipeline
     engine_commit_lock: asyncio.Lock
     last_seen: LastSeenBuffer
-    fault_log: UnusableMessageLog
+    fault_log: UnusableMessageCounter
     clock_offsets: ClockSkewService
-    dead_letters: DeadLetterService
+    dead_letters: IngestDeadLetterService
     ensure_interest_current: Callable[[], Awaitable[None]]
     """Awaited before each evaluation: it tells the engine of the subscriptions that exist when the batch was received. Raises
     Unavailable."""

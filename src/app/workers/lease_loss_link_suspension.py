@@ -19,7 +19,7 @@ POLL_INTERVAL_S = 0.1
 log = structlog.get_logger("device_lease")
 
 
-class DeviceLinkSuspensionWorker:
+class LeaseLossLinkSuspensionWorker:
     name = "device_lease"
 
     def __init__(

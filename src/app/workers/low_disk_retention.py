@@ -14,7 +14,7 @@ INTERVAL_S = 5.0
 log = structlog.get_logger("disk_space")
 
 
-class LowDiskRetentionWorker:
+class LowDiskRetentionTriggerWorker:
     name = "disk_space"
 
     def __init__(self, *, disk: DiskSpaceMonitor, retention_wake: WakeEvent) -> None:

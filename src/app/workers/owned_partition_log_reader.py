@@ -66,7 +66,7 @@ class _PartitionReaderTask:
 
 @service
 class OwnedPartitionLogReader:
-    """Implements `InboundLink`."""
+    """Implements `InboundDeviceMessagePort`."""
 
     log: InboundLog
     ownership: OwnedPartitions

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from domain.partitions.instance_lease import InstanceLeaseService
+from domain.partitions.own_lease_validity import OwnLeaseValidityService
 
 CHECK_INTERVAL_S = 0.1
 RETRY_TIMEOUT_S = 0.5
@@ -16,12 +16,12 @@ RETRY_TIMEOUT_S = 0.5
 log = structlog.get_logger("lease")
 
 
-class InstanceLeaseWorker:
+class PeerLeasePollingWorker:
     name = "instance_lease"
 
     def __init__(
         self,
-        lease: InstanceLeaseService,
+        lease: OwnLeaseValidityService,
         retry_credentials: Callable[[], Awaitable[bool]],
         on_lost: Callable[[], Awaitable[None]],
     ) -> None:

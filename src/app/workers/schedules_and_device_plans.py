@@ -19,8 +19,8 @@ from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_dataclass_decorator import service
 from domain.schedules.device_plan_sync import DevicePlanSyncService
-from domain.schedules.firing import ScheduleFiringService, UndecidableSlotError
-from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
+from domain.schedules.firing import ScheduleFiringService, SlotDecisionFailedError
+from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver
 
 CLAIM_RETRY_S = 0.1
 """Another instance has claimed the due slots; check again soon."""
@@ -34,7 +34,7 @@ class ScheduleWorker(DueTaskWorker):
     name = "schedules"
 
     firing: ScheduleFiringService
-    left_edges: OfflineDeviceEdgeService
+    left_edges: OfflineScheduleEdgeResolver
     clock: Clock
     _caught_up_ms: int | None = field(default=None, init=False)
     """Unix ms of the last time when nothing was due, or of the first check."""
@@ -72,7 +72,7 @@ class ScheduleWorker(DueTaskWorker):
     async def _fire_batch(self, now_ms: int, lateness_allowance_s: int) -> int:
         try:
             fired = await self.firing.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s)
-        except UndecidableSlotError as error:
+        except SlotDecisionFailedError as error:
             self.quarantined += 1
             log.error("a slot failed and is quarantined", schedule_id=error.schedule.schedule_id, exc_info=error.__cause__)
             await self.firing.quarantine(error.schedule, now_ms)
@@ -81,7 +81,7 @@ class ScheduleWorker(DueTaskWorker):
         return fired
 
 
-class DevicePlanQueue:
+class InProcessDevicePlanQueue:
     """Devices whose plan must be published. The queue is lost with the process, so the next start publishes all plans."""
 
     def __init__(self, wake_event: WakeEvent) -> None:
@@ -108,7 +108,7 @@ class DevicePlanQueue:
 class DevicePlanWorker(DueTaskWorker):
     name = "device_plans"
 
-    def __init__(self, *, plans: DevicePlanSyncService, queue: DevicePlanQueue) -> None:
+    def __init__(self, *, plans: DevicePlanSyncService, queue: InProcessDevicePlanQueue) -> None:
         super().__init__(wake_event=queue.wake_event)
         self._plans = plans
         self._queue = queue

@@ -16,7 +16,7 @@ from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkLis
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
-from domain.partitions.ownership_and_log_position import LeaseLostError, LogPositionAlreadyStoredError, PartitionLostError
+from domain.partitions.ownership_and_log_position import LeaseLostError, LogAdvanceAlreadyCommittedError, PartitionLostError
 
 Result = TypeVar("Result")
 
@@ -58,7 +58,7 @@ class SplittingBatchWriter:
     async def _store_once(self, evaluated: EvaluatedBatch) -> AfterCommitDeviceWorkList:
         try:
             return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated))
-        except LogPositionAlreadyStoredError:
+        except LogAdvanceAlreadyCommittedError:
             return AfterCommitDeviceWorkList()  # the answer to the commit was lost, and this was its repetition
 
     async def _store_parts(

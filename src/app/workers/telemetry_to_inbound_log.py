@@ -11,28 +11,28 @@ from dataclasses import field
 
 import structlog
 
-from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue
+from app.workers.cluster_non_telemetry_ingest import NonTelemetryEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
-from app.workers.ingest import InboundBatchWorker
-from domain.devices.device_link import OutboundLink
-from domain.devices.inbound_device_message_port import DeviceConnected, DeviceDisconnected, InboundBatch
+from app.workers.ingest import BaseInboundBatchWorker
+from domain.devices.device_link import OutboundDeviceMessagePort
+from domain.devices.inbound_device_message_port import InboundBatch, InboundDeviceConnected, InboundDeviceDisconnected
 from domain.kernel.service_dataclass_decorator import service
-from domain.partitions.instance_lease import InstanceLeaseService
+from domain.partitions.own_lease_validity import OwnLeaseValidityService
 from domain.partitions.ports import ConnectedDevices
 
 log = structlog.get_logger("front")
 
 
 @service
-class TelemetryToInboundLogWorker(InboundBatchWorker):
+class TelemetryToInboundLogWorker(BaseInboundBatchWorker):
     name = "front"
 
-    outbound: OutboundLink
+    outbound: OutboundDeviceMessagePort
     appender: InboundLogAppender
-    events: ClusterDeviceEventQueue
+    events: NonTelemetryEventQueue
     """Gets what the log does not take."""
 
-    lease: InstanceLeaseService
+    lease: OwnLeaseValidityService
     on_connected: Callable[[ConnectedDevices], Awaitable[None]]
     """Tells the other instances of new connections."""
 
@@ -60,9 +60,9 @@ class TelemetryToInboundLogWorker(InboundBatchWorker):
     async def _announce_connected(self, batch: InboundBatch) -> None:
         connected = {}
         for event in batch.events:
-            if isinstance(event, DeviceConnected):
+            if isinstance(event, InboundDeviceConnected):
                 connected[event.device_id] = self._connected[event.device_id] = event.at_ms
-            elif isinstance(event, DeviceDisconnected):
+            elif isinstance(event, InboundDeviceDisconnected):
                 self._connected.pop(event.device_id, None)
         if connected:
             await self.on_connected(list(connected.items()))

@@ -20,7 +20,7 @@ from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import WebhookId
 from domain.webhooks.attempt_outcome_and_retry_policy import is_success
 from domain.webhooks.delivery_service import WebhookDeliveryBatch, WebhookDeliveryService
-from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightDelivery
+from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery
 from domain.webhooks.model import Webhook
 from domain.webhooks.ports import NOT_SENT, Courier, WebhookRequest, WebhookResponse
 
@@ -43,7 +43,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
         self._courier = courier
         self._clock = clock
         self._attempt_ids = itertools.count(1)
-        self._in_flight: dict[int, InFlightDelivery] = {}
+        self._in_flight: dict[int, InFlightWebhookDelivery] = {}
         self._manual_in_flight = 0
         self._ended_attempts: list[DeliveryAttemptResult] = []
         self._idle = asyncio.Event()
@@ -66,7 +66,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
         finally:
             await self._drain()
 
-    def send_manual(self, attempt: InFlightDelivery) -> None:
+    def send_manual(self, attempt: InFlightWebhookDelivery) -> None:
         """Send a ping or a redelivery. With MAX_MANUAL_IN_FLIGHT in flight, it waits for the end of its lease instead."""
         if self._manual_in_flight < MAX_MANUAL_IN_FLIGHT:
             self._manual_in_flight += 1
@@ -102,14 +102,14 @@ class WebhookDeliveryWorker(DueTaskWorker):
             return CLAIM_RETRY_S
         return seconds_until(batch.next_due_ms, self._clock.steady_ms())
 
-    def _is_still_current(self, attempt: InFlightDelivery) -> bool:
+    def _is_still_current(self, attempt: InFlightWebhookDelivery) -> bool:
         """False when the webhook has changed since the transaction of the batch; the attempt then counts as cancelled."""
         if self._deliveries.is_current(attempt):
             return True
         self._record_attempt_end(attempt, None, WallAndSteadyTime.now(self._clock))
         return False
 
-    def _start_attempts(self, attempts: list[InFlightDelivery]) -> None:
+    def _start_attempts(self, attempts: list[InFlightWebhookDelivery]) -> None:
         requests: list[tuple[int, WebhookRequest]] = []
         built = self._deliveries.requests.build(attempts)
         now = WallAndSteadyTime.now(self._clock)
@@ -138,7 +138,9 @@ class WebhookDeliveryWorker(DueTaskWorker):
             if attempt is not None:  # None: it was cancelled at the same moment
                 self._record_attempt_end(attempt, response, now)
 
-    def _record_attempt_end(self, attempt: InFlightDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
+    def _record_attempt_end(
+        self, attempt: InFlightWebhookDelivery, response: WebhookResponse | None, at: WallAndSteadyTime
+    ) -> None:
         """`response`: None for a cancelled attempt, NOT_SENT for one whose time to send was over."""
         if attempt.is_manual:
             self._manual_in_flight -= 1

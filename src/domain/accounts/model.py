@@ -52,7 +52,7 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MembershipWithUser:
     membership: Membership
     user: User
 

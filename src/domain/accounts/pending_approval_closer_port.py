@@ -10,7 +10,7 @@ from domain.kernel.ids import KeyId, MembershipId
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
-class PendingRequestCloser(Protocol[TxT_contra]):
+class PendingApprovalCloserPort(Protocol[TxT_contra]):
     """Ends the requests that wait for approval when their requester is deleted. The approvals part, a higher layer, implements
     it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from domain.accounts.model import Account, Member, Membership, Project, User
+from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 
 
@@ -56,7 +56,7 @@ class MembershipRepository(Protocol):
     async def list_by_user(self, user_id: UserId) -> Sequence[Membership]:
         """Oldest first."""
 
-    async def list_members(self, account_id: AccountId) -> Sequence[Member]:
+    async def list_members(self, account_id: AccountId) -> Sequence[MembershipWithUser]:
         """Oldest first."""
 
     async def save(self, membership: Membership) -> None: ...

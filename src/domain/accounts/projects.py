@@ -11,7 +11,7 @@ from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, ProjectId, has_id_format

@@ -87,7 +87,7 @@ class PasswordChangeCode:
 
 
 @dataclass(frozen=True, slots=True)
-class TotpSecret:
+class TotpEnrollment:
     """A user's authenticator app (RFC 6238), one row per user. It counts once `confirmed_ms` is set. `last_step`: the time step
     of the last accepted code, so that no code is accepted twice."""
 
@@ -111,7 +111,7 @@ class LoginChallenge:
 
 
 @dataclass(frozen=True, slots=True)
-class UnlockLink:
+class SignInUnlockLink:
     """The latest link of a user, one row per user; only the SHA-256 of its token is kept."""
 
     user_id: UserId

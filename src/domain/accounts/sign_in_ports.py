@@ -11,7 +11,7 @@ from domain.accounts.session_and_sign_in_model import (
     LoginFailures,
     PasswordChangeCode,
     RefreshToken,
-    UnlockLink,
+    SignInUnlockLink,
     UserSession,
 )
 from domain.kernel.ids import SessionId, UserId
@@ -71,13 +71,13 @@ class PasswordChangeCodeRepository(Protocol):
     async def upsert(self, code: PasswordChangeCode) -> None: ...
 
 
-class UnlockLinkRepository(Protocol):
-    async def get_for_update(self, user_id: UserId) -> UnlockLink | None:
+class SignInUnlockLinkRepository(Protocol):
+    async def get_for_update(self, user_id: UserId) -> SignInUnlockLink | None:
         """Locks the user's link until the write transaction ends."""
 
-    async def find_by_token(self, token_hash: bytes) -> UnlockLink | None: ...
+    async def find_by_token(self, token_hash: bytes) -> SignInUnlockLink | None: ...
 
-    async def upsert(self, link: UnlockLink) -> None: ...
+    async def upsert(self, link: SignInUnlockLink) -> None: ...
 
 
 class LoginFailureRepository(Protocol):
@@ -109,9 +109,9 @@ class HasPasswordChangeCodes(Protocol):
     def one_time_codes(self) -> PasswordChangeCodeRepository: ...
 
 
-class HasUnlockLinks(Protocol):
+class HasSignInUnlockLinks(Protocol):
     @property
-    def unlock_links(self) -> UnlockLinkRepository: ...
+    def unlock_links(self) -> SignInUnlockLinkRepository: ...
 
 
 class HasLoginFailures(Protocol):
@@ -139,7 +139,7 @@ class AccessTokenCodec(Protocol):
         """Raises Unauthenticated `TOKEN_EXPIRED` or `UNAUTHENTICATED`."""
 
 
-class SecretHasher(Protocol):
+class TokenHasher(Protocol):
     def sha256(self, text: str) -> bytes:
         """SHA-256, for random secrets with full entropy."""
 

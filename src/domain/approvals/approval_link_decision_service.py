@@ -23,7 +23,7 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import HOUR_MS, Clock
-from domain.kernel.domain_events import DomainEvent, JsonObject
+from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ExecutionId
 from domain.kernel.service_dataclass_decorator import service
@@ -31,7 +31,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker, SecondFactorCheckTx
-from domain.sign_in.second_factor_policy import SecondFactorRequirement
+from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor
 from domain.sign_in.step_up import invalid_factor_error
 
 LINK_TTL_MS = HOUR_MS
@@ -67,7 +67,7 @@ class ApprovalLinkService(Generic[TxT]):
     approvals: ApprovalService[TxT]
     factors: SecondFactorChecker
     passkeys: PasskeySignInService
-    requirement: SecondFactorRequirement
+    requirement: RolesRequiringSecondFactor
 
     async def preview(self, token: str, *, address: str = "") -> ApprovalLinkDetails:
         """What the link is for; changes nothing. Raises ValidationFailed `LINK_INVALID`, PermissionDenied `ROLE_REQUIRED`,

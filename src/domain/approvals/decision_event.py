@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from domain.approvals.model import Approval
 from domain.kernel.caller import Caller, SessionCaller
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 
 
 def decided_event(approval: Approval, caller: Caller, reason: str = "") -> DomainEvent:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.kernel.clock import DAY_MS
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, KeyId, MembershipId, SessionId, UserId
 
 APPROVAL_TTL_MS = DAY_MS

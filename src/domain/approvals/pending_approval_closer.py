@@ -16,7 +16,7 @@ from domain.kernel.ids import KeyId, MembershipId
 
 
 class PendingApprovalCloser:
-    """Implements `PendingRequestCloser` of the accounts part. Who waits for the decision is told at once."""
+    """Implements `PendingApprovalCloserPort` of the accounts part. Who waits for the decision is told at once."""
 
     def __init__(self, waiter: ApprovalWaiter) -> None:
         self._waiter = waiter

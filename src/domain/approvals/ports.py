@@ -89,7 +89,7 @@ ApprovalWaiter: TypeAlias = ResultNotifier[ApprovalId, Approval]
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
-class ApprovedCommandSubmitter(Protocol[TxT_contra]):
+class ApprovedCommandSubmitterPort(Protocol[TxT_contra]):
     """Checks the requester's permission and the device again and queues the command, all in `tx`. Raises the same errors as a
     submitted command. The commands part, a higher layer, implements it."""
 

@@ -15,13 +15,13 @@ from typing import Generic, TypeVar
 from domain.approvals import approval_decision_rules
 from domain.approvals.decision_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSubmitter
+from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSubmitterPort
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, SystemCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
 from domain.kernel.service_dataclass_decorator import service
@@ -41,7 +41,7 @@ TxT = TypeVar("TxT", bound=ApprovalTx)
 class ApprovalService(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
-    submitter: ApprovedCommandSubmitter[TxT]
+    submitter: ApprovedCommandSubmitterPort[TxT]
     waiter: ApprovalWaiter
 
     async def list(

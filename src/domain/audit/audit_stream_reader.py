@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from domain.audit.audit_stream_sink_port import AuditExportLine
-from domain.audit.export import AuditLogPart, list_part, record_line, seal_line
+from domain.audit.export import AuditLogRange, list_part, record_line, seal_line
 from domain.audit.seal_and_chain_ports import AuditTx
 from domain.audit.seal_model import AuditSeal, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead
@@ -55,7 +55,7 @@ class AuditStreamReader:
     async def read(self, account_id: AccountId, after: AuditCursor) -> AuditBatch:
         """At most `MAX_BATCH` records, and seals only after every record that they cover. No lines: nothing is new."""
         async with self._uow.read() as tx:
-            part = AuditLogPart(after.heads, await tx.audit_log.heads(account_id))
+            part = AuditLogRange(after.heads, await tx.audit_log.heads(account_id))
             seals = await tx.audit_log.list_seals(account_id, after=after.seal, limit=MAX_BATCH)
         records: list[ChainedEvent] = []
         async for record in list_part(self._uow, account_id, part):

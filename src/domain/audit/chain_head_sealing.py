@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Final
 
 from domain.audit.seal_and_chain_ports import AuditTx
-from domain.audit.seal_model import AuditSeal, AuditSealBatch, AuditSealSignerProvider, ChainHeads, heads_of, seal_heads
+from domain.audit.seal_model import AuditSeal, AuditSealRound, AuditSealSignerProvider, ChainHeads, heads_of, seal_heads
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
@@ -45,7 +45,7 @@ class AuditSealService:
             if _has_grown(found, last.get(account_id))
         ]
         async with self.uow.write(caller=None) as tx:
-            await tx.audit_log.add_round(AuditSealBatch(now_ms, log, seals))
+            await tx.audit_log.add_round(AuditSealRound(now_ms, log, seals))
         self.sealed += len(seals)
         self.last_sealed_ms = now_ms
         return len(seals)

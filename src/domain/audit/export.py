@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from domain.audit.export_record_selection import EVERYTHING, AuditRecordFilter, AuditSelection, choose_records
+from domain.audit.export_record_selection import EVERYTHING, AuditSelection, AuditSelectionMatcher, choose_records
 from domain.audit.seal_and_chain_ports import AuditTx
 from domain.audit.seal_model import AuditSeal, ChainHeads, heads_of
 from domain.events.hash_chain import ChainedEvent, EventChainHead, digest_of, record_json
@@ -27,7 +27,7 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class AuditLogPart:
+class AuditLogRange:
     """Of the log between two seals; the last part ends with the records that are not sealed yet."""
 
     begin: ChainHeads
@@ -97,24 +97,26 @@ class AuditExportGenerator:
             raise NotFound(f"There is no seal {after_seal} any more or yet. Leave the number out to export the log that is kept.")
         return found[0]
 
-    async def _parts(self, account_id: AccountId, last: AuditSeal | None) -> AsyncIterator[tuple[AuditLogPart, AuditSeal | None]]:
+    async def _parts(
+        self, account_id: AccountId, last: AuditSeal | None
+    ) -> AsyncIterator[tuple[AuditLogRange, AuditSeal | None]]:
         """Those after this seal, each with the seal that covers it; None for the records that are not sealed yet."""
         begin, begin_ms, after = ({}, None, 0) if last is None else (_heads(last), last.sealed_ms, last.number)
         while True:
             async with self._uow.read() as tx:
                 page = await tx.audit_log.list_seals(account_id, after=after, limit=_PAGE)
             for seal in page:
-                part = AuditLogPart(begin, _heads(seal), begin_ms, seal.sealed_ms)
+                part = AuditLogRange(begin, _heads(seal), begin_ms, seal.sealed_ms)
                 yield part, seal
                 begin, begin_ms, after = part.end, seal.sealed_ms, seal.number
             if len(page) < _PAGE:
                 break
         async with self._uow.read() as tx:
-            tail = AuditLogPart(begin, await tx.audit_log.heads(account_id), begin_ms)
+            tail = AuditLogRange(begin, await tx.audit_log.heads(account_id), begin_ms)
         yield tail, None
 
 
-async def list_part(uow: UnitOfWork[AuditTx], account_id: AccountId, part: AuditLogPart) -> AsyncIterator[ChainedEvent]:
+async def list_part(uow: UnitOfWork[AuditTx], account_id: AccountId, part: AuditLogRange) -> AsyncIterator[ChainedEvent]:
     """By position."""
     after, last = part.positions
     while after < last:
@@ -144,7 +146,7 @@ def _heads(seal: AuditSeal) -> ChainHeads:
     return heads_of(json.loads(seal.content))
 
 
-def _is_wanted(part: AuditLogPart, selection: AuditSelection, chosen: AuditRecordFilter) -> bool:
+def _is_wanted(part: AuditLogRange, selection: AuditSelection, chosen: AuditSelectionMatcher) -> bool:
     if chosen.records is not None:
         return any(part.contains(record) for record in chosen.records)
     return selection.overlaps(part.begin_ms, part.end_ms)

@@ -58,7 +58,7 @@ EVERYTHING: Final = AuditSelection()
 
 
 @dataclass(frozen=True, slots=True)
-class AuditRecordFilter:
+class AuditSelectionMatcher:
     """`records` of a story; None: those of the selection's time."""
 
     selection: AuditSelection
@@ -70,10 +70,10 @@ class AuditRecordFilter:
         return any(each.event.position == record.event.position for each in self.records)
 
 
-async def choose_records(tx: AuditTx, account_id: AccountId, selection: AuditSelection) -> AuditRecordFilter:
+async def choose_records(tx: AuditTx, account_id: AccountId, selection: AuditSelection) -> AuditSelectionMatcher:
     """Raises NotFound if no record mentions the command."""
     if selection.story_of is None:
-        return AuditRecordFilter(selection)
+        return AuditSelectionMatcher(selection)
     found: dict[int, ChainedEvent] = {}
     names = [selection.story_of]
     for name in names:  # grows while records of the story name more ids: the approval of an execution, and its execution
@@ -83,4 +83,4 @@ async def choose_records(tx: AuditTx, account_id: AccountId, selection: AuditSel
             names += [each for each in linked if isinstance(each, str) and each not in names]
     if not found:
         raise NotFound("No record of the log is about this command. It may be older than the log, or of another account.")
-    return AuditRecordFilter(selection, list(found.values()))
+    return AuditSelectionMatcher(selection, list(found.values()))

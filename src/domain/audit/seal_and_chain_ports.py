@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from domain.audit.seal_model import AuditSeal, AuditSealBatch, ChainHeads
+from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent
 from domain.events.ports import HasEvents
 from domain.kernel.ids import AccountId
 
 
-class AuditSealRepository(Protocol):
+class AuditLogRepository(Protocol):
     async def heads(self, account_id: AccountId) -> ChainHeads:
         """The last record of each chain of the account that has records."""
 
@@ -35,10 +35,10 @@ class AuditSealRepository(Protocol):
     async def last_sealed_ms(self) -> int | None:
         """When the last round of seals was stored; None: never."""
 
-    async def add_round(self, sealed: AuditSealBatch) -> None:
+    async def add_round(self, sealed: AuditSealRound) -> None:
         """Raises Conflict if another process sealed one of the accounts meanwhile."""
 
 
 class AuditTx(HasEvents, Protocol):
     @property
-    def audit_log(self) -> AuditSealRepository: ...
+    def audit_log(self) -> AuditLogRepository: ...

@@ -59,7 +59,7 @@ class AuditSeal:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditSealBatch:
+class AuditSealRound:
     """The seals of all accounts whose chains have grown. Every event that `log` covers is sealed."""
 
     sealed_ms: int

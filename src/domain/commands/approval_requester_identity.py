@@ -14,11 +14,11 @@ from domain.keys.ports import HasApiKeys
 from domain.team.service_session_tokens import HasServiceSessionTokens
 
 
-class ApprovalRequesterTx(HasApiKeys, HasApprovals, HasMemberships, HasServiceSessionTokens, HasUsers, Protocol): ...
+class ApprovalRequesterIdentityTx(HasApiKeys, HasApprovals, HasMemberships, HasServiceSessionTokens, HasUsers, Protocol): ...
 
 
 async def requester_from_caller(
-    tx: ApprovalRequesterTx, caller: SessionCaller | ApiKeyCaller, now_ms: int
+    tx: ApprovalRequesterIdentityTx, caller: SessionCaller | ApiKeyCaller, now_ms: int
 ) -> tuple[Requester, int]:
     """With the time when the request ends: that of a service session, with it at the latest."""
     expires_ms = now_ms + APPROVAL_TTL_MS
@@ -35,7 +35,7 @@ async def requester_from_caller(
     return replace(person, name=name, session_id=service.session_id), min(expires_ms, service.expires_ms)
 
 
-async def resolve_requester(tx: ApprovalRequesterTx, approval: Approval, now_ms: int) -> SessionCaller | ApiKeyCaller:
+async def resolve_requester(tx: ApprovalRequesterIdentityTx, approval: Approval, now_ms: int) -> SessionCaller | ApiKeyCaller:
     """The requester with their current role, which stays so until the transaction ends.
 
     Raises PermissionDenied `GRANT_MISSING` if they have lost access."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from domain.approvals.model import MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus
-from domain.commands.approval_requester_identity import ApprovalRequesterTx, requester_from_caller
+from domain.commands.approval_requester_identity import ApprovalRequesterIdentityTx, requester_from_caller
 from domain.commands.model import CommandRequest
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import Conflict
@@ -11,7 +11,7 @@ from domain.kernel.ids import ApprovalId, GrantId
 
 
 async def create_approval(
-    tx: ApprovalRequesterTx,
+    tx: ApprovalRequesterIdentityTx,
     approval_id: ApprovalId,
     caller: SessionCaller | ApiKeyCaller,
     request: CommandRequest,

@@ -9,7 +9,7 @@ from domain.commands.definition_model import CommandDefinition
 from domain.commands.model import MAX_TTL_MS, CommandContext
 from domain.commands.ports import ParamsValidator
 from domain.devices.model import Device
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.kernel.errors import Conflict, FieldError, PermissionDenied, ValidationFailed
 from domain.kernel.json_depth import is_nested_deeper_than
 

@@ -34,12 +34,12 @@ from domain.commands.model import (
 from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDefinitions, ParamsValidator
 from domain.commands.replay_authorization import end_replay
 from domain.devices.model import Device
-from domain.grants.authorizer import AccessPermit, Authorizer, AutomationPermissionRequest
+from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckRequest
 from domain.grants.grant_checks_and_denials import GrantCheckRequest
 from domain.grants.rate_limit import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.service_dataclass_decorator import service
@@ -62,7 +62,7 @@ class CommandSubmissionResult:
 
 @service
 class CommandSubmissionService:
-    """Implements `ApprovedCommandSubmitter` and `GrantCheckedCommandFinder`."""
+    """Implements `ApprovedCommandSubmitterPort` and `DeviceCommandLister`."""
 
     uow: UnitOfWork[CommandTx]
     clock: Clock
@@ -149,7 +149,7 @@ class CommandSubmissionService:
         contexts = await load_contexts(tx, [command.request.device for command in commands])
         checked = [self._check_before_permission(contexts, command) for command in commands]
         requests = [
-            AutomationPermissionRequest(command.caller, command.request.device, _permission_request(definition))
+            AutomationGrantCheckRequest(command.caller, command.request.device, _permission_request(definition))
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)
         ]

@@ -7,7 +7,7 @@ from domain.commands.local_dispatch_queue import DispatchEntry
 from domain.commands.model import CommandRequest
 from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import to_iso
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 
 
 def command_sent_event(caller: Caller, command: DispatchEntry, now_ms: int, reason: str | None) -> DomainEvent:

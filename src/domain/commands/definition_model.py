@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.kernel.domain_events import JsonObject
+from domain.kernel.domain_event import JsonObject
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import NamedTuple
 
-from domain.commands import firmware_behaviour
+from domain.commands.firmware_resend_and_confirmation_rules import can_resend
 from domain.commands.model import Execution, ExecutionStatus
-from domain.devices.device_link import OutboundLink
+from domain.devices.device_link import OutboundDeviceMessagePort
 from domain.devices.model import Device
 
 
@@ -24,7 +24,7 @@ class CommandLossWindow(NamedTuple):
 
     @classmethod
     def before(cls, subscribed_ms: int, held_until_ms: int) -> CommandLossWindow:
-        """`held_until_ms` as in `DeviceSubscribed`."""
+        """`held_until_ms` as in `InboundDeviceSubscribed`."""
         return cls(held_until_ms + 1 if held_until_ms else 0, subscribed_ms)
 
     def merge(self, other: CommandLossWindow | None) -> CommandLossWindow:
@@ -36,11 +36,11 @@ def can_be_lost(device: Device, execution: Execution, window: CommandLossWindow 
     it twice does no harm."""
     sent_ms = execution.sent_ms or 0
     is_lost = execution.status is ExecutionStatus.QUEUED or (window is not None and window.from_ms <= sent_ms < window.until_ms)
-    return is_lost and firmware_behaviour.can_resend(device.profile, execution.cmd)
+    return is_lost and can_resend(device.profile, execution.cmd)
 
 
 class CommandSubscriptionTracker:
-    def __init__(self, link: OutboundLink) -> None:
+    def __init__(self, link: OutboundDeviceMessagePort) -> None:
         self._link = link
         self._ready: dict[int, CommandLossWindow] = {}
         """Device number → which of its commands may be lost; its backlog is still to be sent."""

@@ -1,7 +1,7 @@
 """Apply what devices report about their relay and their commands. The device's report decides.
 
 A report may be repeated, late, or about an unknown command; it is then counted and changes only the relay state, which the device
-knows best. Everything runs in the transaction of one inbound batch, on one `ExecutionChanges`.
+knows best. Everything runs in the transaction of one inbound batch, on one `ExecutionChangeCollector`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from domain.commands import firmware_behaviour
-from domain.commands.execution_changes import NO_ANSWER, NOT_DELIVERED, ExecutionChanges
+from domain.commands.execution_change_collector import NO_ANSWER, NOT_DELIVERED, ExecutionChangeCollector
+from domain.commands.firmware_resend_and_confirmation_rules import can_have_caused, is_confirmed_by_state
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.ids import ExecutionId
 
 STATUS_BY_REPORT: dict[str, ExecutionStatus] = {
@@ -27,20 +27,20 @@ SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
 """What a device gives as the cause of a relay state when it ran its copy of the plan."""
 
 
-class CommandReportService:
+class RelayAndCommandReportService:
     def __init__(self, *, execution_waiter: ExecutionWaiter) -> None:
         self._execution_waiter = execution_waiter
         self.ignored: Counter[str] = Counter()
         """Number of results that changed nothing, by reason: `unknown`, `duplicate`, `late`."""
 
-    async def write_changes(self, changes: ExecutionChanges) -> None:
+    async def write_changes(self, changes: ExecutionChangeCollector) -> None:
         """Call this after all reports of a batch."""
         await changes.write(self._execution_waiter)
         self.ignored += changes.ignored
 
     async def on_relay_report(
         self,
-        changes: ExecutionChanges,
+        changes: ExecutionChangeCollector,
         device: Device,
         relay: bool,
         *,
@@ -58,7 +58,7 @@ class CommandReportService:
 
     async def on_result_report(
         self,
-        changes: ExecutionChanges,
+        changes: ExecutionChangeCollector,
         device: Device,
         execution_id: str,
         status: str,
@@ -75,28 +75,28 @@ class CommandReportService:
             changes.ignored["unknown"] += 1
             execution = None
         if relay is not None:
-            cause = execution if execution and firmware_behaviour.can_have_caused(execution, device, at_ms) else None
+            cause = execution if execution and can_have_caused(execution, device, at_ms) else None
             self._set_relay(changes, device, relay, cause, None, at_ms)
         if execution is not None:
             self._transition(changes, device, execution, STATUS_BY_REPORT[status], build_result(code, relay, data), at_ms)
 
     async def _find_cause(
-        self, changes: ExecutionChanges, device: Device, relay: bool, execution_id: str | None, at_ms: int
+        self, changes: ExecutionChangeCollector, device: Device, relay: bool, execution_id: str | None, at_ms: int
     ) -> Execution | None:
         """The execution that the report names; for firmware that names none, the oldest unanswered one that matches."""
         if execution_id is not None:
             named = changes.get(ExecutionId(execution_id))
-            return named if named is not None and firmware_behaviour.can_have_caused(named, device, at_ms) else None
+            return named if named is not None and can_have_caused(named, device, at_ms) else None
         if device.profile is FirmwareProfile.NATIVE:
             return None
         for execution in await changes.list_open_by_device(device):
-            if firmware_behaviour.is_confirmed_by_state(device.profile, execution, relay):
+            if is_confirmed_by_state(device.profile, execution, relay):
                 return execution
         return None
 
     def _set_relay(
         self,
-        changes: ExecutionChanges,
+        changes: ExecutionChangeCollector,
         device: Device,
         relay: bool,
         cause: Execution | None,
@@ -121,7 +121,13 @@ class CommandReportService:
         )
 
     def _transition(
-        self, changes: ExecutionChanges, device: Device, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int
+        self,
+        changes: ExecutionChangeCollector,
+        device: Device,
+        execution: Execution,
+        status: ExecutionStatus,
+        result: Json,
+        at_ms: int,
     ) -> None:
         after = changes.transition(execution, status, result, at_ms)
         if after is not None and status.is_final:

@@ -16,19 +16,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from domain.commands import firmware_behaviour
 from domain.commands.clock_step_deadline_shifter import ClockStepDeadlineShifter
 from domain.commands.device_command_subscription_tracker import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
+from domain.commands.firmware_resend_and_confirmation_rules import is_done_when_sent
 from domain.commands.local_dispatch_queue import DispatchEntry, DispatchQueue, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandExecutions
-from domain.devices.device_codec import DeviceCodec, OutboundCommand
-from domain.devices.device_link import OutboundLink, PublishResult
+from domain.devices.device_link import OutboundDeviceMessagePort, PublishResult
+from domain.devices.device_messages_and_codec_port import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -53,7 +53,7 @@ class CommandDispatchService:
         *,
         uow: UnitOfWork[DispatchTx],
         clock: Clock,
-        link: OutboundLink,
+        link: OutboundDeviceMessagePort,
         codec: DeviceCodec,
         execution_waiter: ExecutionWaiter,
         dispatch_queue: DispatchQueue,
@@ -80,7 +80,7 @@ class CommandDispatchService:
         self.sent = self.resent = self._rescans = 0
 
     def on_device_ready(self, device_no: int, since_ms: int, held_until_ms: int = 0) -> None:
-        """The device has subscribed to its commands. `held_until_ms` as in `DeviceSubscribed`."""
+        """The device has subscribed to its commands. `held_until_ms` as in `InboundDeviceSubscribed`."""
         self.on_subscribed(device_no, since_ms, to_commands=True, held_until_ms=held_until_ms)
 
     def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool = False, held_until_ms: int = 0) -> None:
@@ -246,7 +246,7 @@ class CommandDispatchService:
 
     def _add_sent(self, device: Device, execution: Execution, now_ms: int) -> None:
         self.sent += 1
-        if firmware_behaviour.is_done_when_sent(device, execution.cmd):
+        if is_done_when_sent(device, execution.cmd):
             sent = replace(execution, sent_ms=now_ms)
             self._add_transition(sent, ExecutionStatus.DONE, now_ms, build_result("STATE_MATCH"))
         else:

@@ -10,7 +10,7 @@ from domain.commands.model import CommandContext, Execution, ExecutionStatus
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.grants.ports import AuthorizationTx
-from domain.kernel.domain_events import Json, JsonObject
+from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 from domain.kernel.result_notifier_port import ResultNotifier

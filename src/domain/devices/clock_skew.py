@@ -16,7 +16,7 @@ from domain.devices.health import HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS, Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_OFFSET_MS = 2 * MINUTE_MS

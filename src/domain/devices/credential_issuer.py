@@ -11,7 +11,7 @@ from domain.devices.load_and_save_device import save_device
 from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleAction
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.kernel.caller import Caller
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.unit_of_work import Transaction
 from domain.kernel.vault import Vault

@@ -21,7 +21,7 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_dataclass_decorator import service

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from domain.devices.model import Device
-from domain.kernel.domain_events import DomainEvent, JsonObject
+from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.event_kinds import EventKind
 
 

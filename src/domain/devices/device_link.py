@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Protocol
 
-from domain.devices.device_codec import OutboundMessage
-from domain.devices.inbound_device_message_port import InboundLink
+from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.inbound_device_message_port import InboundDeviceMessagePort
 
 
 class PublishResult(StrEnum):
@@ -26,7 +26,7 @@ class PublishResult(StrEnum):
         return self is PublishResult.SENT
 
 
-class OutboundLink(Protocol):
+class OutboundDeviceMessagePort(Protocol):
     async def send(self, device_id: str, message: OutboundMessage) -> PublishResult:
         """Publish to `message.topic` below the device's prefix. After NOT_SENT the caller keeps a command and sends it again.
 
@@ -37,10 +37,10 @@ class OutboundLink(Protocol):
     def is_connected(self, device_id: str) -> bool: ...
 
     def last_subscribed_ms(self, device_id: str) -> int:
-        """The time of the device's last subscription (Unix ms), even if its `DeviceSubscribed` is still queued; 0: never."""
+        """Time of the device's last subscription, Unix ms, even if its `InboundDeviceSubscribed` is still queued; 0: never."""
 
     def disconnect(self, device_id: str) -> bool:
-        """Close the device's connections, because it has connected to another instance; `DeviceDisconnected` follows, with
+        """Close the device's connections, because it has connected to another instance; `InboundDeviceDisconnected` follows, with
         TAKEN_OVER. Its credentials stay valid. Returns whether there was a connection that can be closed."""
 
 
@@ -56,7 +56,7 @@ class BrokerCredentialUpdater(Protocol):
         """Reject the device from now on, close its connections within a second, and delete its retained messages."""
 
 
-class DeviceBrokerLink(InboundLink, OutboundLink, BrokerCredentialUpdater, Protocol):
+class DeviceBrokerLink(InboundDeviceMessagePort, OutboundDeviceMessagePort, BrokerCredentialUpdater, Protocol):
     async def start(self) -> None:
         """Listen; raises Unavailable, which names the address and the setting to check. Or connect to an external broker; while
         it does not answer, `trouble` says so, and the attempts go on."""

@@ -14,7 +14,7 @@ from domain.devices.health import DroppedMessages, HasDeviceHealth
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import HOUR_MS, Clock, WallAndSteadyTime
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_PENDING = 10_000

@@ -14,19 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-# Values of `DeviceDisconnected.reason`.
+# Values of `InboundDeviceDisconnected.reason`.
 DISCONNECTED = "disconnected"  # the device sent DISCONNECT
 LOST = "lost"  # socket closed, keep alive exceeded, or protocol error
 REVOKED = "revoked"  # the service removed the device
 STOPPED = "stopped"  # the service or broker stopped; the device may still be running
 TAKEN_OVER = "taken_over"  # the device has connected to another instance
 FORBIDDEN_TOPIC = "FORBIDDEN_TOPIC"
-"""A value of `MessagesDropped.reason`."""
+"""A value of `InboundMessagesDropped.reason`."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceConnected:
-    """A device has connected. May repeat without a `DeviceDisconnected` in between (takeover, second client)."""
+class InboundDeviceConnected:
+    """A device has connected. May repeat without a `InboundDeviceDisconnected` in between (takeover, second client)."""
 
     device_no: int
     device_id: str
@@ -44,7 +44,7 @@ class DeviceConnected:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceDisconnected:
+class InboundDeviceDisconnected:
     """The device has no connection left. Its will, if any, arrives as an `InboundMessage` right before, or after the
     will's delay."""
 
@@ -53,12 +53,12 @@ class DeviceDisconnected:
     reason: str
     at_ms: int
     session: int = 0
-    """That of the last `DeviceConnected`."""
+    """That of the last `InboundDeviceConnected`."""
     front: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSubscribed:
+class InboundDeviceSubscribed:
     """A device has subscribed: from now on it receives messages on topics that match `topic_filter`."""
 
     device_no: int
@@ -84,7 +84,7 @@ class InboundMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class MessagesDropped:
+class InboundMessagesDropped:
     """The broker has dropped what a device published. Reported at most once a minute for a device and reason."""
 
     device_no: int
@@ -93,7 +93,9 @@ class MessagesDropped:
     at_ms: int
 
 
-InboundEvent: TypeAlias = DeviceConnected | DeviceDisconnected | DeviceSubscribed | InboundMessage | MessagesDropped
+InboundEvent: TypeAlias = (
+    InboundDeviceConnected | InboundDeviceDisconnected | InboundDeviceSubscribed | InboundMessage | InboundMessagesDropped
+)
 
 
 class InboundTelemetryBatch(Protocol):
@@ -123,7 +125,7 @@ class InboundBatch(Protocol):
         """The batch could not be stored: close the connections that wait for it, so that their devices send again."""
 
 
-class InboundLink(Protocol):
+class InboundDeviceMessagePort(Protocol):
     async def receive(self, limit: int) -> InboundBatch:
         """Wait for messages or events and return at most `limit` of them. One caller at a time.
 

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from domain.devices.device_connection_holder_ports import NO_FRONT, HasDeviceConnectionHolders
 from domain.devices.device_event_factory import device_event
-from domain.devices.device_link import OutboundLink
+from domain.devices.device_link import OutboundDeviceMessagePort
 from domain.devices.inbound_device_message_port import LOST, REVOKED, STOPPED, TAKEN_OVER
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId
 from domain.kernel.service_dataclass_decorator import service
@@ -47,7 +47,7 @@ class PresenceService:
 
     uow: UnitOfWork[PresenceServiceTx]
     clock: Clock
-    link: OutboundLink
+    link: OutboundDeviceMessagePort
     wake: Callable[[], None]
     grace_ms: int = OFFLINE_GRACE_MS
     restart_grace_ms: int = RESTART_GRACE_MS

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction
 

@@ -10,7 +10,7 @@ from domain.devices.board_and_application_catalog import infer_profile
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.kernel.caller import Caller
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 from domain.kernel.unit_of_work import Transaction

@@ -22,7 +22,7 @@ from domain.devices.presence import PresenceService
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
@@ -48,13 +48,13 @@ class DeviceTx(
 ): ...
 
 
-class DeviceCredentialSync(Protocol):
+class DeviceCredentialSyncPort(Protocol):
     """Brings the link in line with the stored device, after the commit (`credential_sync.py`)."""
 
     async def sync(self, device_id: DeviceId) -> bool: ...
 
 
-class DeviceEraser(Protocol):
+class DeviceEraserPort(Protocol):
     """Deletes what belongs to a deleted device, after the commit (`erasure.py`)."""
 
     async def erase(self, device: Device) -> bool: ...
@@ -74,9 +74,9 @@ class DeviceService:
     uow: UnitOfWork[DeviceTx]
     clock: Clock
     ids: IdAndSecretGenerator
-    credential_sync: DeviceCredentialSync
+    credential_sync: DeviceCredentialSyncPort
     presence: PresenceService
-    erasure: DeviceEraser
+    erasure: DeviceEraserPort
 
     async def register(self, caller: SessionCaller, registration: DeviceRegistrationInput) -> Device:
         """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or

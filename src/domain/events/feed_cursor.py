@@ -13,7 +13,7 @@ from domain.kernel.errors import ValidationFailed
 @dataclass(frozen=True, slots=True)
 class FeedCursor:
     """The client has received what `log` covers, and every reading stored before `store_time_s` (Unix seconds, see
-    `domain.telemetry.feed_reading_replay_ports`). None: a cursor of the event log, which says nothing about readings.
+    `domain.telemetry.reading_arrival_ports`). None: a cursor of the event log, which says nothing about readings.
 
     As text: the base of `log`, the store time, then a writer and its position for each entry of `log`."""
 

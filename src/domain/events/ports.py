@@ -11,7 +11,7 @@ from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_model import FeedFilter, FeedFrame, ReadingAsEvent
 from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import NO_SEARCH, Event, EventSearch
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import Transaction
 

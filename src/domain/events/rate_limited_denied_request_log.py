@@ -15,7 +15,7 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.ports import HasDevices
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import DomainError, NotFound
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork

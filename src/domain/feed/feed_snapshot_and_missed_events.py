@@ -59,7 +59,7 @@ class MissedEventsPage:
     has_more: bool
 
 
-class FeedAudienceService:
+class FeedSnapshotAndReplayService:
     def __init__(self, *, uow: UnitOfWork[FeedAudienceTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock

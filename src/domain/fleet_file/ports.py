@@ -10,7 +10,7 @@ from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.health import HasDeviceHealth
 from domain.devices.ports import HasDeviceCredentials, HasDeviceTypes
 from domain.keys.ports import HasApiKeys
-from domain.rules.reported_and_early_device_metric_ports import HasMetricDeclarations
+from domain.rules.reported_and_declared_metric_ports import HasMetricDeclarations
 from domain.rules.rule_repository import HasRules
 from domain.schedules.ports import ScheduleTx
 from domain.webhooks.ports import HasWebhookDeliveries, HasWebhooks

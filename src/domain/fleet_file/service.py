@@ -16,7 +16,7 @@ from functools import cached_property
 from domain.accounts.projects import ProjectService
 from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.devices.bulk_registration import BulkCredentials
-from domain.devices.service import DeviceCredentialSync, DeviceEraser
+from domain.devices.service import DeviceCredentialSyncPort, DeviceEraserPort
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
 from domain.fleet_file.device_part_reconcilers import PARTS
@@ -53,7 +53,7 @@ from domain.webhooks.service import WebhookService
 
 
 @dataclass(frozen=True, slots=True)
-class FleetFileRequest:
+class FleetFileInput:
     """`prune`: also delete what the sections of the document do not name. `credentials`: of the devices that it names."""
 
     document: FleetDocument
@@ -77,8 +77,8 @@ class FleetFileService:
     webhooks: WebhookService
     projects: ProjectService
     device_types: DeviceTypeAdminService
-    credential_sync: DeviceCredentialSync
-    erasure: DeviceEraser
+    credential_sync: DeviceCredentialSyncPort
+    erasure: DeviceEraserPort
     engine_commit_lock: EngineCommitLock
 
     @cached_property
@@ -119,7 +119,7 @@ class FleetFileService:
         hidden = [kind for kind in FleetKind if kind in {**chosen, **parts} and kind not in readable]
         return ExportedFleet(found, tuple(hidden))
 
-    async def plan(self, caller: SessionCaller, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
+    async def plan(self, caller: SessionCaller, request: FleetFileInput) -> Sequence[FleetObjectOutcome]:
         """What an apply would do. Raises what it would raise. Nothing is changed."""
         outcomes: Sequence[FleetObjectOutcome] = ()
         with suppress(IdempotentReplayRollbackError):
@@ -127,7 +127,7 @@ class FleetFileService:
                 outcomes = await self._reconcile(run, request)
         return outcomes
 
-    async def apply(self, caller: SessionCaller, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
+    async def apply(self, caller: SessionCaller, request: FleetFileInput) -> Sequence[FleetObjectOutcome]:
         """Raises ValidationFailed, PermissionDenied, Conflict, each with the place in the document. Then nothing is changed.
 
         Who asks for the answer of an apply again, and so for its secrets, must be allowed to change all that the document names:
@@ -141,7 +141,7 @@ class FleetFileService:
         return outcomes
 
     @asynccontextmanager
-    async def _open_write_context(self, caller: SessionCaller, request: FleetFileRequest) -> AsyncIterator[FleetFileWriteContext]:
+    async def _open_write_context(self, caller: SessionCaller, request: FleetFileInput) -> AsyncIterator[FleetFileWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
         document = request.document
@@ -164,7 +164,7 @@ class FleetFileService:
                 credentials=request.credentials,
             )
 
-    async def _reconcile(self, run: FleetFileWriteContext, request: FleetFileRequest) -> Sequence[FleetObjectOutcome]:
+    async def _reconcile(self, run: FleetFileWriteContext, request: FleetFileInput) -> Sequence[FleetObjectOutcome]:
         sections = request.document.sections
         for reconciler in self._named_reconcilers(request):
             reconciler.check_readable(run.caller)
@@ -187,7 +187,7 @@ class FleetFileService:
                     gone.append(await prune(reconciler, run, list(ids), path))
         return [*kept, *(each for some in gone for each in some)]
 
-    def _named_reconcilers(self, request: FleetFileRequest) -> list[FleetFileKindReconciler]:
+    def _named_reconcilers(self, request: FleetFileInput) -> list[FleetFileKindReconciler]:
         """The sections that the document names."""
         parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
         return [reconciler for kind, reconciler in {**self.reconcilers, **parts}.items() if kind in request.document.kinds()]

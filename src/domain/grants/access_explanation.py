@@ -19,7 +19,7 @@ from domain.grants.grant_checks_and_denials import (
     filter_applicable,
     missing_grant_error,
 )
-from domain.grants.grant_service import GrantCheckedCommandFinder
+from domain.grants.grant_service import DeviceCommandLister
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.ports import AccessExplanationTx
 from domain.grants.rate_limit import GrantWindowAndRateEvaluator, rate_window
@@ -64,7 +64,7 @@ class AccessExplainer(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
     evaluator: GrantWindowAndRateEvaluator
-    commands: GrantCheckedCommandFinder[TxT]
+    commands: DeviceCommandLister[TxT]
 
     async def explain(
         self,

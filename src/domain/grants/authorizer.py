@@ -59,7 +59,7 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
-class AutomationPermissionRequest:
+class AutomationGrantCheckRequest:
     """One command that a schedule or rule wants to run now."""
 
     caller: SystemCaller
@@ -100,7 +100,7 @@ class Authorizer:
         return AccessPermit(grant, principal.subject_to_approval, quota)
 
     async def authorize_many(
-        self, tx: AuthorizationTx, requests: Sequence[AutomationPermissionRequest], now_ms: int
+        self, tx: AuthorizationTx, requests: Sequence[AutomationGrantCheckRequest], now_ms: int
     ) -> Sequence[AccessPermit | PermissionDenied | RateLimited]:
         """`authorize` for many commands, with one look-up of memberships and grants. Returns errors instead of raising them."""
         membership_ids = {item.caller.on_behalf_of for item in requests if item.caller.on_behalf_of is not None}
@@ -124,7 +124,7 @@ class Authorizer:
         tx: AuthorizationTx,
         principal: Principal,
         grants: Mapping[GrantSubject, Sequence[Grant]],
-        item: AutomationPermissionRequest,
+        item: AutomationGrantCheckRequest,
         now_ms: int,
     ) -> AccessPermit | PermissionDenied | RateLimited:
         if principal.subject is None:
@@ -241,7 +241,7 @@ def _system_principal(caller: SystemCaller, membership: Membership | None, devic
 
 
 def _automation_principal(
-    item: AutomationPermissionRequest, members: Mapping[MembershipId, Membership | None]
+    item: AutomationGrantCheckRequest, members: Mapping[MembershipId, Membership | None]
 ) -> Principal | PermissionDenied:
     """The principal with the grants it needs, or the error that no grant can lift."""
     membership = None if item.caller.on_behalf_of is None else members.get(item.caller.on_behalf_of)

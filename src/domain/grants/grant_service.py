@@ -20,7 +20,7 @@ from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.ports import GrantTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
@@ -35,7 +35,7 @@ TxT = TypeVar("TxT", bound=GrantTx)
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
-class GrantCheckedCommand(Protocol):
+class GrantCommandDefinition(Protocol):
     """The fields of a command definition that permission checks need."""
 
     @property
@@ -48,10 +48,10 @@ class GrantCheckedCommand(Protocol):
     def requires_approval(self) -> bool: ...
 
 
-class GrantCheckedCommandFinder(Protocol[TxT_contra]):
+class DeviceCommandLister(Protocol[TxT_contra]):
     """Port: the commands of a device. The commands part, a higher layer, implements it."""
 
-    async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[GrantCheckedCommand]: ...
+    async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[GrantCommandDefinition]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class GrantService(Generic[TxT]):
     clock: Clock
     ids: IdAndSecretGenerator
     windows: GrantWindowEvaluator
-    commands: GrantCheckedCommandFinder[TxT]
+    commands: DeviceCommandLister[TxT]
     on_grants_changed: OnGrantsChanged
 
     async def list(self, caller: SessionCaller, on: DeviceId | GroupId) -> Sequence[GrantListItem]:

@@ -41,7 +41,7 @@ class GrantSubject:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKeyReadGrant:
+class ApiKeyReadAccess:
     """The read permission that a grant gives an API key: on which device, group or project, as in `Grant`, and until when."""
 
     key_id: KeyId

@@ -9,7 +9,7 @@ from domain.accounts.ports import HasMemberships
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.grants.model import ApiKeyReadGrant, Grant, GrantSubject
+from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 from domain.kernel.unit_of_work import Transaction
 from domain.keys.ports import HasApiKeys
@@ -41,10 +41,10 @@ class GrantRepository(Protocol):
 
     async def list_by_subject(self, account_id: AccountId, subject: GrantSubject) -> Sequence[Grant]: ...
 
-    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadGrant]:
+    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadAccess]:
         """The read access of all grants of these keys, expired ones included."""
 
-    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadGrant]:
+    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadAccess]:
         """The read access that any key's grants give on these devices, their projects or groups, expired ones included."""
 
     async def lock_for_share(self, grant: Grant) -> bool:
@@ -74,7 +74,7 @@ class AuthorizationTx(HasGrants, HasMemberships, Protocol): ...
 class AccessExplanationTx(AuthorizationTx, HasApiKeys, HasDevices, Protocol): ...
 
 
-class PendingApprovalDeviceFinder(Protocol):
+class PendingApprovalDeviceFinderPort(Protocol):
     """What the grants part needs to know of the approvals part, a higher layer."""
 
     async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
@@ -83,7 +83,7 @@ class PendingApprovalDeviceFinder(Protocol):
 
 class HasPendingApprovalFinder(Protocol):
     @property
-    def approvals(self) -> PendingApprovalDeviceFinder: ...
+    def approvals(self) -> PendingApprovalDeviceFinderPort: ...
 
 
 class GrantTx(

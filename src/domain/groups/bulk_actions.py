@@ -26,7 +26,7 @@ from domain.devices.model import Device
 from domain.groups.service import DeviceGroupService, GroupWithMembers
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
 from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
@@ -34,7 +34,7 @@ from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule
-from domain.rules.reported_and_early_device_metric_ports import HasReportedDeviceMetrics
+from domain.rules.reported_and_declared_metric_ports import HasReportedDeviceMetrics
 from domain.rules.rule_repository import HasRules
 from domain.rules.service import RuleService
 from domain.schedules.ports import DevicePlanTx

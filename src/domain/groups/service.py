@@ -21,7 +21,7 @@ from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx, HasPendingApprovalFinder
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId

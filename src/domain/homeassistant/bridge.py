@@ -21,13 +21,13 @@ from domain.commands.model import Execution
 from domain.commands.ports import HasCommandDefinitions
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService
+from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
 from domain.homeassistant.command_entities import command_entities
 from domain.homeassistant.discovery import HomeAssistantCommandDefinitions, retained_messages
 from domain.homeassistant.topics import TOPIC_ROOT, HomeAssistantTopics, RetainedMessages, discovery_filters
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.service_dataclass_decorator import service
@@ -60,7 +60,7 @@ class HomeAssistantBridge:
 
     uow: UnitOfWork[HomeAssistantTx]
     clock: Clock
-    audience: FeedAudienceService
+    audience: FeedSnapshotAndReplayService
     authenticator: CallerAuthenticator
     commands: CommandSubmissionService
     latest_values: TelemetryEngine

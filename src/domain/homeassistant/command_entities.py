@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from domain.commands.definition_model import CommandDefinition, CommandWidget
 from domain.commands.effective_definitions import BUILT_IN_BY_NAME
-from domain.kernel.domain_events import Json, JsonObject
+from domain.kernel.domain_event import Json, JsonObject
 
 PRESS: Final = "PRESS"
 MAX_OPTIONS: Final = 64

@@ -12,7 +12,7 @@ from domain.commands.definition_model import CommandDefinition
 from domain.devices.model import Device, DeviceStatus
 from domain.homeassistant.command_entities import command_entities
 from domain.homeassistant.topics import HomeAssistantTopics, RetainedMessages
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.rules.model import LatestReading
 
 MAX_SENSORS = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from domain.devices.device_codec import OutboundMessage
+from domain.devices.device_messages_and_codec_port import OutboundMessage
 from domain.kernel.ids import DeviceId
 
 
@@ -12,7 +12,7 @@ from domain.kernel.ids import DeviceId
 class AfterCommitDeviceWorkList:
     messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
     ready_devices: list[tuple[int, int, int]] = field(default_factory=list)
-    """(device number, since when in Unix ms, `DeviceSubscribed.held_until_ms`) of devices that now receive their commands."""
+    """(device number, since when in Unix ms, `InboundDeviceSubscribed.held_until_ms`) of devices that receive commands now."""
     subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
     """(device number, when in Unix ms) of devices that have subscribed to other topics."""
 

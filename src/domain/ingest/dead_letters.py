@@ -37,7 +37,7 @@ class IngestDeadLetterState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class IngestDeadLetter:
     letter_id: int
     """Assigned by the database; 0 before."""
     device_no: int
@@ -52,19 +52,19 @@ class DeadLetter:
 
 
 class IngestDeadLetterRepository(Protocol):
-    async def add_many(self, letters: Sequence[DeadLetter]) -> None: ...
+    async def add_many(self, letters: Sequence[IngestDeadLetter]) -> None: ...
 
-    async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[DeadLetter]:
+    async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[IngestDeadLetter]:
         """Newest first."""
 
-    async def find(self, letter_id: int) -> DeadLetter | None: ...
+    async def find(self, letter_id: int) -> IngestDeadLetter | None: ...
 
     async def count(self) -> int: ...
 
     async def mark_for_replay(self, letter_ids: Collection[int] | None) -> int:
         """Mark these, or all; returns how many exist."""
 
-    async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
+    async def list_for_replay(self, limit: int) -> Sequence[IngestDeadLetter]:
         """The marked ones, oldest first."""
 
     async def set_aside_again(self, letter_id: int, reason: str) -> None:
@@ -80,13 +80,13 @@ class IngestDeadLetterRepository(Protocol):
         """Delete at most `limit` of a device; returns how many were deleted."""
 
 
-class DeadLetterTx(Transaction, HasDevices, HasRules, Protocol):
+class IngestDeadLetterTx(Transaction, HasDevices, HasRules, Protocol):
     @property
     def dead_letters(self) -> IngestDeadLetterRepository: ...
 
 
-class DeadLetterService:
-    def __init__(self, *, uow: UnitOfWork[DeadLetterTx], clock: Clock, max_letters: int = MAX_DEAD_LETTERS) -> None:
+class IngestDeadLetterService:
+    def __init__(self, *, uow: UnitOfWork[IngestDeadLetterTx], clock: Clock, max_letters: int = MAX_DEAD_LETTERS) -> None:
         self._uow = uow
         self._clock = clock
         self._max_letters = max_letters
@@ -99,7 +99,7 @@ class DeadLetterService:
         self.discarded = 0
         """Deleted because there were more than the maximum."""
 
-    async def set_aside(self, letters: Sequence[DeadLetter]) -> None:
+    async def set_aside(self, letters: Sequence[IngestDeadLetter]) -> None:
         """Store the letters in one transaction. Raises Unavailable."""
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller=None) as tx:
@@ -116,7 +116,7 @@ class DeadLetterService:
         self.discarded += discarded
         self.count = count
 
-    async def _announce(self, tx: DeadLetterTx, device: Device, now_ms: int) -> None:
+    async def _announce(self, tx: IngestDeadLetterTx, device: Device, now_ms: int) -> None:
         """`device_message_set_aside`, at most once an hour for a device."""
         now, last = self._clock.monotonic_ms(), self._announced_ms.get(device.device_no)
         if last is not None and now - last < HOUR_MS:
@@ -127,7 +127,7 @@ class DeadLetterService:
         text = "The database refused what the device sent. It is set aside: latchboard deadletters shows it"
         await tx.emit(device_event(device, "device_message_set_aside", text, now_ms))
 
-    async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
+    async def list_for_replay(self, limit: int) -> Sequence[IngestDeadLetter]:
         async with self._uow.read() as tx:
             self.count = await tx.dead_letters.count()
             return await tx.dead_letters.list_for_replay(limit)
@@ -136,12 +136,12 @@ class DeadLetterService:
         """The rules of a letter's device with their stored states; None if the device was deleted."""
         return await find_rules(self._uow, device_no)
 
-    async def complete_replay(self, letter: DeadLetter) -> None:
+    async def complete_replay(self, letter: IngestDeadLetter) -> None:
         async with self._uow.write(caller=None) as tx:
             await tx.dead_letters.delete([letter.letter_id])
         self.replayed += 1
 
-    async def fail_replay(self, letter: DeadLetter, reason: str) -> None:
+    async def fail_replay(self, letter: IngestDeadLetter, reason: str) -> None:
         async with self._uow.write(caller=None) as tx:
             await tx.dead_letters.set_aside_again(letter.letter_id, reason)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from domain.devices.device_codec import DeviceReport
+from domain.devices.device_messages_and_codec_port import DeviceReport
 from domain.devices.inbound_device_message_port import InboundEvent
 from domain.kernel.clock import SECOND_MS
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
-from domain.ingest.engine_restore_ports import EngineRestoreRepository
+from domain.ingest.engine_restore_ports import PartitionEngineStateRepository
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import hash_range
 from domain.rules.model import EngineRule, Rule
@@ -25,9 +25,9 @@ PAGE_ROWS = 10_000
 class EngineRestoreTx(HasReadings, HasRules, Protocol): ...
 
 
-class RestorePartitionTx(HasReadings, Protocol):
+class EnginePartitionRestoreTx(HasReadings, Protocol):
     @property
-    def partition_states(self) -> EngineRestoreRepository: ...
+    def partition_states(self) -> PartitionEngineStateRepository: ...
 
 
 class DeviceRulesReadTx(HasDevices, HasRules, Protocol): ...
@@ -63,7 +63,7 @@ async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[EngineRestoreT
 
 
 async def restore_partition(
-    engine: TelemetryEngine, uow: UnitOfWork[RestorePartitionTx], partition: int, partitions: int, now_ms: int
+    engine: TelemetryEngine, uow: UnitOfWork[EnginePartitionRestoreTx], partition: int, partitions: int, now_ms: int
 ) -> EngineRestoreReport:
     """`restore_engine` for the devices of a partition that this instance has just taken over. Replaces what the engine has of
     them: without owning them it may have read some of their messages for the API."""

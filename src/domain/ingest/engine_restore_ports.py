@@ -12,7 +12,7 @@ HashRange = tuple[int, int]
 """The lowest and the highest hash of the devices; see `domain/partitions/device_hash.py`."""
 
 
-class EngineRestoreRepository(Protocol):
+class PartitionEngineStateRepository(Protocol):
     async def list_checkpoints(self, hashes: HashRange) -> Sequence[tuple[int, int, bytes]]:
         """(device number, newest Unix ms, packed values) by device number."""
 

@@ -18,19 +18,19 @@ from domain.commands.ports import AutomationTx
 from domain.devices.model import DeviceStatus
 from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
-from domain.ingest.store_time_and_late_upload_recorder import StoreTimeAndLateUploadRecorder
+from domain.ingest.reading_arrival_recorder import ReadingArrivalRecorder
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.columnar_records import read_column
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import DomainError
 from domain.kernel.event_kinds import EventKind
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.rule_loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.rule_repository import HasRules
-from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, ReadingWithSubscribers, TelemetryEngine
-from domain.telemetry.feed_reading_replay_ports import HasReadingArrivals
+from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine, WatchedReading
 from domain.telemetry.ports import HasReadings, HasRollups
+from domain.telemetry.reading_arrival_ports import HasReadingArrivals
 from domain.telemetry.rollup_service import DueRollupMarkCache
 from domain.webhooks.ports import WebhookFanoutTx
 
@@ -48,7 +48,7 @@ class IngestResult:
     rule_transitions: Sequence[RuleTransition]
     rule_firings: Sequence[RuleFiring]
     rule_suppressions: Sequence[RuleSuppression]
-    watched_readings: Sequence[ReadingWithSubscribers]
+    watched_readings: Sequence[WatchedReading]
     checkpoints: Sequence[Checkpoint] = ()
 
     @classmethod
@@ -112,7 +112,7 @@ class EngineResultWriter:
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
         self._publisher = publisher
-        self._arrivals = StoreTimeAndLateUploadRecorder(clock)
+        self._arrivals = ReadingArrivalRecorder(clock)
         self._clock = clock
         self._rollup_marks = DueRollupMarkCache()
         self._engine = engine

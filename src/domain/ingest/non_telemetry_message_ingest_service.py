@@ -6,32 +6,32 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from domain.commands.device_reports import CommandReportService
-from domain.commands.execution_changes import CommandReportTx, ExecutionChanges
-from domain.devices.device_codec import (
+from domain.commands.device_reports import RelayAndCommandReportService
+from domain.commands.execution_change_collector import CommandReportTx, ExecutionChangeCollector
+from domain.devices.device_connection_holder_ports import HasDeviceConnectionHolders
+from domain.devices.device_health_batch import DeviceHealthBatch
+from domain.devices.device_messages_and_codec_port import (
     CommandResultReport,
+    DeviceClockReadyReport,
     DeviceCodec,
+    DevicePlanRevisionReport,
     DeviceReport,
     HelloReport,
-    PlanClockReport,
-    PlanRevisionReport,
     PresenceReport,
     RelayReport,
     StockFirmwareTelemetryReport,
     TimeRequest,
     UnreadableMessage,
 )
-from domain.devices.device_connection_holder_ports import HasDeviceConnectionHolders
-from domain.devices.device_health_batch import DeviceHealthBatch
 from domain.devices.health import HasDeviceHealth
 from domain.devices.inbound_device_message_port import (
     FORBIDDEN_TOPIC,
-    DeviceConnected,
-    DeviceDisconnected,
-    DeviceSubscribed,
+    InboundDeviceConnected,
+    InboundDeviceDisconnected,
+    InboundDeviceSubscribed,
     InboundEvent,
     InboundMessage,
-    MessagesDropped,
+    InboundMessagesDropped,
 )
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
@@ -43,8 +43,8 @@ from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan_sync import DevicePlanSyncService
-from domain.schedules.offline_device_edge_resolution_policy import RelayEvidence
-from domain.schedules.offline_device_edge_resolution_service import OfflineDeviceEdgeService
+from domain.schedules.offline_schedule_edge_outcome import RelayEvidence
+from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver
 from domain.schedules.ports import ScheduleTx
 
 
@@ -54,7 +54,7 @@ class DeviceMessagesTx(ScheduleTx, PresenceBatchTx, CommandReportTx, HasDeviceHe
 class MessageBatchChanges:
     """The changes that one transaction collects while it applies messages."""
 
-    def __init__(self, tx: DeviceMessagesTx, changes: ExecutionChanges) -> None:
+    def __init__(self, tx: DeviceMessagesTx, changes: ExecutionChangeCollector) -> None:
         self.tx = tx
         self.changes = changes
         self.presence = PresenceBatch()
@@ -79,10 +79,10 @@ class NonTelemetryMessageIngestService:
     uow: UnitOfWork[DeviceMessagesTx]
     clock: Clock
     codec: DeviceCodec
-    reports: CommandReportService
+    reports: RelayAndCommandReportService
     presence: PresenceService
     plans: DevicePlanSyncService
-    left_edges: OfflineDeviceEdgeService
+    left_edges: OfflineScheduleEdgeResolver
     front: str | None = None
     is_connected: Callable[[str], bool] = lambda _: True
     _senders: dict[int, Device] = field(default_factory=dict, init=False)
@@ -96,14 +96,14 @@ class NonTelemetryMessageIngestService:
         for event in events:
             if isinstance(event, InboundMessage):
                 self._decode_publish(event, decoded)
-            elif isinstance(event, MessagesDropped):
+            elif isinstance(event, InboundMessagesDropped):
                 if not self._is_expected_drop(event):
                     decoded.faults.append((event.device_no, event.reason, ""))
             else:
                 decoded.messages.append(DecodedMessage(event))
-            if isinstance(event, DeviceConnected):
+            if isinstance(event, InboundDeviceConnected):
                 self._connected_ms[event.device_no] = event.at_ms
-            elif isinstance(event, DeviceDisconnected):
+            elif isinstance(event, InboundDeviceDisconnected):
                 self._senders.pop(event.device_no, None)
                 self._connected_ms.pop(event.device_no, None)
         return decoded
@@ -116,7 +116,7 @@ class NonTelemetryMessageIngestService:
         named = {ExecutionId(execution_id) for message in messages for execution_id in _execution_ids(message)}
         found, executions = await tx.command_contexts.list_reported(senders, named)
         devices = {device.device_id: device for device in found}
-        context = MessageBatchChanges(tx, ExecutionChanges(tx, executions))
+        context = MessageBatchChanges(tx, ExecutionChangeCollector(tx, executions))
         for message in messages:
             device = devices.get(DeviceId(message.event.device_id))
             if device is not None:  # None: deleted after it sent the message
@@ -136,7 +136,7 @@ class NonTelemetryMessageIngestService:
         connected = {
             message.event.device_no: DeviceId(message.event.device_id)
             for message in messages
-            if isinstance(message.event, DeviceConnected) and self.is_connected(message.event.device_id)
+            if isinstance(message.event, InboundDeviceConnected) and self.is_connected(message.event.device_id)
         }
         if connected and (moved := await tx.device_sessions.attach(connected, front)):
             await tx.executions.mark_possibly_sent(self.clock.now_ms(), {connected[device_no] for device_no in moved})
@@ -155,12 +155,12 @@ class NonTelemetryMessageIngestService:
 
     async def _apply_message(self, context: MessageBatchChanges, device: Device, message: DecodedMessage) -> None:
         match message.event:
-            case DeviceConnected(at_ms=at_ms, max_packet_size=max_packet_size):
+            case InboundDeviceConnected(at_ms=at_ms, max_packet_size=max_packet_size):
                 context.health.add_connection(device.device_no, max_packet_size)
                 self.presence.on_connected(context.presence, device, at_ms)
-            case DeviceDisconnected(reason=reason, at_ms=at_ms):
+            case InboundDeviceDisconnected(reason=reason, at_ms=at_ms):
                 self.presence.on_disconnected(context.presence, device, reason, at_ms)
-            case DeviceSubscribed(topic_filter=topic_filter, at_ms=at_ms, held_until_ms=held_until_ms):
+            case InboundDeviceSubscribed(topic_filter=topic_filter, at_ms=at_ms, held_until_ms=held_until_ms):
                 if self.codec.is_command_subscription(device.profile, topic_filter):
                     context.follow_ups.ready_devices.append((device.device_no, at_ms, held_until_ms))
                 else:
@@ -186,9 +186,9 @@ class NonTelemetryMessageIngestService:
                     self.plans.on_online(context.tx, device)
                     queries = self.codec.state_queries(device.profile)
                     context.follow_ups.messages += [(device.device_id, query) for query in queries]
-            case PlanRevisionReport(rev):
+            case DevicePlanRevisionReport(rev):
                 context.add_plan_revision(device, rev)
-            case PlanClockReport(rev) if rev == device.sched_rev:
+            case DeviceClockReadyReport(rev) if rev == device.sched_rev:
                 jobs = await self.plans.encode_jobs(context.tx, device)
                 context.follow_ups.messages += [(device.device_id, message) for message in jobs]
             case HelloReport(firmware, rev):
@@ -201,7 +201,7 @@ class NonTelemetryMessageIngestService:
             case _:
                 pass  # the engine has evaluated telemetry; unreadable messages have been counted
 
-    def _is_expected_drop(self, event: MessagesDropped) -> bool:
+    def _is_expected_drop(self, event: InboundMessagesDropped) -> bool:
         """What a correctly configured stock firmware publishes elsewhere when it connects is no fault."""
         device = self._senders.get(event.device_no)
         connected_ms = self._connected_ms.get(event.device_no)
@@ -227,7 +227,8 @@ class NonTelemetryMessageIngestService:
         wanted = {
             event.device_no
             for event in events
-            if isinstance(event, DeviceConnected) or (isinstance(event, InboundMessage) and event.device_no not in self._senders)
+            if isinstance(event, InboundDeviceConnected)
+            or (isinstance(event, InboundMessage) and event.device_no not in self._senders)
         }
         if wanted:
             async with self.uow.read(one_statement=True) as tx:

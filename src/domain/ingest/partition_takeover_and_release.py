@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from domain.ingest.engine_restore import RestorePartitionTx, restore_partition
+from domain.ingest.engine_restore import EnginePartitionRestoreTx, restore_partition
 from domain.kernel.clock import Clock
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.service_dataclass_decorator import service
@@ -30,7 +30,7 @@ from domain.telemetry.ports import HasReadings
 CHECKPOINT_BATCH = 2_000
 
 
-class PartitionOwnershipTx(Transaction, HasPartitions, RestorePartitionTx, HasReadings, Protocol): ...
+class PartitionOwnershipTx(Transaction, HasPartitions, EnginePartitionRestoreTx, HasReadings, Protocol): ...
 
 
 @service

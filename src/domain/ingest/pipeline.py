@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from domain.devices.device_codec import StockFirmwareTelemetryReport
-from domain.devices.device_link import OutboundLink
+from domain.devices.device_link import OutboundDeviceMessagePort
+from domain.devices.device_messages_and_codec_port import StockFirmwareTelemetryReport
 from domain.devices.inbound_device_message_port import InboundBatch, InboundMessage
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
-from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
+from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult, IngestTx
-from domain.ingest.metric_numbering_batch_runner import AssignNames, MetricNumberingBatchRunner, assign_metric_numbers
 from domain.ingest.non_telemetry_message_ingest_service import DeviceMessagesTx, NonTelemetryMessageIngestService
+from domain.ingest.telemetry_engine_batch_runner import AssignNames, TelemetryEngineBatchRunner, assign_metric_numbers
 from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
@@ -107,7 +107,9 @@ class RefusedBatchPart:
     error: Exception
 
 
-def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedBatchPart]) -> list[DeadLetter]:
+def refused_messages(
+    batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedBatchPart]
+) -> list[IngestDeadLetter]:
     """The messages, as they arrived, that refused parts were made of. A refused engine result does not tell which message of the
     device caused it: then all telemetry of the device in this batch is returned."""
     by_device: dict[int, str] = {}
@@ -121,7 +123,7 @@ def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Se
     if by_device and len(batch.telemetry):
         telemetry: RawTelemetryBatch = batch.telemetry  # type: ignore[assignment]  # one native class behind both Protocols
         letters = [
-            DeadLetter(0, device_no, None, TELEMETRY_KIND, payload, at_ms, by_device[device_no])
+            IngestDeadLetter(0, device_no, None, TELEMETRY_KIND, payload, at_ms, by_device[device_no])
             for device_no, at_ms, payload in telemetry.messages()
             if device_no in by_device
         ]
@@ -129,14 +131,14 @@ def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Se
         event, has_telemetry = message.event, any(isinstance(report, StockFirmwareTelemetryReport) for report in message.reports)
         why = by_message.get(id(message)) or (by_device.get(event.device_no) if has_telemetry else None)
         if why is not None and isinstance(event, InboundMessage):
-            letters.append(DeadLetter(0, event.device_no, None, event.topic, event.payload, event.at_ms, why))
+            letters.append(IngestDeadLetter(0, event.device_no, None, event.topic, event.payload, event.at_ms, why))
     return letters
 
 
 @service
 class IngestPipeline:
     uow: UnitOfWork[IngestPipelineTx]
-    link: OutboundLink
+    link: OutboundDeviceMessagePort
     engine: TelemetryEngine
     engine_clock: EngineClockJumpCorrector
     make_batch: BatchFactory
@@ -160,7 +162,7 @@ class IngestPipeline:
             batches.append(self.make_batch(decoded.telemetry))
         shifted = self.engine_clock.follow_steps()
         now_ms = self.engine_clock.now_ms()
-        ingest = MetricNumberingBatchRunner(self.engine, assign_names)
+        ingest = TelemetryEngineBatchRunner(self.engine, assign_names)
         for telemetry in batches:
             await ingest.run(telemetry, now_ms)
         evaluated = ingest.results
@@ -179,7 +181,7 @@ class IngestPipeline:
 
     async def store(self, batch: EvaluatedBatch) -> AfterCommitDeviceWorkList:
         """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
-        LogPositionAlreadyStoredError, and then nothing was written."""
+        LogAdvanceAlreadyCommittedError, and then nothing was written."""
         follow_ups = AfterCommitDeviceWorkList()
         if batch.is_empty:
             return follow_ups

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
 from domain.events.model import Event
 from domain.kernel.ids import EventId
-from domain.rules.telemetry_engine_port import ReadingWithSubscribers, TelemetryRow
+from domain.rules.telemetry_engine_port import TelemetryRow, WatchedReading
 from domain.telemetry.ports import HasReadings, RowKey
 from domain.telemetry.reading_events import reading_event
 from domain.webhooks.ports import WebhookFanoutTx
@@ -29,7 +29,7 @@ class ReadingAnnouncerInput(Protocol):
     def rows(self) -> Sequence[TelemetryRow]: ...
 
     @property
-    def watched_readings(self) -> Sequence[ReadingWithSubscribers]: ...
+    def watched_readings(self) -> Sequence[WatchedReading]: ...
 
 
 @dataclass(frozen=True, slots=True)

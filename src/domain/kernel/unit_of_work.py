@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias, TypeVar, overload
 
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 
 Tx_co = TypeVar("Tx_co", covariant=True)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from domain.accounts.ports import HasMemberships
 from domain.accounts.session_and_sign_in_model import AccessTokenClaims
-from domain.accounts.sign_in_ports import AccessTokenCodec, HasUserSessions, SecretHasher
+from domain.accounts.sign_in_ports import AccessTokenCodec, HasUserSessions, TokenHasher
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.denied_request_log_port import DeniedRequestLog
@@ -23,7 +23,7 @@ from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.key_format import check_key_format
 from domain.keys.ports import HasApiKeys
-from domain.sign_in.second_factor_policy import SecondFactorRequirement
+from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.service_session_tokens import SERVICE_TOKEN_PREFIX, HasServiceSessionTokens, check_usable
 
@@ -36,14 +36,14 @@ SERVICE_REQUESTS_PER_MINUTE = 1_200
 
 @service
 class CallerAuthenticator:
-    """The `Authenticator` of the HTTP and feed adapters."""
+    """The `AuthenticatorPort` of the HTTP and feed adapters."""
 
     uow: UnitOfWork[CallerAuthenticatorTx]
     clock: Clock
     tokens: AccessTokenCodec
-    secret_hasher: SecretHasher
+    token_hasher: TokenHasher
     denied_requests: DeniedRequestLog | None = None
-    requirement: SecondFactorRequirement = SecondFactorRequirement.NOBODY
+    requirement: RolesRequiringSecondFactor = RolesRequiringSecondFactor.NOBODY
     _keys_last_used_ms: dict[KeyId, int] = field(default_factory=dict, init=False)
     _services_last_used_ms: dict[SessionId, int] = field(default_factory=dict, init=False)
     _service_requests: dict[SessionId, tuple[int, int]] = field(default_factory=dict, init=False)
@@ -70,7 +70,7 @@ class CallerAuthenticator:
         """A service session. Raises Unauthenticated; RateLimited."""
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
-            service = await tx.service_sessions.find_by_hash(self.secret_hasher.sha256(token))
+            service = await tx.service_sessions.find_by_hash(self.token_hasher.sha256(token))
             found = None if service is None else await tx.user_sessions.find_with_membership(service.session_id)
         check_usable(service, None if found is None else found[0], now_ms)
         if service is None or found is None:
@@ -117,7 +117,7 @@ class CallerAuthenticator:
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:
         """Raises Unauthenticated for a key that is malformed, unknown or disabled."""
         check_key_format(secret)
-        secret_hash = self.secret_hasher.sha256(secret)
+        secret_hash = self.token_hasher.sha256(secret)
         async with self.uow.read(one_statement=True) as tx:
             key = await tx.api_keys.find_by_hash(secret_hash)
         if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.email_password_and_role_policy import check_name
-from domain.accounts.pending_approval_closer_port import PendingRequestCloser
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.pending_approval_closer_port import PendingApprovalCloserPort
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
@@ -42,8 +42,8 @@ class ApiKeyService(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
     ids: IdAndSecretGenerator
-    digest: SecretHasher
-    requests: PendingRequestCloser[TxT]
+    digest: TokenHasher
+    requests: PendingApprovalCloserPort[TxT]
 
     async def list(self, caller: SessionCaller) -> Sequence[ApiKey]:
         async with self.uow.read() as tx:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.email_password_and_role_policy import NAME_MAX_LENGTH, check_email, check_name
-from domain.accounts.model import Account, Member, User
+from domain.accounts.model import Account, MembershipWithUser, User
 from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.list_capacity import check_capacity
@@ -65,7 +65,7 @@ class OidcMemberProvisioner:
 
     async def resolve(
         self, tx: OidcMemberTx, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int
-    ) -> tuple[Member, Account]:
+    ) -> tuple[MembershipWithUser, Account]:
         """The member, with the role that the provider gives. Raises PermissionDenied."""
         identity = candidate.identity
         if candidate.account_id is not None:
@@ -116,18 +116,18 @@ class OidcMemberProvisioner:
             )
         return user
 
-    async def _get_member(self, tx: OidcMemberTx, user: User) -> Member:
+    async def _get_member(self, tx: OidcMemberTx, user: User) -> MembershipWithUser:
         """Locks the membership, then the user."""
         memberships = await tx.memberships.list_by_user(user.user_id)
         membership = None if not memberships else await tx.memberships.get_for_update(memberships[0].membership_id)
         current = await tx.users.get_for_update(user.user_id)
         if membership is None or current is None:
             raise no_user_error()
-        return Member(membership, current)
+        return MembershipWithUser(membership, current)
 
     async def _with_role(
-        self, tx: OidcMemberTx, member: Member, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int
-    ) -> Member:
+        self, tx: OidcMemberTx, member: MembershipWithUser, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int
+    ) -> MembershipWithUser:
         """The last Owner keeps the role whatever the provider says."""
         membership = member.membership
         if not self.policy.governs_roles or membership.account_id != candidate.account_id:
@@ -142,9 +142,9 @@ class OidcMemberProvisioner:
         await tx.memberships.save(changed)
         text = f"{member.user.name} is now {role}, as the provider says"
         await tx.emit(DomainEvent.from_caller(changed.to_session(client.address), "member_changed", text, now_ms))
-        return Member(changed, member.user)
+        return MembershipWithUser(changed, member.user)
 
-    async def _add(self, tx: OidcMemberTx, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int) -> Member:
+    async def _add(self, tx: OidcMemberTx, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int) -> MembershipWithUser:
         identity, account_id = candidate.identity, candidate.account_id
         if account_id is None:
             raise no_user_error()

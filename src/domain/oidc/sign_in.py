@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
@@ -64,7 +64,7 @@ class OidcSignInService:
     uow: UnitOfWork[OidcSignInTx]
     clock: Clock
     ids: IdAndSecretGenerator
-    digest: SecretHasher
+    digest: TokenHasher
     vault: Vault
     provider: IdentityProvider
     policy: OidcPolicy

@@ -69,7 +69,7 @@ class ClusterOverview:
         return None if last is None else max(0, last - row.position)
 
 
-class ClusterBeatView(Protocol):
+class ClusterStateView(Protocol):
     """What an instance knows of the cluster by its beats."""
 
     live: frozenset[str]
@@ -83,7 +83,7 @@ class ClusterTx(Transaction, HasPartitions, Protocol): ...
 class ClusterOverviewService:
     uow: UnitOfWork[ClusterTx]
     instance: str
-    state: ClusterBeatView
+    state: ClusterStateView
     log: InboundLog
     problems: Callable[[], Mapping[int, str]]
 

@@ -28,7 +28,7 @@ class LeaseLostError(DomainError):
     code = "LEASE_LOST"
 
 
-class LogPositionAlreadyStoredError(DomainError):
+class LogAdvanceAlreadyCommittedError(DomainError):
     """A commit whose answer was lost had been stored. The transaction that repeats it must store nothing."""
 
     code = "ALREADY_COMMITTED"
@@ -53,11 +53,11 @@ class Partition:
         return replace(self, owner=NOBODY, epoch=epoch + 1) if self.epoch == epoch else None
 
     def advanced(self, progress: PartitionLogAdvance) -> Partition:
-        """Raises PartitionLostError, LogPositionAlreadyStoredError."""
+        """Raises PartitionLostError, LogAdvanceAlreadyCommittedError."""
         if (self.epoch, self.position) == (progress.epoch, progress.before):
             return replace(self, position=progress.after)
         if (self.epoch, self.position) == (progress.epoch, progress.after):
-            raise LogPositionAlreadyStoredError(f"Position {self.position} of partition {self.partition} is stored already.")
+            raise LogAdvanceAlreadyCommittedError(f"Position {self.position} of partition {self.partition} is stored already.")
         raise PartitionLostError(
             f"Partition {self.partition} is at epoch {self.epoch}, position {self.position}; this instance expected epoch "
             f"{progress.epoch}, position {progress.before}. Nothing was stored."

@@ -12,7 +12,7 @@ ConnectedDevices = Sequence[tuple[str, int]]
 """(device id, when it connected in Unix ms)."""
 
 
-class PartitionRepository(Protocol):
+class PartitionOwnershipRepository(Protocol):
     async def create_missing(self, count: int) -> int:
         """Create the rows of a new cluster. Returns how many partitions the cluster has; an existing cluster keeps its number."""
 
@@ -28,7 +28,7 @@ class PartitionRepository(Protocol):
     async def advance(self, progress: PartitionLogAdvance) -> None:
         """Compare and set the position; the row stays locked until the transaction ends. Call it first in the transaction.
 
-        Raises PartitionLostError, LogPositionAlreadyStoredError; the transaction must then roll back."""
+        Raises PartitionLostError, LogAdvanceAlreadyCommittedError; the transaction must then roll back."""
 
     async def require_owned(self, epochs: Collection[tuple[int, int]]) -> None:
         """Prove that no (partition, epoch) has changed, and keep it so until the transaction ends. Raises PartitionLostError."""
@@ -49,7 +49,7 @@ class ClusterMemberRepository(Protocol):
 
 class HasPartitions(Protocol):
     @property
-    def partitions(self) -> PartitionRepository: ...
+    def partitions(self) -> PartitionOwnershipRepository: ...
 
     @property
     def members(self) -> ClusterMemberRepository: ...

@@ -8,13 +8,13 @@ from typing import Protocol
 
 from domain.accounts.email_password_and_role_policy import check_name
 from domain.accounts.ports import HasProjects
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.devices.model import FirmwareProfile
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.devices.registration import check_references
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import ClaimId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId, ProvisioningCodeId
@@ -54,7 +54,7 @@ class CreatedProvisioningCode:
 
 class ProvisioningCodeAndClaimAdminService:
     def __init__(
-        self, *, uow: UnitOfWork[ProvisioningAdminTx], clock: Clock, ids: IdAndSecretGenerator, digest: SecretHasher
+        self, *, uow: UnitOfWork[ProvisioningAdminTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher
     ) -> None:
         self._uow = uow
         self._clock = clock

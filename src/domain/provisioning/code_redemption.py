@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships, HasProjects
-from domain.accounts.sign_in_ports import HasLoginFailures, SecretHasher
+from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.model import Device, DeviceStatus
@@ -22,7 +22,7 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceType
 from domain.devices.registration import add_device, check_device_capacity
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
@@ -61,7 +61,7 @@ class ProvisioningCodeRedemptionService:
     uow: UnitOfWork[ProvisioningClaimTx]
     clock: Clock
     ids: IdAndSecretGenerator
-    digest: SecretHasher
+    digest: TokenHasher
     issuer: CredentialIssuer
     credential_sync: CredentialSyncService
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, RuleId
 
@@ -229,7 +229,7 @@ class ConditionEvaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleDryRunResult:
+class InstantDryRunResult:
     """`holds`: the result of `conditions` with the rule's `match`; `clears`: of all `clear_conditions` (False without any)."""
 
     holds: bool

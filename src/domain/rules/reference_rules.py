@@ -22,10 +22,10 @@ from domain.rules.model import (
     Comparator,
     ConditionEvaluation,
     EngineRule,
+    InstantDryRunResult,
     MatchMode,
     MetricValue,
     RuleCondition,
-    RuleDryRunResult,
     RuleState,
 )
 
@@ -138,8 +138,8 @@ def find_winner(rule: EngineRule, fired: Iterable[EngineRule]) -> EngineRule | N
     return None
 
 
-def explain_rule(rule: EngineRule, reports: LastReports, at_ms: int) -> RuleDryRunResult:
-    return RuleDryRunResult(
+def explain_rule(rule: EngineRule, reports: LastReports, at_ms: int) -> InstantDryRunResult:
+    return InstantDryRunResult(
         holds=conditions_hold(rule, reports, at_ms),
         clears=clear_conditions_hold(rule, reports, at_ms),
         conditions=tuple(_explain_condition(condition, reports, at_ms) for condition in rule.conditions),

@@ -9,7 +9,7 @@ from domain.commands.ports import AutomationTx
 from domain.devices.ports import HasDevices
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Rule, RuleTransition
-from domain.rules.reported_and_early_device_metric_ports import HasReportedDeviceMetrics
+from domain.rules.reported_and_declared_metric_ports import HasReportedDeviceMetrics
 
 
 class RuleRepository(Protocol):

@@ -17,7 +17,7 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, RuleId
@@ -30,7 +30,7 @@ from domain.rules.telemetry_engine_port import TelemetryEngine
 
 
 @dataclass(frozen=True, slots=True)
-class AvailableRuleInputs:
+class AvailableRuleMetricsAndCommands:
     """The metrics and commands that a rule of a device can use."""
 
     metrics: tuple[str, ...]
@@ -63,13 +63,13 @@ class RuleService:
             await get_device(tx, caller.account_id, device_id)
             return await get_rule(tx, device_id, rule_id)
 
-    async def get_context(self, caller: SessionCaller, device_id: DeviceId) -> AvailableRuleInputs:
+    async def get_context(self, caller: SessionCaller, device_id: DeviceId) -> AvailableRuleMetricsAndCommands:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             metrics = await tx.readings.list_device_metrics(device.device_no)
             commands = await self.commands.effective_definitions(tx, device)
         usable = tuple(definition for definition in commands if not definition.requires_approval)
-        return AvailableRuleInputs(tuple(name for _, name, _ in metrics), usable)
+        return AvailableRuleMetricsAndCommands(tuple(name for _, name, _ in metrics), usable)
 
     async def create(self, caller: SessionCaller, device_id: DeviceId, fields: Mapping[str, Any]) -> Rule:
         """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""

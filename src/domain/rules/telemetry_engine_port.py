@@ -11,9 +11,9 @@ from typing import Protocol
 
 from domain.rules.model import (
     EngineRule,
+    InstantDryRunResult,
     LatestReading,
     MetricValue,
-    RuleDryRunResult,
     RuleFiring,
     RuleSuppression,
     RuleTransition,
@@ -28,7 +28,7 @@ Checkpoint = tuple[int, int, bytes]
 NewMetric = tuple[int, int, str, str | None]
 """(device number, metric number, name, unit): a device reports this metric, or this unit, for the first time."""
 
-ReadingWithSubscribers = tuple[int, int, str, float | None, str | None, str | None]
+WatchedReading = tuple[int, int, str, float | None, str | None, str | None]
 """(device number, time in ms, metric, value, text, unit). A boolean has both: 1.0 or 0.0, and "true" or "false"."""
 
 ClockOffset = tuple[int, int]
@@ -39,7 +39,7 @@ MessageFault = tuple[int, str, int]
 
 UnpackedReading = tuple[int, int, float | None, str | None, int | None]
 """(time in ms, metric number, value, text, reported time in ms) of one stored reading; booleans as in
-`ReadingWithSubscribers`. The reported time is None unless it was too far ahead to be used."""
+`WatchedReading`. The reported time is None unless it was too far ahead to be used."""
 
 AggregateCell = tuple[int, int, int, float, float, float, float, int]
 """(bucket start in ms, metric number, count, low, high, sum, last, time of the last in ms) of a metric's numbers."""
@@ -98,7 +98,7 @@ class BatchResult(Protocol):
     def rule_suppressions(self) -> list[RuleSuppression]: ...
 
     @property
-    def watched_readings(self) -> list[ReadingWithSubscribers]:
+    def watched_readings(self) -> list[WatchedReading]:
         """The readings of devices with subscribers, late ones included."""
 
     @property
@@ -197,7 +197,7 @@ class TelemetryEngine(Protocol):
     def latest(self, device_no: int) -> list[LatestReading]:
         """Of each metric the value with the greatest time, also if it came late, in the order the metrics were first reported."""
 
-    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRunResult:
+    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> InstantDryRunResult:
         """Evaluate and explain `rule` for the values that rules see, overridden by `readings`. Changes nothing."""
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:

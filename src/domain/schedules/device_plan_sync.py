@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from domain.devices.device_codec import DeviceCodec, OutboundMessage, PlanRow
-from domain.devices.device_link import OutboundLink
+from domain.devices.device_link import OutboundDeviceMessagePort
+from domain.devices.device_messages_and_codec_port import DeviceCodec, OutboundMessage, PlanRow
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock
@@ -27,7 +27,7 @@ from domain.schedules.ports import DevicePlanTx
 MAX_TRACKED_DEVICES = 10_000
 
 PlanPublisher = Callable[[DeviceId], None]
-"""Called after a commit to enqueue the publication of a device's plan (`DevicePlanQueue`). Must be quick and never raise."""
+"""Called after a commit: enqueues the publication of a device's plan (`InProcessDevicePlanQueue`). Is quick and never raises."""
 
 
 class DevicePlanSyncTx(DevicePlanTx, HasDeviceCredentials, Protocol): ...
@@ -37,7 +37,7 @@ class DevicePlanSyncTx(DevicePlanTx, HasDeviceCredentials, Protocol): ...
 class DevicePlanSyncService:
     uow: UnitOfWork[DevicePlanSyncTx]
     clock: Clock
-    link: OutboundLink
+    link: OutboundDeviceMessagePort
     codec: DeviceCodec
     publisher: PlanPublisher
     _republished_ms: dict[DeviceId, int] = field(default_factory=dict, init=False)

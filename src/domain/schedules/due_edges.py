@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from domain.schedules.model import MIN_MISFIRE_GRACE_S, MisfirePolicy, Schedule, SwitchEdge
-from domain.schedules.ports import Recurrence
+from domain.schedules.ports import RecurrenceCalculator
 
 LATE_AFTER_S = 2
 """An edge that runs later than this is reported as late."""
@@ -28,7 +28,7 @@ class ScheduleEdgeOccurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class DueEdgeDecision:
+class DueScheduleEdgeDecision:
     """What a due slot does now: `due` runs, unless `is_missed`. `superseded_count` earlier edges are skipped (a lower bound);
     `next_edge` comes next, None after the last."""
 
@@ -45,7 +45,9 @@ def edge_rank(schedule: Schedule, edge: SwitchEdge) -> int:
     return 0 if edge is first else 1
 
 
-def next_edge_after(schedule: Schedule, after: ScheduleEdgeOccurrence, recurrence: Recurrence) -> ScheduleEdgeOccurrence | None:
+def next_edge_after(
+    schedule: Schedule, after: ScheduleEdgeOccurrence, recurrence: RecurrenceCalculator
+) -> ScheduleEdgeOccurrence | None:
     """The edge after `after` in the slot's order."""
     rank = edge_rank(schedule, after.edge)
     candidates = []
@@ -57,13 +59,13 @@ def next_edge_after(schedule: Schedule, after: ScheduleEdgeOccurrence, recurrenc
     return min(candidates, key=lambda candidate: (candidate.ts, edge_rank(schedule, candidate.edge)), default=None)
 
 
-def first_edge_after(schedule: Schedule, after_ts: int, recurrence: Recurrence) -> ScheduleEdgeOccurrence | None:
+def first_edge_after(schedule: Schedule, after_ts: int, recurrence: RecurrenceCalculator) -> ScheduleEdgeOccurrence | None:
     """The earliest edge strictly after the second `after_ts`."""
     last_edge = SwitchEdge.OFF if edge_rank(schedule, SwitchEdge.OFF) == 1 else SwitchEdge.ON
     return next_edge_after(schedule, ScheduleEdgeOccurrence(after_ts, last_edge), recurrence)
 
 
-def next_occurrence_ts(schedule: Schedule, edge: SwitchEdge, after_ts: int, recurrence: Recurrence) -> int | None:
+def next_occurrence_ts(schedule: Schedule, edge: SwitchEdge, after_ts: int, recurrence: RecurrenceCalculator) -> int | None:
     """The first time of this edge strictly after `after_ts`."""
     own_ts = schedule.on_ts if edge is SwitchEdge.ON else schedule.off_ts
     if schedule.rrule is None:
@@ -76,7 +78,9 @@ def max_lateness_s(schedule: Schedule) -> int:
     return MIN_MISFIRE_GRACE_S if schedule.misfire is MisfirePolicy.SKIP else schedule.misfire_grace_s
 
 
-def initial_edge(schedule: Schedule, now_ts: int, done_ts: int, recurrence: Recurrence) -> ScheduleEdgeOccurrence | None:
+def initial_edge(
+    schedule: Schedule, now_ts: int, done_ts: int, recurrence: RecurrenceCalculator
+) -> ScheduleEdgeOccurrence | None:
     """The first edge of a slot that is saved now; None when no edge is left.
 
     A slot saved between its two edges starts with the first one, late, if its misfire policy allows; otherwise it waits for the
@@ -96,7 +100,9 @@ def initial_edge(schedule: Schedule, now_ts: int, done_ts: int, recurrence: Recu
     return upcoming
 
 
-def decide_due_edge(schedule: Schedule, now_ts: int, recurrence: Recurrence, lateness_allowance_s: int = 0) -> DueEdgeDecision:
+def decide_due_edge(
+    schedule: Schedule, now_ts: int, recurrence: RecurrenceCalculator, lateness_allowance_s: int = 0
+) -> DueScheduleEdgeDecision:
     """What the due slot does at `now_ts`. `lateness_allowance_s`: lateness that the slot did not cause (a clock set forward, a
     long queue) and that does not count."""
     if schedule.next_fire_ts is None or schedule.next_edge is None:
@@ -104,11 +110,11 @@ def decide_due_edge(schedule: Schedule, now_ts: int, recurrence: Recurrence, lat
     allowed_s = max_lateness_s(schedule) + lateness_allowance_s
     latest, superseded, after = _latest_due_edge(schedule, now_ts, allowed_s, recurrence)
     late_s = max(0, now_ts - latest.ts)
-    return DueEdgeDecision(latest, superseded, late_s, late_s > allowed_s, after)
+    return DueScheduleEdgeDecision(latest, superseded, late_s, late_s > allowed_s, after)
 
 
 def _latest_due_edge(
-    schedule: Schedule, now_ts: int, allowed_s: int, recurrence: Recurrence
+    schedule: Schedule, now_ts: int, allowed_s: int, recurrence: RecurrenceCalculator
 ) -> tuple[ScheduleEdgeOccurrence, int, ScheduleEdgeOccurrence | None]:
     """The latest due edge, how many edges it supersedes, and the edge after it."""
     assert schedule.next_fire_ts is not None  # noqa: S101 - checked by `decide_due_edge`

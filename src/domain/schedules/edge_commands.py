@@ -7,7 +7,7 @@ from domain.devices.model import DeviceStatus
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied
-from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
+from domain.schedules.due_edges import DueScheduleEdgeDecision, max_lateness_s
 from domain.schedules.model import Schedule
 from domain.schedules.schedule_run_events import DueScheduleSlot, ScheduleEdgeResult, command_for_edge
 from domain.schedules.schedule_state_machine import fired_outcome, outcome_for_error
@@ -38,7 +38,7 @@ def denied_result(error: DomainError) -> ScheduleEdgeResult:
     return ScheduleEdgeResult(outcome_for_error(error), error.message)
 
 
-def _command_ttl_ms(schedule: Schedule, decision: DueEdgeDecision, now_ms: int) -> int:
+def _command_ttl_ms(schedule: Schedule, decision: DueScheduleEdgeDecision, now_ms: int) -> int:
     """How long an offline device may take to reconnect and still get the command: the slot's misfire grace, but not past the
     next edge."""
     ttl_ms = max(DEFAULT_TTL_MS, (max_lateness_s(schedule) - decision.late_s) * SECOND_MS)

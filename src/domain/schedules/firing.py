@@ -24,8 +24,8 @@ from domain.schedules.device_plan import runs_on_device
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.due_edges import decide_due_edge
 from domain.schedules.edge_commands import automation_command, command_result
-from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
-from domain.schedules.ports import Recurrence, ScheduleTx
+from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule
+from domain.schedules.ports import RecurrenceCalculator, ScheduleTx
 from domain.schedules.schedule_run_events import (
     DueScheduleSlot,
     ScheduleEdgeResult,
@@ -41,7 +41,7 @@ SHORT_BATCH, LONG_BATCH = 80, 320
 for a batch: there it is short."""
 
 
-class UndecidableSlotError(Exception):
+class SlotDecisionFailedError(Exception):
     """One slot could not be decided; its transaction was rolled back."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -53,7 +53,7 @@ class UndecidableSlotError(Exception):
 class ScheduleFiringService:
     uow: UnitOfWork[ScheduleTx]
     clock: Clock
-    recurrence: Recurrence
+    recurrence: RecurrenceCalculator
     commands: CommandSubmissionService
     plans: DevicePlanSyncService
     batch_size: int = SHORT_BATCH
@@ -64,18 +64,18 @@ class ScheduleFiringService:
 
     async def fire_due(self, now_ms: int, *, lateness_allowance_s: int = 0, limit: int | None = None) -> int:
         """Decide a batch of due slots and return how many. Call again until 0. `lateness_allowance_s`: lateness that the slots
-        did not cause. Raises Unavailable when the database does not answer, UndecidableSlotError for a slot to quarantine."""
+        did not cause. Raises Unavailable when the database does not answer, SlotDecisionFailedError for a slot to quarantine."""
         due: Sequence[Schedule] = ()
         try:
             async with self.uow.write(caller=None, background=True) as tx:
                 due = await tx.schedules.list_due(now_ms // SECOND_MS, limit or self.batch_size)
                 if due:
                     await self._decide(tx, due, now_ms, lateness_allowance_s)
-        except (Unavailable, UndecidableSlotError):
+        except (Unavailable, SlotDecisionFailedError):
             raise
         except Exception as error:
             if len(due) < 2:
-                raise (UndecidableSlotError(due[0]) if due else error) from error
+                raise (SlotDecisionFailedError(due[0]) if due else error) from error
             return sum([await self.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s, limit=1) for _ in due])
         return len(due)
 
@@ -120,7 +120,7 @@ class ScheduleFiringService:
         try:
             decision = decide_due_edge(schedule, now_ms // SECOND_MS, self.recurrence, lateness_allowance_s)
         except Exception as error:
-            raise UndecidableSlotError(schedule) from error
+            raise SlotDecisionFailedError(schedule) from error
         return DueScheduleSlot(schedule, devices.get(schedule.device_id), decision)
 
     async def _queue_commands(
@@ -148,14 +148,14 @@ def _decide_without_command(slot: DueScheduleSlot) -> ScheduleEdgeResult | None:
     return None
 
 
-def _edge_records(slot: DueScheduleSlot, outcome: EdgeOutcome, at_ms: int) -> Sequence[ScheduleEdgeRecord]:
+def _edge_records(slot: DueScheduleSlot, outcome: EdgeOutcome, at_ms: int) -> Sequence[DecidedScheduleEdge]:
     """The decided edge, and the first edge that it supersedes."""
     schedule, due = slot.schedule, slot.decision.due
-    decided = ScheduleEdgeRecord(schedule.schedule_id, schedule.revision, due.edge, due.ts, at_ms, outcome)
+    decided = DecidedScheduleEdge(schedule.schedule_id, schedule.revision, due.edge, due.ts, at_ms, outcome)
     if slot.decision.superseded_count == 0 or schedule.next_edge is None or schedule.next_fire_ts is None:
         return [decided]
     first, first_ts = schedule.next_edge, schedule.next_fire_ts
-    superseded = ScheduleEdgeRecord(schedule.schedule_id, schedule.revision, first, first_ts, at_ms, EdgeOutcome.SUPERSEDED)
+    superseded = DecidedScheduleEdge(schedule.schedule_id, schedule.revision, first, first_ts, at_ms, EdgeOutcome.SUPERSEDED)
     return [decided, superseded]
 
 
@@ -167,11 +167,11 @@ async def _emit_edge_events(tx: ScheduleTx, slot: DueScheduleSlot, result: Sched
         await tx.emit(edge_event(slot, result, now_ms))
 
 
-def _offline_device_edge(slot: DueScheduleSlot) -> OfflineDeviceEdge:
+def _offline_device_edge(slot: DueScheduleSlot) -> OfflineScheduleEdge:
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     assert device is not None  # noqa: S101 - only a device that was loaded can hold its plan
     next_ts = None if decision.next_edge is None else decision.next_edge.ts
     due = decision.due
-    return OfflineDeviceEdge(
+    return OfflineScheduleEdge(
         schedule.schedule_id, schedule.device_id, schedule.revision, due.edge, due.ts, device.sched_rev, next_ts
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, ScheduleId
 
@@ -53,7 +53,7 @@ class EdgeOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleSlotCommand:
+class ScheduledCommand:
     command: str
     params: Json = None
 
@@ -62,8 +62,8 @@ class ScheduleSlotCommand:
         return self.command in ("ON", "OFF") and self.params is None
 
 
-PLAIN_ON = ScheduleSlotCommand("ON")
-PLAIN_OFF = ScheduleSlotCommand("OFF")
+PLAIN_ON = ScheduledCommand("ON")
+PLAIN_OFF = ScheduledCommand("OFF")
 
 
 @fast_frozen
@@ -82,8 +82,8 @@ class Schedule:
     label: str
     enabled: bool
     status: ScheduleStatus
-    on_command: ScheduleSlotCommand
-    off_command: ScheduleSlotCommand
+    on_command: ScheduledCommand
+    off_command: ScheduledCommand
     rrule: str | None
     timezone: str
     misfire: MisfirePolicy
@@ -100,7 +100,7 @@ class Schedule:
 
 @fast_frozen
 @dataclass(frozen=True, slots=True)
-class ScheduleEdgeRecord:
+class DecidedScheduleEdge:
     """The record of a decided edge; (schedule, revision, edge, due second) is unique. `at_ms`: the time of this decision, not of
     its batch."""
 
@@ -113,7 +113,7 @@ class ScheduleEdgeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class OfflineDeviceEdge:
+class OfflineScheduleEdge:
     """An edge that an offline device is to run by itself. `next_ts`: the second of the slot's next edge, None for the last one.
     `plan_rev`: the plan that the device held."""
 

@@ -18,7 +18,7 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.due_edges import next_occurrence_ts
 from domain.schedules.model import Schedule, SwitchEdge
-from domain.schedules.ports import HasSchedules, Recurrence
+from domain.schedules.ports import HasSchedules, RecurrenceCalculator
 
 DEFAULT_SPAN_MS = 7 * DAY_MS
 MAX_SPAN_MS = 35 * DAY_MS
@@ -46,7 +46,7 @@ class ScheduleCalendarTx(HasDevices, HasSchedules, Protocol): ...
 
 
 class ScheduleOccurrenceService:
-    def __init__(self, *, uow: UnitOfWork[ScheduleCalendarTx], clock: Clock, recurrence: Recurrence) -> None:
+    def __init__(self, *, uow: UnitOfWork[ScheduleCalendarTx], clock: Clock, recurrence: RecurrenceCalculator) -> None:
         self._uow = uow
         self._clock = clock
         self._recurrence = recurrence

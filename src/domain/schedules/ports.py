@@ -10,7 +10,7 @@ from domain.devices.ports import HasDevices
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.kernel.unit_of_work import Transaction
-from domain.schedules.model import OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
+from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule
 
 
 class ScheduleRepository(Protocol):
@@ -39,29 +39,29 @@ class ScheduleRepository(Protocol):
 
     async def next_due_ts(self) -> int | None: ...
 
-    async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
+    async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[DecidedScheduleEdge]) -> None:
         """Write the state of the decided slots and the records of their edges. Raises Conflict, at the latest on commit, when
         one of the edges is already recorded."""
 
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
         """In any status. A writing transaction locks them."""
 
-    async def add_left(self, edges: Sequence[OfflineDeviceEdge]) -> None:
+    async def add_left(self, edges: Sequence[OfflineScheduleEdge]) -> None:
         """Record edges that are left to their offline devices; `Device.has_left_edges` is true from then on."""
 
-    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineDeviceEdge]: ...
+    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineScheduleEdge]: ...
 
-    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineDeviceEdge]:
+    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineScheduleEdge]:
         """Earliest time to resolve first, those without one before."""
 
-    async def set_plan_held(self, edges: Sequence[OfflineDeviceEdge], holds: bool) -> None: ...
+    async def set_plan_held(self, edges: Sequence[OfflineScheduleEdge], holds: bool) -> None: ...
 
-    async def set_resolve_time(self, edges: Sequence[OfflineDeviceEdge], resolve_ms: int) -> None: ...
+    async def set_resolve_time(self, edges: Sequence[OfflineScheduleEdge], resolve_ms: int) -> None: ...
 
-    async def take_left(self, edges: Sequence[OfflineDeviceEdge]) -> Sequence[OfflineDeviceEdge]:
+    async def take_left(self, edges: Sequence[OfflineScheduleEdge]) -> Sequence[OfflineScheduleEdge]:
         """Delete these left edges. Returns those that this call deleted."""
 
-    async def save_resolved(self, schedule: Schedule, edge: ScheduleEdgeRecord) -> None:
+    async def save_resolved(self, schedule: Schedule, edge: DecidedScheduleEdge) -> None:
         """Write the state of the schedule, and the outcome of an edge that is recorded already."""
 
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
@@ -79,7 +79,7 @@ class DevicePlanTx(Transaction, HasDevices, HasSchedules, Protocol): ...
 class ScheduleTx(DevicePlanTx, AutomationTx, Protocol): ...
 
 
-class Recurrence(Protocol):
+class RecurrenceCalculator(Protocol):
     """RFC 5545 in an IANA zone (python-dateutil outside), on the wall clock of that zone.
 
     `first_ts` is the first occurrence. `paired_ts`, where given, is another instant that belongs to the first occurrence; every

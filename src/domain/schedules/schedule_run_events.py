@@ -9,10 +9,10 @@ from domain.commands.model import Execution
 from domain.devices.model import Device
 from domain.events.model import SCHEDULE_FIRED
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.event_kinds import EventKind
-from domain.schedules.due_edges import DueEdgeDecision, max_lateness_s
-from domain.schedules.model import EdgeOutcome, MisfirePolicy, Schedule, ScheduleSlotCommand, SwitchEdge
+from domain.schedules.due_edges import DueScheduleEdgeDecision, max_lateness_s
+from domain.schedules.model import EdgeOutcome, MisfirePolicy, Schedule, ScheduledCommand, SwitchEdge
 from domain.schedules.schedule_state_machine import RAN_OUTCOMES
 
 SCHEDULE_SKIPPED: Final = "schedule_skipped"
@@ -33,7 +33,7 @@ class DueScheduleSlot:
 
     schedule: Schedule
     device: Device | None
-    decision: DueEdgeDecision
+    decision: DueScheduleEdgeDecision
 
 
 def edge_event(slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:
@@ -78,7 +78,7 @@ def describe_misfire_policy(schedule: Schedule) -> str:
     return f"this slot runs at most {max_lateness_s(schedule)} s late."
 
 
-def command_for_edge(schedule: Schedule, edge: SwitchEdge) -> ScheduleSlotCommand:
+def command_for_edge(schedule: Schedule, edge: SwitchEdge) -> ScheduledCommand:
     return schedule.on_command if edge is SwitchEdge.ON else schedule.off_command
 
 

@@ -11,7 +11,7 @@ from domain.schedules.due_edges import LATE_AFTER_S, ScheduleEdgeOccurrence
 from domain.schedules.model import EdgeOutcome, Schedule, ScheduleStatus, SwitchEdge
 
 
-class ScheduleStatusChangeCause(StrEnum):
+class ScheduleTransitionTrigger(StrEnum):
     ON_RAN = "on ran, more to come"
     OFF_RAN = "off ran, more to come"
     PASSED = "an edge did not run, more to come"
@@ -25,21 +25,21 @@ _PENDING, _ACTIVE, _COMPLETED, _CANCELLED = (
     ScheduleStatus.COMPLETED,
     ScheduleStatus.CANCELLED,
 )
-TRANSITIONS: dict[tuple[ScheduleStatus, ScheduleStatusChangeCause], ScheduleStatus] = {
-    (_PENDING, ScheduleStatusChangeCause.ON_RAN): _ACTIVE,
-    (_PENDING, ScheduleStatusChangeCause.OFF_RAN): _PENDING,
-    (_PENDING, ScheduleStatusChangeCause.PASSED): _PENDING,
-    (_PENDING, ScheduleStatusChangeCause.LAST): _COMPLETED,
-    (_PENDING, ScheduleStatusChangeCause.CANCEL): _CANCELLED,
-    (_ACTIVE, ScheduleStatusChangeCause.ON_RAN): _ACTIVE,
-    (_ACTIVE, ScheduleStatusChangeCause.OFF_RAN): _PENDING,
-    (_ACTIVE, ScheduleStatusChangeCause.PASSED): _ACTIVE,
-    (_ACTIVE, ScheduleStatusChangeCause.LAST): _COMPLETED,
-    (_ACTIVE, ScheduleStatusChangeCause.CANCEL): _CANCELLED,
+TRANSITIONS: dict[tuple[ScheduleStatus, ScheduleTransitionTrigger], ScheduleStatus] = {
+    (_PENDING, ScheduleTransitionTrigger.ON_RAN): _ACTIVE,
+    (_PENDING, ScheduleTransitionTrigger.OFF_RAN): _PENDING,
+    (_PENDING, ScheduleTransitionTrigger.PASSED): _PENDING,
+    (_PENDING, ScheduleTransitionTrigger.LAST): _COMPLETED,
+    (_PENDING, ScheduleTransitionTrigger.CANCEL): _CANCELLED,
+    (_ACTIVE, ScheduleTransitionTrigger.ON_RAN): _ACTIVE,
+    (_ACTIVE, ScheduleTransitionTrigger.OFF_RAN): _PENDING,
+    (_ACTIVE, ScheduleTransitionTrigger.PASSED): _ACTIVE,
+    (_ACTIVE, ScheduleTransitionTrigger.LAST): _COMPLETED,
+    (_ACTIVE, ScheduleTransitionTrigger.CANCEL): _CANCELLED,
 }
 
 
-def next_status(status: ScheduleStatus, trigger: ScheduleStatusChangeCause) -> ScheduleStatus:
+def next_status(status: ScheduleStatus, trigger: ScheduleTransitionTrigger) -> ScheduleStatus:
     """Raises Conflict `SCHEDULE_STATE` when the table has no such transition."""
     following = TRANSITIONS.get((status, trigger))
     if following is None:
@@ -47,13 +47,13 @@ def next_status(status: ScheduleStatus, trigger: ScheduleStatusChangeCause) -> S
     return following
 
 
-_RAN_TRIGGERS = {SwitchEdge.ON: ScheduleStatusChangeCause.ON_RAN, SwitchEdge.OFF: ScheduleStatusChangeCause.OFF_RAN}
+_RAN_TRIGGERS = {SwitchEdge.ON: ScheduleTransitionTrigger.ON_RAN, SwitchEdge.OFF: ScheduleTransitionTrigger.OFF_RAN}
 
 
-def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: ScheduleEdgeOccurrence | None) -> ScheduleStatusChangeCause:
+def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: ScheduleEdgeOccurrence | None) -> ScheduleTransitionTrigger:
     if following is None:
-        return ScheduleStatusChangeCause.LAST
-    return _RAN_TRIGGERS[edge] if outcome in RAN_OUTCOMES else ScheduleStatusChangeCause.PASSED
+        return ScheduleTransitionTrigger.LAST
+    return _RAN_TRIGGERS[edge] if outcome in RAN_OUTCOMES else ScheduleTransitionTrigger.PASSED
 
 
 RAN_OUTCOMES = frozenset({EdgeOutcome.FIRED, EdgeOutcome.FIRED_LATE, EdgeOutcome.RAN_ON_DEVICE})
@@ -105,7 +105,7 @@ def apply_resolved_outcome(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOu
 def cancel(schedule: Schedule, now_ms: int) -> Schedule:
     return replace(
         schedule,
-        status=next_status(schedule.status, ScheduleStatusChangeCause.CANCEL),
+        status=next_status(schedule.status, ScheduleTransitionTrigger.CANCEL),
         next_fire_ts=None,
         next_edge=None,
         updated_ms=now_ms,

@@ -9,7 +9,7 @@ from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.timezone_names import is_portable_timezone
 from domain.schedules.due_edges import initial_edge
 from domain.schedules.model import MIN_MISFIRE_GRACE_S, SLOTS_PER_DEVICE, Schedule, ScheduleStatus, SwitchEdge
-from domain.schedules.ports import Recurrence
+from domain.schedules.ports import RecurrenceCalculator
 
 MAX_LABEL_LENGTH = 64
 MAX_MISFIRE_GRACE_S = 24 * 3_600
@@ -17,7 +17,7 @@ MILLISECONDS_THRESHOLD = 10**11
 """As seconds this is the year 5138, as milliseconds 1973: a larger value is in milliseconds."""
 
 
-def check_schedule(schedule: Schedule, recurrence: Recurrence) -> None:
+def check_schedule(schedule: Schedule, recurrence: RecurrenceCalculator) -> None:
     """Raises ValidationFailed that names every invalid field."""
     faults = list(_field_errors(schedule))
     if not (is_portable_timezone(schedule.timezone) and recurrence.is_known_timezone(schedule.timezone)):
@@ -50,7 +50,7 @@ def slot_errors(slot: int) -> Iterator[FieldError]:
         yield FieldError("slot", f"must be 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
 
 
-def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: Recurrence) -> Schedule:
+def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: RecurrenceCalculator) -> Schedule:
     """The schedule to store: with its first edge, and a higher revision if its times or commands changed.
 
     `before`: the schedule that the slot held, this one or the one it replaces. Raises ValidationFailed when no edge is left.

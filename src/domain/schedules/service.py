@@ -13,12 +13,12 @@ from typing import Any
 from domain.commands.command_checks import action_fault
 from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.definition_model import CommandDefinition
-from domain.devices.device_codec import PlanRow
+from domain.devices.device_messages_and_codec_port import PlanRow
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import NotFound, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, ScheduleId
@@ -33,10 +33,10 @@ from domain.schedules.model import (
     PLAIN_ON,
     MisfirePolicy,
     Schedule,
-    ScheduleSlotCommand,
+    ScheduledCommand,
     ScheduleStatus,
 )
-from domain.schedules.ports import Recurrence, ScheduleTx
+from domain.schedules.ports import RecurrenceCalculator, ScheduleTx
 from domain.schedules.schedule_validation_and_preparation import check_schedule, prepare_for_save, slot_errors
 
 HISTORY_LIMIT = 100
@@ -60,8 +60,8 @@ class ScheduleInput:
     off_ts: int
     label: str = ""
     enabled: bool = True
-    on_command: ScheduleSlotCommand = PLAIN_ON
-    off_command: ScheduleSlotCommand = PLAIN_OFF
+    on_command: ScheduledCommand = PLAIN_ON
+    off_command: ScheduledCommand = PLAIN_OFF
     rrule: str | None = None
     timezone: str = "UTC"
     misfire: MisfirePolicy = MisfirePolicy.FIRE
@@ -73,7 +73,7 @@ class ScheduleService:
     uow: UnitOfWork[ScheduleTx]
     clock: Clock
     ids: IdAndSecretGenerator
-    recurrence: Recurrence
+    recurrence: RecurrenceCalculator
     commands: CommandSubmissionService
     plans: DevicePlanSyncService
     wake: Callable[[], None]

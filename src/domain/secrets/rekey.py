@@ -53,7 +53,7 @@ class RekeyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _SealedSecret:
+class _SecretToReencrypt:
     owner: str
     sealed: bytes = field(repr=False)
 
@@ -99,7 +99,7 @@ class RekeyService:
     async def _rekey_credentials(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
         async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
             page = await tx.credentials.page(None if after is None else DeviceId(after), PAGE_SECRETS)
-            secrets = [_SealedSecret(found.device_id, found.sealed) for found in page]
+            secrets = [_SecretToReencrypt(found.device_id, found.sealed) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.credentials.rekey(DeviceId(owner), before, sealed)
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
@@ -107,11 +107,13 @@ class RekeyService:
     async def _rekey_webhooks(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
         async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
             page = await tx.webhooks.list_page(None if after is None else WebhookId(after), PAGE_SECRETS)
-            secrets = [_SealedSecret(found.webhook_id, found.sealed_secret) for found in page]
+            secrets = [_SecretToReencrypt(found.webhook_id, found.sealed_secret) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.webhooks.rekey(WebhookId(owner), before, sealed)
             by_context = {url_seal_context(found.webhook_id): found for found in page}
-            urls = [_SealedSecret(owner, found.sealed_url) for owner, found in by_context.items() if found.sealed_url is not None]
+            urls = [
+                _SecretToReencrypt(owner, found.sealed_url) for owner, found in by_context.items() if found.sealed_url is not None
+            ]
             for owner, before, sealed in self._reencrypt_outdated(urls, report, read_only):
                 report.rekeyed += await tx.webhooks.rekey_url(by_context[owner].webhook_id, before, sealed)
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
@@ -120,7 +122,7 @@ class RekeyService:
         async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
             page = await tx.stored_responses.page(after, PAGE_SECRETS)
             by_owner = {found.seal_context: found for found in page}
-            secrets = [_SealedSecret(owner, found.body) for owner, found in by_owner.items()]
+            secrets = [_SecretToReencrypt(owner, found.body) for owner, found in by_owner.items()]
             for owner, _, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.stored_responses.rekey(by_owner[owner], sealed)
         return page[-1] if len(page) == PAGE_SECRETS else None
@@ -128,7 +130,7 @@ class RekeyService:
     async def _rekey_totp_secrets(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
         async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
             page = await tx.second_factors.list_totp_page(None if after is None else UserId(after), PAGE_SECRETS)
-            secrets = [_SealedSecret(found.user_id, found.sealed) for found in page]
+            secrets = [_SecretToReencrypt(found.user_id, found.sealed) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.second_factors.rekey_totp(UserId(owner), before, sealed)
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
@@ -136,7 +138,7 @@ class RekeyService:
     async def _rekey_channels(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
         async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
             page = await tx.notification_channels.list_sealed_page(None if after is None else ChannelId(after), PAGE_SECRETS)
-            secrets = [_SealedSecret(found.channel_id, found.sealed or b"") for found in page]
+            secrets = [_SecretToReencrypt(found.channel_id, found.sealed or b"") for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.notification_channels.rekey(ChannelId(owner), before, sealed)
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
@@ -144,12 +146,12 @@ class RekeyService:
     async def _rekey_service_secrets(self, after: str | None, report: RekeyReport, read_only: bool) -> None:
         """A handful; always one page."""
         async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
-            secrets = [_SealedSecret(name, sealed) for name, sealed in await tx.service_secrets.list_all()]
+            secrets = [_SecretToReencrypt(name, sealed) for name, sealed in await tx.service_secrets.list_all()]
             for name, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.service_secrets.rekey(name, before, sealed)
 
     def _reencrypt_outdated(
-        self, secrets: list[_SealedSecret], report: RekeyReport, read_only: bool
+        self, secrets: list[_SecretToReencrypt], report: RekeyReport, read_only: bool
     ) -> Iterator[tuple[str, bytes, bytes]]:
         """(owner, old value, new value) of the secrets that need the newest key."""
         for secret in secrets:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import re
 
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 
 MAX_TOKENS = 4
@@ -18,7 +18,7 @@ _TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9]{{{DEVICE_ID_LENGTH}}}\.[0-9a-f]{{64}}
 
 
 class HmacKnownBrowserTokenCodec:
-    def __init__(self, *, ids: IdAndSecretGenerator, digest: SecretHasher) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
         self._ids = ids
         self._digest = digest
 

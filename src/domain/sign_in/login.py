@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from domain.accounts.email_password_and_role_policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
-from domain.accounts.model import Account, Member, Membership, User
+from domain.accounts.model import Account, Membership, MembershipWithUser, User
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo, LoginChallenge, LoginFailures
-from domain.accounts.sign_in_ports import HasLoginFailures, HasRefreshTokens, HasUserSessions, PasswordHasher, SecretHasher
+from domain.accounts.sign_in_ports import HasLoginFailures, HasRefreshTokens, HasUserSessions, PasswordHasher, TokenHasher
 from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.kernel.service_dataclass_decorator import service
@@ -71,7 +71,7 @@ class LoginService:
     devices: HmacKnownBrowserTokenCodec
     factors: SecondFactorChecker
     ids: IdAndSecretGenerator
-    digest: SecretHasher
+    digest: TokenHasher
     _throttled_counts: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
 
     async def login(self, email: str, password: str, *, client: ClientInfo) -> OpenedSession | SecondFactorNeeded:
@@ -146,12 +146,12 @@ class LoginService:
             await tx.users.save(user.with_password(new_hash, user.password_changed_ms))
         await tx.login_failures.delete(subjects.device or subjects.pair)
         await tx.login_failures.upsert(LoginFailures(subjects.known_login, 0, now_ms, now_ms))
-        return await self.admit(tx, Member(membership, user), candidate.account, client, now_ms)
+        return await self.admit(tx, MembershipWithUser(membership, user), candidate.account, client, now_ms)
 
     async def admit(
         self,
         tx: LoginTx,
-        member: Member,
+        member: MembershipWithUser,
         account: Account,
         client: ClientInfo,
         now_ms: int,
@@ -196,7 +196,7 @@ class LoginService:
                 raise challenge_expired_error()  # the password that began this sign-in no longer lets anybody in
             is_correct = await self.factors.check(tx, user.user_id, prepared, now_ms)
             if is_correct and await tx.second_factors.delete_challenge(token_hash):
-                member = Member(membership, user)
+                member = MembershipWithUser(membership, user)
                 return await self.opener.open(tx, member, account, client, now_ms, ends_ms=challenge.session_ends_ms)
             caller, text = membership.to_session(client.address), f"Wrong second factor for {user.email}"
             await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))

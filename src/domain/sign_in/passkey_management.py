@@ -12,7 +12,7 @@ from domain.accounts.ports import HasMemberships, HasUsers
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, JsonObject
+from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, PasskeyId
@@ -23,7 +23,7 @@ from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec, passkey_re
 from domain.sign_in.passkeys.model import MAX_PASSKEYS, NewPasskeyCredential, Passkey, VerifiedPasskeyChallenge
 from domain.sign_in.passkeys.ports import HasPasskeys, PasskeyCodec, PasskeyResponseError
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
-from domain.sign_in.second_factor_policy import SecondFactorRequirement
+from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
@@ -50,7 +50,7 @@ class PasskeyManagementService:
     codec: PasskeyCodec
     challenges: PasskeyChallengeCodec
     recovery_codes: RecoveryCodeIssuer
-    requirement: SecondFactorRequirement
+    requirement: RolesRequiringSecondFactor
 
     async def list(self, caller: SessionCaller) -> Sequence[Passkey]:
         async with self.uow.read() as tx:

@@ -27,12 +27,12 @@ from domain.accounts.sign_in_ports import (
     HasRefreshTokens,
     HasUserSessions,
     PasswordHasher,
-    SecretHasher,
+    TokenHasher,
 )
 from domain.accounts.translatable_mail import TranslatableMail, choose_language
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator
@@ -65,7 +65,7 @@ class PasswordChangeService:
     clock: Clock
     ids: IdAndSecretGenerator
     hasher: PasswordHasher
-    digest: SecretHasher
+    digest: TokenHasher
     mailer: Mailer
     translator: Translator
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.sign_in.second_factor_policy import RECOVERY_CODE_LENGTH, RECOVERY_CODES, format_recovery_code, normalize_code
 from domain.sign_in.second_factor_ports import HasSecondFactors
 
 
 class RecoveryCodeIssuer:
-    def __init__(self, *, ids: IdAndSecretGenerator, digest: SecretHasher) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
         self._ids = ids
         self._digest = digest
 
@@ -23,5 +23,5 @@ class RecoveryCodeIssuer:
         return [format_recovery_code(code) for code in codes]
 
 
-def hash_recovery_code(digest: SecretHasher, user_id: UserId, code: str) -> bytes:
+def hash_recovery_code(digest: TokenHasher, user_id: UserId, code: str) -> bytes:
     return digest.hmac_sha256("recovery-code", f"{user_id}:{normalize_code(code)}")

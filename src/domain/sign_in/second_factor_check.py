@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.session_and_sign_in_model import LoginFailures
-from domain.accounts.sign_in_ports import HasLoginFailures, SecretHasher
-from domain.kernel.domain_events import JsonObject
+from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
+from domain.kernel.domain_event import JsonObject
 from domain.kernel.ids import UserId
 from domain.kernel.vault import Vault
 from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
@@ -39,7 +39,7 @@ class SecondFactorAttempt:
 
 
 class SecondFactorChecker:
-    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: SecretHasher, passkeys: PasskeyAssertionService) -> None:
+    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: TokenHasher, passkeys: PasskeyAssertionService) -> None:
         self._totp = totp
         self._vault = vault
         self._digest = digest

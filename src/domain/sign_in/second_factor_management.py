@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships, HasUsers
-from domain.accounts.session_and_sign_in_model import TotpSecret
+from domain.accounts.session_and_sign_in_model import TotpEnrollment
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.service_dataclass_decorator import service
@@ -24,7 +24,7 @@ from domain.kernel.vault import Vault
 from domain.sign_in.last_second_factor_removal import complete_factor_removal
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer
-from domain.sign_in.second_factor_policy import SecondFactorRequirement, normalize_code, second_factor_required_error
+from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor, normalize_code, second_factor_required_error
 from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
@@ -61,7 +61,7 @@ class SecondFactorService:
     vault: Vault
     totp: TotpCodec
     recovery_codes: RecoveryCodeIssuer
-    requirement: SecondFactorRequirement
+    requirement: RolesRequiringSecondFactor
 
     async def get_status(self, caller: SessionCaller) -> SecondFactorStatus:
         async with self.uow.read() as tx:
@@ -86,7 +86,7 @@ class SecondFactorService:
             if existing is not None and existing.confirmed_ms is not None:
                 raise Conflict("You have an authenticator app already. Remove it first.", code="SECOND_FACTOR_EXISTS")
             sealed = self.vault.seal(secret, caller.user_id)
-            await tx.second_factors.upsert_totp(TotpSecret(caller.user_id, sealed, now_ms))
+            await tx.second_factors.upsert_totp(TotpEnrollment(caller.user_id, sealed, now_ms))
         uri = self.totp.setup_uri(secret, user.email)
         return TotpSetup(secret, uri, self.totp.qr_svg(uri), self.totp.qr_rows(uri))
 

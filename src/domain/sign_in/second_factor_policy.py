@@ -21,7 +21,7 @@ CODE_TRIES = AttemptLimit(5, 15 * MINUTE_MS)
 """Wrong second factors of one user. Only who knows the password, or holds a session, can use them up."""
 
 
-class SecondFactorRequirement(StrEnum):
+class RolesRequiringSecondFactor(StrEnum):
     """Who must have a second factor."""
 
     NOBODY = "nobody"
@@ -29,7 +29,9 @@ class SecondFactorRequirement(StrEnum):
     ALL = "all"
 
     def applies_to(self, role: Role) -> bool:
-        return self is SecondFactorRequirement.ALL or (self is SecondFactorRequirement.ADMINS and role.is_at_least(Role.ADMIN))
+        return self is RolesRequiringSecondFactor.ALL or (
+            self is RolesRequiringSecondFactor.ADMINS and role.is_at_least(Role.ADMIN)
+        )
 
 
 def second_factor_required_error() -> Conflict:

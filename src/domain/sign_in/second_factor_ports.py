@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpSecret
+from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpEnrollment
 from domain.kernel.ids import UserId
 
 
@@ -19,12 +19,12 @@ class SecondFactorRepository(Protocol):
     async def delete_totp(self, user_id: UserId) -> bool:
         """False if there was none."""
 
-    async def get_totp_for_update(self, user_id: UserId) -> TotpSecret | None:
+    async def get_totp_for_update(self, user_id: UserId) -> TotpEnrollment | None:
         """Locks the user until the write transaction ends."""
 
-    async def upsert_totp(self, secret: TotpSecret) -> None: ...
+    async def upsert_totp(self, secret: TotpEnrollment) -> None: ...
 
-    async def list_totp_page(self, after: UserId | None, limit: int) -> Sequence[TotpSecret]:
+    async def list_totp_page(self, after: UserId | None, limit: int) -> Sequence[TotpEnrollment]:
         """By user id, for the re-encryption after a key rotation."""
 
     async def rekey_totp(self, user_id: UserId, before: bytes, sealed: bytes) -> int:

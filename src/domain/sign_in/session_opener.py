@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.model import Account, Member
+from domain.accounts.model import Account, MembershipWithUser
 from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.unit_of_work import Transaction
 from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.session_revocation import SessionRowsTx
@@ -20,7 +20,7 @@ class SessionOpenerTx(Transaction, SessionRowsTx, Protocol): ...
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
     tokens: TokenPair
-    member: Member
+    member: MembershipWithUser
     account: Account
     device_tokens: str = field(repr=False)
     """What the device shows at its next login (`known_browser_tokens.py`)."""
@@ -34,7 +34,7 @@ class SessionOpener:
     async def open(
         self,
         tx: SessionOpenerTx,
-        member: Member,
+        member: MembershipWithUser,
         account: Account,
         client: ClientInfo,
         now_ms: int,

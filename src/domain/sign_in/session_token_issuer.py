@@ -16,7 +16,7 @@ from domain.accounts.email_password_and_role_policy import (
 )
 from domain.accounts.model import Membership
 from domain.accounts.session_and_sign_in_model import ClientInfo, RefreshToken, UserSession
-from domain.accounts.sign_in_ports import AccessTokenCodec, SecretHasher
+from domain.accounts.sign_in_ports import AccessTokenCodec, TokenHasher
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId
 from domain.sign_in.session_revocation import SessionRowsTx
@@ -30,7 +30,7 @@ class TokenPair:
 
 
 class SessionTokenIssuer:
-    def __init__(self, *, ids: IdAndSecretGenerator, tokens: AccessTokenCodec, digest: SecretHasher) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, tokens: AccessTokenCodec, digest: TokenHasher) -> None:
         self._ids = ids
         self._tokens = tokens
         self._digest = digest

@@ -12,7 +12,7 @@ from domain.accounts.ports import HasUsers
 from domain.accounts.sign_in_ports import HasLoginFailures, HasUserSessions, PasswordHasher
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock, is_of_earlier_clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS

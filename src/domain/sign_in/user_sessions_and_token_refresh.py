@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.model import Account, Member
+from domain.accounts.model import Account, MembershipWithUser
 from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo, RefreshToken, UserSession
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound, Unauthenticated
 from domain.kernel.ids import SessionId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -32,7 +32,7 @@ class UserSessionTx(
 
 @dataclass(frozen=True, slots=True)
 class SignedInProfile:
-    member: Member
+    member: MembershipWithUser
     account: Account
     device_count: int
 
@@ -110,7 +110,7 @@ class UserSessionService:
             projects = await tx.projects.list_with_device_counts(caller.account_id)
         if user is None or membership is None or account is None:
             raise Unauthenticated("This user is no longer a member of the account.")
-        return SignedInProfile(Member(membership, user), account, sum(count for _, count in projects))
+        return SignedInProfile(MembershipWithUser(membership, user), account, sum(count for _, count in projects))
 
 
 async def _get_token_for_update(tx: UserSessionTx, token_hash: bytes) -> RefreshToken | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import IdAndSecretGenerator
@@ -50,7 +50,7 @@ class FirstRunService:
     logins: LoginService
     clock: Clock
     ids: IdAndSecretGenerator
-    digest: SecretHasher
+    digest: TokenHasher
     on_done: Callable[[], None] = lambda: None
     _link: _HashedFirstRunToken | None = field(default=None, init=False)
     _is_done: bool = field(default=False, init=False)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.accounts.email_password_and_role_policy import check_name, check_password
-from domain.accounts.model import Invitation, Member, User
+from domain.accounts.model import Invitation, MembershipWithUser, User
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import PasswordHasher, SecretHasher
+from domain.accounts.sign_in_ports import PasswordHasher, TokenHasher
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.list_capacity import check_capacity
@@ -41,7 +41,7 @@ class InvitationAcceptanceService:
     clock: Clock
     ids: IdAndSecretGenerator
     hasher: PasswordHasher
-    digest: SecretHasher
+    digest: TokenHasher
 
     async def preview(self, token: str) -> InvitationPreview:
         """What the link is for. Raises ValidationFailed `LINK_INVALID`, Conflict `INVITATION_VOID`."""
@@ -50,7 +50,7 @@ class InvitationAcceptanceService:
             account = await tx.accounts.get(invitation.account_id)
         return InvitationPreview(invitation, account.name if account is not None else "")
 
-    async def accept(self, token: str, *, password: str, name: str | None, client: ClientInfo) -> Member:
+    async def accept(self, token: str, *, password: str, name: str | None, client: ClientInfo) -> MembershipWithUser:
         """The new member. Raises as `preview`, and Conflict `EMAIL_TAKEN` or `MEMBER_LIMIT`."""
         account_id = (await self.preview(token)).invitation.account_id
         password_hash = await self.hasher.hash(check_password(password))
@@ -63,7 +63,9 @@ class InvitationAcceptanceService:
             user = User(user_id, invitation.email, chosen_name, password_hash, invitation.mailed, now_ms, now_ms)
             return await self.add_invited(tx, invitation, user, client)
 
-    async def add_invited(self, tx: InvitationAcceptanceTx, invitation: Invitation, user: User, client: ClientInfo) -> Member:
+    async def add_invited(
+        self, tx: InvitationAcceptanceTx, invitation: Invitation, user: User, client: ClientInfo
+    ) -> MembershipWithUser:
         """Uses the invitation up, in a transaction that holds the account's lock. Raises Conflict `EMAIL_TAKEN`,
         `MEMBER_LIMIT`."""
         await check_email_is_free(tx, invitation.email)

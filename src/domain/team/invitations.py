@@ -13,11 +13,11 @@ from typing import Protocol
 from domain.accounts.email_password_and_role_policy import check_can_assign_role, check_email, check_name
 from domain.accounts.model import Invitation
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Mailer, Translator
-from domain.accounts.sign_in_ports import HasLoginFailures, SecretHasher
+from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
 from domain.accounts.translatable_mail import choose_language
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import DAY_MS, Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound, Unavailable
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, has_id_format
@@ -60,7 +60,7 @@ class InvitationService:
     uow: UnitOfWork[InvitationTx]
     clock: Clock
     ids: IdAndSecretGenerator
-    digest: SecretHasher
+    digest: TokenHasher
     mailer: Mailer | None
     link_url: str
     translator: Translator

@@ -14,13 +14,13 @@ from domain.accounts.email_password_and_role_policy import (
     check_not_last_owner,
     check_password,
 )
-from domain.accounts.model import Member, Membership, User
-from domain.accounts.pending_approval_closer_port import PendingRequestCloser
+from domain.accounts.model import Membership, MembershipWithUser, User
+from domain.accounts.pending_approval_closer_port import PendingApprovalCloserPort
 from domain.accounts.ports import HasMemberships, HasUsers
 from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.list_capacity import check_capacity
@@ -40,13 +40,13 @@ class MemberService(Generic[TxT]):
     clock: Clock
     ids: IdAndSecretGenerator
     hasher: PasswordHasher
-    requests: PendingRequestCloser[TxT]
+    requests: PendingApprovalCloserPort[TxT]
 
-    async def list_members(self, caller: SessionCaller) -> Sequence[Member]:
+    async def list_members(self, caller: SessionCaller) -> Sequence[MembershipWithUser]:
         async with self.uow.read() as tx:
             return await tx.memberships.list_members(caller.account_id)
 
-    async def add_member(self, caller: SessionCaller, *, email: str, name: str, role: Role, password: str) -> Member:
+    async def add_member(self, caller: SessionCaller, *, email: str, name: str, role: Role, password: str) -> MembershipWithUser:
         """Raises PermissionDenied, ValidationFailed, or Conflict `EMAIL_TAKEN` when the address is in use."""
         check_can_assign_role(caller, role)
         email, name = check_email(email), check_name(name)
@@ -63,7 +63,7 @@ class MemberService(Generic[TxT]):
 
     async def update_member(
         self, caller: SessionCaller, membership_id: str, *, role: Role | None = None, name: str | None = None
-    ) -> Member:
+    ) -> MembershipWithUser:
         """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             owners = await tx.memberships.count_owners(caller.account_id)
@@ -80,7 +80,7 @@ class MemberService(Generic[TxT]):
                 user = replace(user, name=check_name(name))
                 await tx.users.save(user)
                 await self._emit(tx, caller, f"{target.user.name} is now called {user.name}")
-        return Member(membership, user)
+        return MembershipWithUser(membership, user)
 
     async def remove_member(self, caller: SessionCaller, member_id: str) -> None:
         """Also ends the membership's grants, sessions and requests that wait for approval, and deletes a user
@@ -101,12 +101,14 @@ class MemberService(Generic[TxT]):
         await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self.clock.now_ms()))
 
 
-async def store_member(tx: MemberTx, ids: IdAndSecretGenerator, account_id: AccountId, user: User, role: Role) -> Member:
+async def store_member(
+    tx: MemberTx, ids: IdAndSecretGenerator, account_id: AccountId, user: User, role: Role
+) -> MembershipWithUser:
     """A new user, who is a member of the account from the same moment on."""
     membership = Membership(MembershipId(ids.new_id(IdPrefix.MEMBERSHIP)), account_id, user.user_id, role, user.created_ms)
     await tx.users.add(user)
     await tx.memberships.add(membership)
-    return Member(membership, user)
+    return MembershipWithUser(membership, user)
 
 
 async def check_email_is_free(tx: HasUsers, email: str) -> None:
@@ -115,11 +117,11 @@ async def check_email_is_free(tx: HasUsers, email: str) -> None:
         raise Conflict("This email address is already in use. Choose another one.", code="EMAIL_TAKEN")
 
 
-async def _get_member_for_update(tx: MemberTx, caller: SessionCaller, membership_id: str) -> Member:
+async def _get_member_for_update(tx: MemberTx, caller: SessionCaller, membership_id: str) -> MembershipWithUser:
     if has_id_format(IdPrefix.MEMBERSHIP, membership_id):
         membership = await tx.memberships.get_for_update(MembershipId(membership_id))
         if membership is not None and membership.account_id == caller.account_id:
             user = await tx.users.get_for_update(membership.user_id)
             if user is not None:
-                return Member(membership, user)
+                return MembershipWithUser(membership, user)
     raise NotFound.for_resource("member", membership_id)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.email_password_and_role_policy import check_email, check_name, check_password
-from domain.accounts.model import Account, Member, Membership, Project, User
+from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
 from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions, PasswordHasher
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
@@ -32,9 +32,9 @@ class OperatorAccountTx(
 
 
 @dataclass(frozen=True, slots=True)
-class CreatedAccount:
+class CreatedAccountWithOwner:
     account: Account
-    owner: Member
+    owner: MembershipWithUser
     project: Project
 
 
@@ -62,7 +62,7 @@ class OperatorAccountAndUserService:
 
     async def create_account(
         self, *, name: str, email: str, password: str, owner_name: str | None = None, only_first: bool = False
-    ) -> CreatedAccount | None:
+    ) -> CreatedAccountWithOwner | None:
         """Create an account with its Owner and default project. With `only_first`, None when an account already exists.
 
         Raises ValidationFailed or Conflict `EMAIL_TAKEN`."""
@@ -80,9 +80,9 @@ class OperatorAccountAndUserService:
             await tx.accounts.add(account)
             await tx.projects.add(project)
             owner = await self._add_member(tx, account.account_id, user, Role.OWNER)
-        return CreatedAccount(account, owner, project)
+        return CreatedAccountWithOwner(account, owner, project)
 
-    async def add_user(self, account_id: str, *, email: str, password: str, role: Role) -> Member:
+    async def add_user(self, account_id: str, *, email: str, password: str, role: Role) -> MembershipWithUser:
         """Raises NotFound for an unknown account, ValidationFailed, or Conflict `EMAIL_TAKEN`."""
         user = await self._build_user(email, password)
         async with self._uow.write(caller=None) as tx:
@@ -136,7 +136,7 @@ class OperatorAccountAndUserService:
         shown = check_name(name or email.partition("@")[0])
         return User(UserId(self._ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
 
-    async def _add_member(self, tx: OperatorAccountTx, account_id: AccountId, user: User, role: Role) -> Member:
+    async def _add_member(self, tx: OperatorAccountTx, account_id: AccountId, user: User, role: Role) -> MembershipWithUser:
         member = await store_member(tx, self._ids, account_id, user, role)
         await self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
         return member

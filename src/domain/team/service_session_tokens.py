@@ -16,10 +16,10 @@ from typing import Protocol
 
 from domain.accounts.email_password_and_role_policy import check_name
 from domain.accounts.session_and_sign_in_model import UserSession
-from domain.accounts.sign_in_ports import HasUserSessions, SecretHasher
+from domain.accounts.sign_in_ports import HasUserSessions, TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import DAY_MS, Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, SessionId
 from domain.kernel.list_capacity import check_capacity
@@ -108,7 +108,7 @@ class ServiceSessionTx(Transaction, HasSecondFactors, HasServiceSessionTokens, H
 
 class ServiceSessionTokenService:
     def __init__(
-        self, *, uow: UnitOfWork[ServiceSessionTx], clock: Clock, ids: IdAndSecretGenerator, digest: SecretHasher
+        self, *, uow: UnitOfWork[ServiceSessionTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher
     ) -> None:
         self._uow = uow
         self._clock = clock

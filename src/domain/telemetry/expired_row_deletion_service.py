@@ -20,9 +20,9 @@ from domain.schedules.ports import HasSchedules
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.team.invitation_ports import HasInvitations
-from domain.telemetry.feed_reading_replay_ports import LATE_KEPT_S, HasReadingArrivals
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
 from domain.telemetry.reading_archive_store import expired_readings_ms
+from domain.telemetry.reading_arrival_ports import LATE_KEPT_S, HasReadingArrivals
 from domain.webhooks.ports import HasWebhookDeliveries
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.webhooks.attempt_outcome_and_retry_policy import DeliveryWithAttempt, finish_attempt, interrupt_attempt
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult
 from domain.webhooks.model import Webhook

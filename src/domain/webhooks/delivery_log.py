@@ -17,7 +17,7 @@ from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.attempt_outcome_and_retry_policy import mark_interrupted
 from domain.webhooks.delivery_service import WebhookDeliveryService
-from domain.webhooks.in_flight_delivery import InFlightDelivery
+from domain.webhooks.in_flight_delivery import InFlightWebhookDelivery
 from domain.webhooks.model import LEASE_MS, MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import WebhookDeliveryTx
 from domain.webhooks.secrets_and_payloads import encode_payload
@@ -38,7 +38,7 @@ class WebhookDeliveryLogService:
     clock: Clock
     ids: IdAndSecretGenerator
     deliveries: WebhookDeliveryService
-    send: Callable[[InFlightDelivery], None]
+    send: Callable[[InFlightWebhookDelivery], None]
 
     async def list_attempts(self, caller: SessionCaller, webhook_id: str) -> Sequence[DeliveryAttempt]:
         """The last 50 attempts, newest first. Raises NotFound."""

@@ -22,7 +22,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.kernel.vault import Vault
 from domain.webhooks.attempt_results import DeliveryAttemptResultWriter, RetryJitter
 from domain.webhooks.endpoint_queues import EndpointQueues
-from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightDelivery
+from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery
 from domain.webhooks.model import (
     CANCEL_BATCH_ROWS,
     LEASE_MS,
@@ -42,7 +42,7 @@ from domain.webhooks.signing_ports import CreateSigner
 class WebhookDeliveryBatch:
     """`has_more`: the claim was full, so more deliveries are probably due already. Both times are steady time."""
 
-    attempts: Sequence[InFlightDelivery]
+    attempts: Sequence[InFlightWebhookDelivery]
     has_more: bool
     started_ms: int
     next_due_ms: int | None
@@ -78,7 +78,7 @@ class WebhookDeliveryService:
         now = WallAndSteadyTime.now(self._clock)
         claimed: Sequence[WebhookDelivery] = ()
         chosen: list[WebhookDelivery] = []
-        attempts: list[InFlightDelivery] = []
+        attempts: list[InFlightWebhookDelivery] = []
         try:
             async with self._uow.write(caller=None) as tx:
                 await self._results.store(tx, results)
@@ -106,7 +106,7 @@ class WebhookDeliveryService:
             await self._results.store(tx, results)
             await tx.deliveries.finish_many(self._queues.drain())
 
-    def release(self, attempt: InFlightDelivery, duration_s: float | None) -> None:
+    def release(self, attempt: InFlightWebhookDelivery, duration_s: float | None) -> None:
         """Frees the slot of an attempt that has ended. `duration_s`: None when it was cancelled or never sent."""
         if not attempt.is_manual:
             self._queues.release(attempt.delivery.webhook_id, duration_s)
@@ -119,11 +119,11 @@ class WebhookDeliveryService:
         else:
             self._cancelling[webhook.webhook_id] = None
 
-    def is_current(self, attempt: InFlightDelivery) -> bool:
+    def is_current(self, attempt: InFlightWebhookDelivery) -> bool:
         """Whether the webhook has not changed since the attempt began."""
         return attempt.webhook.generation >= self._current_generations.get(attempt.webhook.webhook_id, 0)
 
-    def send_before_ms(self, attempt: InFlightDelivery) -> float:
+    def send_before_ms(self, attempt: InFlightWebhookDelivery) -> float:
         """Steady time: an attempt that is sent by then ends within its lease. Check it right before sending: the process may have
         been suspended since the transaction of the batch, and another one may have claimed the delivery."""
         return (attempt.delivery.claimed_until_ms or 0) - RESPONSE_TIMEOUT_S * SECOND_MS
@@ -144,7 +144,7 @@ class WebhookDeliveryService:
         recipients = await self._recipients.load(tx, devices_by_account, now_ms)
         return [recipients[one.account_id].find_authorized(one.webhook_id, one.device_id, now_ms) for one in deliveries]
 
-    def new_attempt(self, delivery: WebhookDelivery, webhook: Webhook, now_ms: int) -> InFlightDelivery:
+    def new_attempt(self, delivery: WebhookDelivery, webhook: Webhook, now_ms: int) -> InFlightWebhookDelivery:
         """The next attempt of a claimed delivery, with an id of its own."""
         attempt = DeliveryAttempt(
             delivery_id=DeliveryId(self._ids.new_id(IdPrefix.DELIVERY)),
@@ -156,12 +156,12 @@ class WebhookDeliveryService:
             number=delivery.attempts + 1,
             created_ms=now_ms,
         )
-        return InFlightDelivery(delivery, attempt, webhook)
+        return InFlightWebhookDelivery(delivery, attempt, webhook)
 
     async def _start_attempts(
         self, tx: WebhookDeliveryTx, chosen: Sequence[WebhookDelivery], now_ms: int
-    ) -> list[InFlightDelivery]:
-        attempts: list[InFlightDelivery] = []
+    ) -> list[InFlightWebhookDelivery]:
+        attempts: list[InFlightWebhookDelivery] = []
         cancelled: list[WebhookDelivery] = []
         for delivery, webhook in zip(chosen, await self._find_authorized_webhooks(tx, chosen, now_ms), strict=True):
             if webhook is None:

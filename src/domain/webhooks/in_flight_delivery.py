@@ -10,7 +10,7 @@ from domain.webhooks.ports import NOT_SENT, WebhookResponse
 
 
 @dataclass(frozen=True, slots=True)
-class InFlightDelivery:
+class InFlightWebhookDelivery:
     """An attempt that has begun. `is_manual`: a ping or a redelivery, which does not use an endpoint queue."""
 
     delivery: WebhookDelivery
@@ -23,7 +23,7 @@ class InFlightDelivery:
 class DeliveryAttemptResult:
     """`response`: None when a stop or a change of the webhook cancelled the attempt; NOT_SENT when it was never sent."""
 
-    in_flight: InFlightDelivery
+    in_flight: InFlightWebhookDelivery
     response: WebhookResponse | None
     at: WallAndSteadyTime
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from domain.events.access_changing_kinds import is_access_change
 from domain.events.model import Event
-from domain.grants.model import ApiKeyReadGrant, Grant
+from domain.grants.model import ApiKeyReadAccess, Grant
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
 from domain.webhooks.model import Webhook
@@ -32,7 +32,7 @@ class ApiKeyReadScope:
     until_ms: Mapping[str, int]
 
     @classmethod
-    def from_grants(cls, grants: Sequence[Grant | ApiKeyReadGrant]) -> ApiKeyReadScope:
+    def from_grants(cls, grants: Sequence[Grant | ApiKeyReadAccess]) -> ApiKeyReadScope:
         found: dict[str, int] = {}
         for grant in grants:
             until_ms = NEVER_EXPIRES_MS if grant.expires_ms is None else grant.expires_ms
@@ -85,8 +85,8 @@ async def load_recipients(
     found: dict[AccountId, dict[WebhookId, tuple[Webhook, ApiKeyReadScope]]] = {account_id: {} for account_id in account_ids}
     enabled = await tx.webhooks.list_enabled(list(account_ids))
     keys = list(dict.fromkeys(webhook.key_id for webhook in enabled))
-    access_by_key: dict[KeyId, list[Grant | ApiKeyReadGrant]] = {key_id: [] for key_id in keys}
-    accesses: Sequence[ApiKeyReadGrant] = ()
+    access_by_key: dict[KeyId, list[Grant | ApiKeyReadAccess]] = {key_id: [] for key_id in keys}
+    accesses: Sequence[ApiKeyReadAccess] = ()
     if keys and device_ids is None:
         accesses = await tx.grants.list_read_access_by_keys(keys)
     elif keys and device_ids is not None:

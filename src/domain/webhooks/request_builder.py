@@ -12,7 +12,7 @@ from domain.kernel.errors import DomainError
 from domain.kernel.ids import WebhookId
 from domain.kernel.vault import Vault
 from domain.webhooks import standard_and_cloudevents_formats
-from domain.webhooks.in_flight_delivery import InFlightDelivery
+from domain.webhooks.in_flight_delivery import InFlightWebhookDelivery
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from domain.webhooks.sealed_url import open_url
@@ -20,7 +20,7 @@ from domain.webhooks.signing_ports import CreateSigner, WebhookSigner
 
 MAX_CACHED_RECEIVERS = 1_024
 
-BuiltRequest = tuple[InFlightDelivery, WebhookRequest | WebhookResponse]
+BuiltRequest = tuple[InFlightWebhookDelivery, WebhookRequest | WebhookResponse]
 """An attempt with its request, or with a failed response when the request could not be signed."""
 
 
@@ -36,10 +36,10 @@ class WebhookRequestBuilder:
         self._create_signer = create_signer
         self._receiver_cache: dict[tuple[WebhookId, int], _WebhookUrlAndSigner] = {}
 
-    def build(self, attempts: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
+    def build(self, attempts: Sequence[InFlightWebhookDelivery]) -> list[BuiltRequest]:
         """The requests with the secret and the URL that each attempt began with, grouped by webhook."""
         built: list[BuiltRequest] = []
-        by_webhook: dict[tuple[WebhookId, int], list[InFlightDelivery]] = {}
+        by_webhook: dict[tuple[WebhookId, int], list[InFlightWebhookDelivery]] = {}
         for attempt in attempts:
             by_webhook.setdefault((attempt.webhook.webhook_id, attempt.webhook.generation), []).append(attempt)
         for group in by_webhook.values():
@@ -62,7 +62,7 @@ class WebhookRequestBuilder:
         return receiver
 
 
-def _build_signed(receiver: _WebhookUrlAndSigner, group: Sequence[InFlightDelivery]) -> list[BuiltRequest]:
+def _build_signed(receiver: _WebhookUrlAndSigner, group: Sequence[InFlightWebhookDelivery]) -> list[BuiltRequest]:
     bodies = [standard_and_cloudevents_formats.build_body(one.webhook.format, one.attempt, one.delivery) for one in group]
     signatures = receiver.signer.sign_batch(
         [(one.attempt.event_id, one.attempt.created_ms // SECOND_MS, body) for one, body in zip(group, bodies, strict=True)]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection
 
 from domain.events.model import PUBLIC_TYPES
-from domain.kernel.domain_events import JsonObject
+from domain.kernel.domain_event import JsonObject
 from domain.kernel.errors import ValidationFailed
 from domain.webhooks.signature_reference import SECRET_PREFIX
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, has_id_format

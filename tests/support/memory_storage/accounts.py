@@ -10,7 +10,7 @@ from adapters.storage.conflict_error_factories import (
     no_default_project_error,
     project_in_use_error,
 )
-from domain.accounts.model import Account, Member, Membership, Project, User
+from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 from support.memory_storage.devices import DEVICES
@@ -118,9 +118,9 @@ class MemoryMembershipRepository:
     async def list_by_user(self, user_id: UserId) -> Sequence[Membership]:
         return [m for m in self._database.rows(MEMBERSHIPS).values() if m.user_id == user_id]
 
-    async def list_members(self, account_id: AccountId) -> Sequence[Member]:
+    async def list_members(self, account_id: AccountId) -> Sequence[MembershipWithUser]:
         users = self._database.rows(USERS)
-        return [Member(m, users[m.user_id]) for m in self._list_by_account(account_id) if m.user_id in users]
+        return [MembershipWithUser(m, users[m.user_id]) for m in self._list_by_account(account_id) if m.user_id in users]
 
     async def save(self, membership: Membership) -> None:
         rows = self._database.writable_rows(MEMBERSHIPS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.audit.seal_model import AuditSeal, AuditSealBatch, ChainHeads
+from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.errors import Conflict
@@ -49,7 +49,7 @@ class MemoryAuditLogRepository:
     async def last_sealed_ms(self) -> int | None:
         return max(self._database.rows(ROUNDS), default=None)
 
-    async def add_round(self, sealed: AuditSealBatch) -> None:
+    async def add_round(self, sealed: AuditSealRound) -> None:
         stored = self._database.writable_rows(SEALS)
         for seal in sealed.seals:
             if (seal.account_id, seal.number) in stored:

@@ -17,7 +17,7 @@ ENDED_SESSIONS: Table[str, bool] = Table("ended_sessions")
 DEVICE_SESSIONS: Table[int, str] = Table("device_sessions")
 
 
-class MemoryPartitionRepository:
+class MemoryPartitionOwnershipRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 

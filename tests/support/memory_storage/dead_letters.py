@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from domain.ingest.dead_letters import DeadLetter, IngestDeadLetterState
+from domain.ingest.dead_letters import IngestDeadLetter, IngestDeadLetterState
 from domain.kernel.ids import DeviceId
 from support.memory_storage.tables import Database, Table
 
-DEAD_LETTERS: Table[int, DeadLetter] = Table("dead_letters")
+DEAD_LETTERS: Table[int, IngestDeadLetter] = Table("dead_letters")
 
 
-class MemoryDeadLetterRepository:
+class MemoryIngestDeadLetterRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add_many(self, letters: Sequence[DeadLetter]) -> None:
+    async def add_many(self, letters: Sequence[IngestDeadLetter]) -> None:
         kept = self._database.writable_rows(DEAD_LETTERS)
         for letter in letters:
             letter_id = self._database.next_value("dead_letters")
             kept[letter_id] = replace(letter, letter_id=letter_id)
 
-    async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[DeadLetter]:
+    async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[IngestDeadLetter]:
         rows = reversed([*self._database.rows(DEAD_LETTERS).values()])
         return [letter for letter in rows if device_id in (None, letter.device_id)][:limit]
 
-    async def find(self, letter_id: int) -> DeadLetter | None:
+    async def find(self, letter_id: int) -> IngestDeadLetter | None:
         return self._database.rows(DEAD_LETTERS).get(letter_id)
 
     async def count(self) -> int:
@@ -39,7 +39,7 @@ class MemoryDeadLetterRepository:
             kept[letter_id] = replace(kept[letter_id], state=IngestDeadLetterState.REPLAY)
         return len(marked)
 
-    async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
+    async def list_for_replay(self, limit: int) -> Sequence[IngestDeadLetter]:
         rows = self._database.rows(DEAD_LETTERS).values()
         return [letter for letter in rows if letter.state is IngestDeadLetterState.REPLAY][:limit]
 

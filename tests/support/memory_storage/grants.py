@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from domain.devices.model import Device
-from domain.grants.model import ApiKeyReadGrant, Grant, GrantSubject
+from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 from support.memory_storage.tables import Database, Table
 
@@ -55,11 +55,11 @@ class MemoryGrantRepository:
     async def list_by_subject(self, account_id: AccountId, subject: GrantSubject) -> Sequence[Grant]:
         return self._filter(lambda grant: grant.account_id == account_id and grant.subject == subject)
 
-    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadGrant]:
+    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadAccess]:
         keys = set(key_ids)
         return _reach_of_grants(self._filter(lambda grant: grant.subject.key_id in keys))
 
-    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadGrant]:
+    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadAccess]:
         devices = [device for device_id, device in self._database.rows(_DEVICES).items() if device_id in set(device_ids)]
         places = {place for device in devices for place in device.places}
         return _reach_of_grants(self._filter(lambda grant: grant.place in places))
@@ -99,9 +99,9 @@ class MemoryGrantRepository:
         return [grant for grant in self._database.rows(GRANTS).values() if chosen(grant)]
 
 
-def _reach_of_grants(grants: Sequence[Grant]) -> list[ApiKeyReadGrant]:
+def _reach_of_grants(grants: Sequence[Grant]) -> list[ApiKeyReadAccess]:
     return [
-        ApiKeyReadGrant(grant.subject.key_id, grant.device_id, grant.project_id, grant.expires_ms, grant.group_id)
+        ApiKeyReadAccess(grant.subject.key_id, grant.device_id, grant.project_id, grant.expires_ms, grant.group_id)
         for grant in grants
         if grant.subject.key_id is not None
     ]

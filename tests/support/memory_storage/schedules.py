@@ -8,14 +8,14 @@ from dataclasses import replace
 from adapters.storage.conflict_error_factories import edge_recorded_error, slot_taken_error
 from domain.devices.model import Device
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
-from domain.schedules.model import OfflineDeviceEdge, Schedule, ScheduleEdgeRecord, ScheduleStatus, SwitchEdge
+from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge
 from support.memory_storage.tables import Database, Table
 
 SCHEDULES: Table[ScheduleId, Schedule] = Table("schedules")
-FIRED_EDGES: Table[tuple[ScheduleId, int, SwitchEdge, int], ScheduleEdgeRecord] = Table("schedule_edges")
+FIRED_EDGES: Table[tuple[ScheduleId, int, SwitchEdge, int], DecidedScheduleEdge] = Table("schedule_edges")
 
 _DEVICES: Table[DeviceId, Device] = Table("devices")  # of `devices.py`, which imports this module
-LEFT_EDGES: Table[tuple[ScheduleId, int, SwitchEdge, int], OfflineDeviceEdge] = Table("left_edges")
+LEFT_EDGES: Table[tuple[ScheduleId, int, SwitchEdge, int], OfflineScheduleEdge] = Table("left_edges")
 
 _LIVE = (ScheduleStatus.PENDING, ScheduleStatus.ACTIVE)
 
@@ -63,7 +63,7 @@ class MemoryScheduleRepository:
     async def next_due_ts(self) -> int | None:
         return min((s.next_fire_ts for s in self._enabled() if s.next_fire_ts is not None), default=None)
 
-    async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
+    async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[DecidedScheduleEdge]) -> None:
         for schedule in schedules:
             await self.save(schedule)
         for edge in edges:
@@ -76,36 +76,36 @@ class MemoryScheduleRepository:
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
         return [schedule for key, schedule in self._database.rows(SCHEDULES).items() if key in schedule_ids]
 
-    async def add_left(self, edges: Sequence[OfflineDeviceEdge]) -> None:
+    async def add_left(self, edges: Sequence[OfflineScheduleEdge]) -> None:
         for edge in edges:
             self._database.writable_rows(LEFT_EDGES)[_left_key(edge)] = edge
             self._mark(edge.device_id, True)
 
-    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineDeviceEdge]:
+    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineScheduleEdge]:
         return [edge for edge in self._database.rows(LEFT_EDGES).values() if edge.device_id in device_ids]
 
-    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineDeviceEdge]:
+    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineScheduleEdge]:
         rows = self._database.rows(_DEVICES)
         found = [edge for edge in self._database.rows(LEFT_EDGES).values() if rows[edge.device_id].is_online]
         return sorted(found, key=lambda edge: edge.resolve_ms or 0)[:limit]
 
-    async def set_plan_held(self, edges: Sequence[OfflineDeviceEdge], holds: bool) -> None:
+    async def set_plan_held(self, edges: Sequence[OfflineScheduleEdge], holds: bool) -> None:
         for edge in edges:
             rows = self._database.writable_rows(LEFT_EDGES)
             rows[_left_key(edge)] = replace(rows[_left_key(edge)], holds_plan=holds)
 
-    async def set_resolve_time(self, edges: Sequence[OfflineDeviceEdge], resolve_ms: int) -> None:
+    async def set_resolve_time(self, edges: Sequence[OfflineScheduleEdge], resolve_ms: int) -> None:
         for edge in edges:
             rows = self._database.writable_rows(LEFT_EDGES)
             rows[_left_key(edge)] = replace(rows[_left_key(edge)], resolve_ms=resolve_ms)
 
-    async def take_left(self, edges: Sequence[OfflineDeviceEdge]) -> Sequence[OfflineDeviceEdge]:
+    async def take_left(self, edges: Sequence[OfflineScheduleEdge]) -> Sequence[OfflineScheduleEdge]:
         taken = [edge for edge in edges if self._database.delete(LEFT_EDGES, [_left_key(edge)])]
         for device_id in {edge.device_id for edge in taken}:
             self._mark(device_id, bool(await self.list_left_by_devices([device_id])))
         return taken
 
-    async def save_resolved(self, schedule: Schedule, edge: ScheduleEdgeRecord) -> None:
+    async def save_resolved(self, schedule: Schedule, edge: DecidedScheduleEdge) -> None:
         await self.save(schedule)
         self._database.writable_rows(FIRED_EDGES)[edge.schedule_id, edge.revision, edge.edge, edge.due_ts] = edge
 
@@ -136,7 +136,7 @@ class MemoryScheduleRepository:
                 raise slot_taken_error()
 
 
-def _left_key(edge: OfflineDeviceEdge) -> tuple[ScheduleId, int, SwitchEdge, int]:
+def _left_key(edge: OfflineScheduleEdge) -> tuple[ScheduleId, int, SwitchEdge, int]:
     return edge.schedule_id, edge.revision, edge.edge, edge.due_ts
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpSecret
+from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpEnrollment
 from domain.kernel.ids import UserId
 from support.memory_storage.passkeys import PASSKEYS, MemoryPasskeyRepository
 from support.memory_storage.tables import Database, Table
 
-TOTP_SECRETS: Table[UserId, TotpSecret] = Table("totp_secrets")
+TOTP_SECRETS: Table[UserId, TotpEnrollment] = Table("totp_secrets")
 RECOVERY_CODES: Table[tuple[UserId, bytes], bool] = Table("recovery_codes")
 CHALLENGES: Table[bytes, LoginChallenge] = Table("login_challenges")
 
@@ -30,13 +30,13 @@ class MemorySecondFactorRepository:
         secret = self._database.rows(TOTP_SECRETS).get(user_id)
         return secret is not None and secret.confirmed_ms is not None
 
-    async def get_totp_for_update(self, user_id: UserId) -> TotpSecret | None:
+    async def get_totp_for_update(self, user_id: UserId) -> TotpEnrollment | None:
         return self._database.rows(TOTP_SECRETS).get(user_id)
 
-    async def upsert_totp(self, secret: TotpSecret) -> None:
+    async def upsert_totp(self, secret: TotpEnrollment) -> None:
         self._database.writable_rows(TOTP_SECRETS)[secret.user_id] = secret
 
-    async def list_totp_page(self, after: UserId | None, limit: int) -> list[TotpSecret]:
+    async def list_totp_page(self, after: UserId | None, limit: int) -> list[TotpEnrollment]:
         found = [one for one in self._database.rows(TOTP_SECRETS).values() if one.user_id > (after or "")]
         return sorted(found, key=lambda one: one.user_id)[:limit]
 

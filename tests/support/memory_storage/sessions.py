@@ -10,7 +10,7 @@ from domain.accounts.session_and_sign_in_model import (
     LoginFailures,
     PasswordChangeCode,
     RefreshToken,
-    UnlockLink,
+    SignInUnlockLink,
     UserSession,
 )
 from domain.kernel.idempotency_ports import COMMITTED, StoredResponse, still_in_progress
@@ -19,7 +19,7 @@ from support.memory_storage.tables import Database, Table
 
 REFRESH_TOKENS: Table[bytes, RefreshToken] = Table("refresh_tokens")
 USER_SESSIONS: Table[SessionId, UserSession] = Table("user_sessions")
-UNLOCK_LINKS: Table[UserId, UnlockLink] = Table("unlock_links")
+UNLOCK_LINKS: Table[UserId, SignInUnlockLink] = Table("unlock_links")
 ONE_TIME_CODES: Table[UserId, PasswordChangeCode] = Table("one_time_codes")
 LOGIN_FAILURES: Table[str, LoginFailures] = Table("login_failures")
 STORED_RESPONSES: Table[tuple[str, str], StoredResponse] = Table("answers")
@@ -71,17 +71,17 @@ class MemoryOneTimeCodeRepository:
         self._database.writable_rows(ONE_TIME_CODES)[code.user_id] = code
 
 
-class MemoryUnlockLinkRepository:
+class MemorySignInUnlockLinkRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def get_for_update(self, user_id: UserId) -> UnlockLink | None:
+    async def get_for_update(self, user_id: UserId) -> SignInUnlockLink | None:
         return self._database.rows(UNLOCK_LINKS).get(user_id)
 
-    async def find_by_token(self, token_hash: bytes) -> UnlockLink | None:
+    async def find_by_token(self, token_hash: bytes) -> SignInUnlockLink | None:
         return next((link for link in self._database.rows(UNLOCK_LINKS).values() if link.token_hash == token_hash), None)
 
-    async def upsert(self, link: UnlockLink) -> None:
+    async def upsert(self, link: SignInUnlockLink) -> None:
         self._database.writable_rows(UNLOCK_LINKS)[link.user_id] = link
 
 

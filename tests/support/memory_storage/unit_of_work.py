@@ -16,7 +16,7 @@ from domain.kernel.caller_recheck_in_transaction import (
     check_session_is_open,
     check_stated_role,
 )
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Unavailable
 from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 from support.memory_storage.accounts import (
@@ -31,11 +31,11 @@ from support.memory_storage.audit_log import MemoryAuditLogRepository
 from support.memory_storage.cluster import (
     MemoryClusterMemberRepository,
     MemoryDeviceConnectionRepository,
-    MemoryPartitionRepository,
+    MemoryPartitionOwnershipRepository,
 )
 from support.memory_storage.command_context import MemoryCommandContextRepository
 from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
-from support.memory_storage.dead_letters import MemoryDeadLetterRepository
+from support.memory_storage.dead_letters import MemoryIngestDeadLetterRepository
 from support.memory_storage.device_health import MemoryDeviceHealthRepository
 from support.memory_storage.device_search import MemoryDeviceSearchRepository
 from support.memory_storage.devices import MemoryDeviceCredentialsRepository, MemoryDeviceRepository, MemoryDeviceTypeRepository
@@ -62,8 +62,8 @@ from support.memory_storage.sessions import (
     MemoryLoginFailureRepository,
     MemoryOneTimeCodeRepository,
     MemoryRefreshTokenRepository,
+    MemorySignInUnlockLinkRepository,
     MemoryStoredResponseRepository,
-    MemoryUnlockLinkRepository,
 )
 from support.memory_storage.steady_time import MemorySteadyTimeRepository
 from support.memory_storage.tables import Database, Tables
@@ -93,7 +93,7 @@ class MemoryTransaction:
         self.second_factors = MemorySecondFactorRepository(database)
         self.external_identities = MemoryExternalIdentityRepository(database)
         self.service_sessions = MemoryServiceSessionRepository(database)
-        self.unlock_links = MemoryUnlockLinkRepository(database)
+        self.unlock_links = MemorySignInUnlockLinkRepository(database)
         self.login_failures = MemoryLoginFailureRepository(database)
         self.stored_responses = MemoryStoredResponseRepository(database)
         self.api_keys = MemoryApiKeyRepository(database)
@@ -117,7 +117,7 @@ class MemoryTransaction:
         self.readings = MemoryReadingRepository(database)
         self.arrivals = MemoryArrivalRepository(database)
         self.partition_states = MemoryPartitionStateRepository(database)
-        self.dead_letters = MemoryDeadLetterRepository(database)
+        self.dead_letters = MemoryIngestDeadLetterRepository(database)
         self.due_rollups = MemoryDueRollupRepository(database)
         self.rollups = MemoryRollupRepository(database)
         self.notification_channels = MemoryNotificationChannelRepository(database)
@@ -127,7 +127,7 @@ class MemoryTransaction:
         self.webhooks = MemoryWebhookRepository(database)
         self.deliveries = MemoryDeliveryRepository(database)
         self.steady_time = MemorySteadyTimeRepository(database)
-        self.partitions = MemoryPartitionRepository(database)
+        self.partitions = MemoryPartitionOwnershipRepository(database)
         self.members = MemoryClusterMemberRepository(database)
         self.device_sessions = MemoryDeviceConnectionRepository(database)
 

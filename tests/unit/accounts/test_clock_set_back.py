@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.session_and_sign_in_model import LoginFailures, PasswordChangeCode, UnlockLink
+from domain.accounts.session_and_sign_in_model import LoginFailures, PasswordChangeCode, SignInUnlockLink
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
 from domain.kernel.ids import UserId
 from domain.sign_in.attempt_window_limit import increment_failures
 from domain.sign_in.login_throttle import CODE_ATTEMPTS, LOGIN_FAILURE_WINDOW_MS, LoginThrottleSubjects, check_login_backoff
 from domain.sign_in.password_change_and_mailed_code import _check_cooldown
+from domain.sign_in.sign_in_unlock_link import _is_cooling_down
 from domain.sign_in.step_up import STEP_UP_TTL_MS, is_verified
-from domain.sign_in.unlock_link import _is_cooling_down
 
 NOW = 1_760_000_000_000
 SET_BACK = NOW - HOUR_MS
@@ -53,7 +53,7 @@ def test_wrong_codes_before_the_step_block_no_code_and_those_after_it_do() -> No
 
 def test_a_code_or_link_of_before_the_step_delays_no_other() -> None:
     code = PasswordChangeCode(USER, b"", NOW, NOW + HOUR_MS, 0, False)
-    link = UnlockLink(USER, b"", NOW, NOW + HOUR_MS, False)
+    link = SignInUnlockLink(USER, b"", NOW, NOW + HOUR_MS, False)
     for now_ms in (NOW, SKEWED):
         with pytest.raises(RateLimited):
             _check_cooldown(code, now_ms)

@@ -15,9 +15,9 @@ from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.crypto.secret_hasher import KeyRingSecretHasher
+from adapters.crypto.token_hasher import KeyRingTokenHasher
 from adapters.crypto.vault import AesVault
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from domain.accounts.model import Membership
 from domain.accounts.session_and_sign_in_model import AccessTokenClaims
 from domain.kernel.caller import Role
@@ -171,14 +171,14 @@ def test_after_a_rotation_old_secrets_open_and_need_rekeying() -> None:
 
 def test_a_keyed_hash_depends_on_purpose_and_key_and_outlives_a_rotation() -> None:
     ring = KeyRing.generate()
-    digest = KeyRingSecretHasher(ring)
-    assert digest.hmac_sha256("otp", "1") == KeyRingSecretHasher(rotated(ring)).hmac_sha256("otp", "1")
+    digest = KeyRingTokenHasher(ring)
+    assert digest.hmac_sha256("otp", "1") == KeyRingTokenHasher(rotated(ring)).hmac_sha256("otp", "1")
     assert (
         len(
             {
                 digest.hmac_sha256("otp", "1"),
                 digest.hmac_sha256("b", "1"),
-                KeyRingSecretHasher(KeyRing.generate()).hmac_sha256("otp", "1"),
+                KeyRingTokenHasher(KeyRing.generate()).hmac_sha256("otp", "1"),
             }
         )
         == 3
@@ -207,7 +207,7 @@ async def test_a_flood_of_logins_is_rejected_instead_of_queued_without_bound() -
 
 
 def test_ids_have_the_documented_format() -> None:
-    ids = RandomIdGenerator()
+    ids = RandomIdAndSecretGenerator()
     assert all(has_id_format(prefix, ids.new_id(prefix)) for prefix in IdPrefix)
     assert {len(ids.random_digits(6)) for _ in range(2000)} == {6}
     assert ids.random_alphanumeric(32).isalnum()
@@ -216,7 +216,7 @@ def test_ids_have_the_documented_format() -> None:
 
 def test_ids_of_frequent_resources_sort_by_creation_time() -> None:
     clock = iter(1_800_000_000_000 + 7 * number for number in range(500))
-    ids = RandomIdGenerator(lambda: next(clock))
+    ids = RandomIdAndSecretGenerator(lambda: next(clock))
     made = [ids.new_id(IdPrefix.EXECUTION) for _ in range(500)]
     assert made == sorted(set(made))
     assert all(has_id_format(IdPrefix.EXECUTION, one) and len(one) == len("exe_") + 20 for one in made)
@@ -224,6 +224,6 @@ def test_ids_of_frequent_resources_sort_by_creation_time() -> None:
 
 
 def test_ids_of_devices_and_keys_do_not_reveal_their_time() -> None:
-    ids = RandomIdGenerator(lambda: 1_800_000_000_000)
+    ids = RandomIdAndSecretGenerator(lambda: 1_800_000_000_000)
     for prefix in (IdPrefix.DEVICE, IdPrefix.KEY, IdPrefix.ACCOUNT, IdPrefix.GRANT):
         assert len({ids.new_id(prefix)[len(prefix) + 1 :][:3] for _ in range(300)}) > 100

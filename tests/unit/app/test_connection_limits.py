@@ -6,9 +6,9 @@ import ipaddress
 
 from adapters.http.server.connection_limits import (
     HttpConnectionLimiter,
-    HttpConnectionLimiterEntry,
     HttpConnectionLimitSettings,
     HttpConnectionPhase,
+    TrackedHttpConnection,
 )
 
 PROXY = "10.0.0.1"
@@ -34,7 +34,7 @@ class World:
 
     def open(
         self, address: str, state: HttpConnectionPhase = HttpConnectionPhase.PENDING
-    ) -> tuple[HttpConnectionLimiterEntry, Client]:
+    ) -> tuple[TrackedHttpConnection, Client]:
         client = Client()
         connection = self.limiter.open(address, client)
         assert connection is not None

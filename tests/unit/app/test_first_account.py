@@ -10,12 +10,12 @@ import pytest
 
 from adapters.clock import SystemClock
 from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.id_and_secret_generator import RandomIdGenerator
+from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from app.cli import startup_banner
 from app.cli.first_account_at_start import (
     DEFAULT_EMAIL,
     FIRST_LOGIN_FILE,
-    FirstAccountCredentials,
+    CreatedFirstAccount,
     IssuedFirstRunLink,
     create_first_account,
 )
@@ -37,14 +37,14 @@ def hasher() -> Iterator[Argon2PasswordHasher]:
 
 def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
     """The parts of the program that create the first account, with in-memory storage."""
-    ids = RandomIdGenerator()
+    ids = RandomIdAndSecretGenerator()
     operator = OperatorAccountAndUserService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
     sign_in = SimpleNamespace(first_run=SimpleNamespace(issue_token=lambda _shared: "t0ken"))
     services = SimpleNamespace(operator=operator, sign_in=sign_in)
     return SimpleNamespace(settings=settings, adapters=SimpleNamespace(ids=ids, key_ring=None), services=services)
 
 
-def banner_text(settings: Settings, login: FirstAccountCredentials | IssuedFirstRunLink | None, *, terminal: bool = True) -> str:
+def banner_text(settings: Settings, login: CreatedFirstAccount | IssuedFirstRunLink | None, *, terminal: bool = True) -> str:
     file = io.StringIO()
     startup_banner.print_banner(settings, login, screen=TerminalOutput(file, is_terminal=terminal))
     return file.getvalue()
@@ -66,7 +66,7 @@ async def test_an_empty_installation_gets_a_link_in_a_file_that_only_its_owner_c
 async def test_the_demo_gets_a_login_in_a_file_that_only_its_owner_can_read(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
     settings = Settings(data_dir=tmp_path)
     login = await create_first_account(fake_program(hasher, settings), URL, make_up=True)
-    assert isinstance(login, FirstAccountCredentials)
+    assert isinstance(login, CreatedFirstAccount)
     assert login.password is not None
     assert (login.email, len(login.password)) == (DEFAULT_EMAIL, 20)
     file = tmp_path / FIRST_LOGIN_FILE
@@ -80,7 +80,7 @@ async def test_a_password_from_the_settings_is_neither_printed_nor_written_to_a_
 ) -> None:
     settings = Settings(data_dir=tmp_path, owner_email="ada@example.com", owner_password="long enough")
     login = await create_first_account(fake_program(hasher, settings), URL)
-    assert login == FirstAccountCredentials("ada@example.com", None)
+    assert login == CreatedFirstAccount("ada@example.com", None)
     assert list(tmp_path.iterdir()) == []
     assert "long enough" not in banner_text(settings, login)
 
@@ -109,7 +109,7 @@ def test_the_link_names_the_address_at_which_a_person_reaches_the_dashboard() ->
 
 def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, http_port=8081, mqtt_port=1884, mqtt_ws_port=8084)
-    output = banner_text(settings, FirstAccountCredentials("ada@example.com", "secret", tmp_path / FIRST_LOGIN_FILE))
+    output = banner_text(settings, CreatedFirstAccount("ada@example.com", "secret", tmp_path / FIRST_LOGIN_FILE))
     for part in (
         "http://127.0.0.1:8081/docs",
         "ws://127.0.0.1:8081/api/v1/ws",
@@ -121,9 +121,7 @@ def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> N
 
 
 def test_a_log_gets_the_place_of_the_first_password_and_not_the_password(tmp_path: Path) -> None:
-    output = banner_text(
-        Settings(data_dir=tmp_path), FirstAccountCredentials("ada@example.com", "s3cr3t", tmp_path), terminal=False
-    )
+    output = banner_text(Settings(data_dir=tmp_path), CreatedFirstAccount("ada@example.com", "s3cr3t", tmp_path), terminal=False)
     assert "s3cr3t" not in output
     assert f"The first login, ada@example.com and its password, is in {tmp_path / FIRST_LOGIN_FILE}" in output
 

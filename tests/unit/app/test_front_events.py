@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
-from domain.devices.inbound_device_message_port import DeviceConnected, InboundMessage
+from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
+from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundMessage
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.decoded_messages import DecodedBatch
 from domain.kernel.errors import Unavailable
@@ -35,7 +35,7 @@ def message(at_ms: int, device_id: str = "dev_1") -> InboundMessage:
 
 
 async def test_the_queue_is_bounded_and_keeps_the_order() -> None:
-    queue = ClusterDeviceEventQueue(limit=2)
+    queue = NonTelemetryEventQueue(limit=2)
     batches: list[Any] = [Batch([message(1)]), Batch([message(2)]), Batch([message(3)])]
     await queue.put(batches[0])
     await queue.put(batches[1])
@@ -48,7 +48,7 @@ async def test_the_queue_is_bounded_and_keeps_the_order() -> None:
 
 
 async def test_messages_of_a_device_that_has_moved_are_not_stored_after_what_it_sends_elsewhere() -> None:
-    queue, connected = ClusterDeviceEventQueue(), DeviceConnected(1, "dev_1", "mqtt/5", "", 1)
+    queue, connected = NonTelemetryEventQueue(), InboundDeviceConnected(1, "dev_1", "mqtt/5", "", 1)
     batch: Any = Batch([connected, message(2), message(2, "dev_2"), message(9)])
     await queue.put(batch)
     queue.drop_moved([("dev_1", 5)])
@@ -86,7 +86,7 @@ class Appender:
     async def append(self, telemetry: object) -> None: ...
 
 
-def worker(queue: ClusterDeviceEventQueue, pipeline: Pipeline, lease: Lease) -> ClusterDeviceEventWorker:
+def worker(queue: NonTelemetryEventQueue, pipeline: Pipeline, lease: Lease) -> ClusterDeviceEventWorker:
     unused: Any = None
 
     class Fields:
@@ -109,7 +109,7 @@ def worker(queue: ClusterDeviceEventQueue, pipeline: Pipeline, lease: Lease) -> 
 
 @pytest.fixture
 async def running() -> Any:
-    queue, pipeline, lease = ClusterDeviceEventQueue(), Pipeline(), Lease()
+    queue, pipeline, lease = NonTelemetryEventQueue(), Pipeline(), Lease()
     batches: list[Any] = [Batch([message(1)]), Batch([message(2)])]
     for batch in batches:
         await queue.put(batch)

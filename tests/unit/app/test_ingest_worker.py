@@ -13,11 +13,11 @@ from app.workers import ingest, splitting_batch_writer
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.clock_skew import ClockSkewService
-from domain.devices.device_codec import StockFirmwareTelemetryReport
-from domain.devices.inbound_device_message_port import DeviceConnected, InboundMessage
+from domain.devices.device_messages_and_codec_port import StockFirmwareTelemetryReport
+from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundMessage
 from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
-from domain.ingest.dead_letters import DeadLetter
+from domain.ingest.dead_letters import IngestDeadLetter
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_result_writer import NOTHING, IngestResult
 from domain.ingest.pipeline import EvaluatedBatch
@@ -157,9 +157,9 @@ class FakeDeadLetters:
     def __init__(self, batch: Batch, *errors: Exception) -> None:
         self.batch = batch
         self.errors = list(errors)
-        self.letters: list[DeadLetter] = []
+        self.letters: list[IngestDeadLetter] = []
 
-    async def set_aside(self, letters: list[DeadLetter]) -> None:
+    async def set_aside(self, letters: list[IngestDeadLetter]) -> None:
         assert self.batch.answers == []
         if self.errors:
             raise self.errors.pop(0)
@@ -231,7 +231,7 @@ async def test_a_refused_message_is_set_aside_before_the_acknowledgement_and_the
     pipeline, dead_letters = FakePipeline(batch, refuse(2)), FakeDeadLetters(batch)
     worker = await process(batch, pipeline, dead_letters)
     assert (pipeline.stored, pipeline.followed_up, worker.lost) == ([[1], [3]], [1, 3], 0)
-    assert dead_letters.letters == [DeadLetter(0, 2, None, "state", b"2", 7, "ValueError: no\ufffd thanks")]
+    assert dead_letters.letters == [IngestDeadLetter(0, 2, None, "state", b"2", 7, "ValueError: no\ufffd thanks")]
     assert batch.answers == ["ack"]
 
 
@@ -265,7 +265,7 @@ async def test_refused_readings_of_stock_firmware_set_its_own_message_aside_once
 
 async def test_a_refused_connect_has_no_bytes_and_is_counted() -> None:
     batch = Batch([])
-    connect = DecodedMessage(DeviceConnected(2, "dev_2", "mqtt/5", "::1", 7))
+    connect = DecodedMessage(InboundDeviceConnected(2, "dev_2", "mqtt/5", "::1", 7))
     dead_letters = FakeDeadLetters(batch)
     worker = await process(batch, FakePipeline(batch, refuse(2), EvaluatedBatch([], [connect])), dead_letters)
     assert (worker.lost, dead_letters.letters, batch.answers) == (1, [], ["ack"])

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from adapters.clickhouse.reading_store import ClickHouseServerConfig
+from adapters.clickhouse.reading_store import ClickHouseConnectionConfig
 from app.config.settings import SettingsError, load_settings
 
 URL = "https://u:p%40@clickhouse.example.com/latchboard"
 
 
 def test_an_address_has_user_password_database_and_port() -> None:
-    assert ClickHouseServerConfig.parse(URL) == ClickHouseServerConfig(
+    assert ClickHouseConnectionConfig.parse(URL) == ClickHouseConnectionConfig(
         "https://clickhouse.example.com:8443/", "u", "p@", "latchboard"
     )
-    assert ClickHouseServerConfig.parse("http://[::1]") == ClickHouseServerConfig("http://[::1]:8123/", "default", "", "default")
-    assert ClickHouseServerConfig.parse("http://host:1/x").url == "http://host:1/"
+    assert ClickHouseConnectionConfig.parse("http://[::1]") == ClickHouseConnectionConfig(
+        "http://[::1]:8123/", "default", "", "default"
+    )
+    assert ClickHouseConnectionConfig.parse("http://host:1/x").url == "http://host:1/"
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
-from app.workers.dead_letter_replay import DeadLetterReplayWorker
+from app.workers.dead_letter_replay import IngestDeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
-from domain.devices.device_codec import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
+from domain.devices.device_messages_and_codec_port import (
+    CommandResultReport,
+    DeviceReport,
+    RelayReport,
+    StockFirmwareTelemetryReport,
+)
 from domain.devices.model import Device
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
-from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, IngestDeadLetterState
+from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, IngestDeadLetterState
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
@@ -51,7 +56,7 @@ class FakeDeviceMessages:
 class Replay:
     def __init__(self, world: TelemetryWorld, messages: FakeDeviceMessages | None = None) -> None:
         self.world = world
-        self.letters = DeadLetterService(uow=world.uow, clock=world.clock)
+        self.letters = IngestDeadLetterService(uow=world.uow, clock=world.clock)
         self.messages = messages or FakeDeviceMessages()
         pipeline = IngestPipeline(
             uow=world.uow,
@@ -64,7 +69,7 @@ class Replay:
             on_devices_ready=lambda _: None,
             on_devices_subscribed=lambda _: None,
         )
-        self.worker = DeadLetterReplayWorker(
+        self.worker = IngestDeadLetterReplayWorker(
             dead_letters=self.letters,
             pipeline=pipeline,
             engine=world.engine,
@@ -73,7 +78,7 @@ class Replay:
             rule_timer_wake=WakeEvent(),
         )
 
-    async def of(self, *letters: DeadLetter) -> list[DeadLetter]:
+    async def of(self, *letters: IngestDeadLetter) -> list[IngestDeadLetter]:
         """Set these aside, mark all, replay once; what is left, oldest first."""
         await self.letters.set_aside(letters)
         async with self.world.uow.write() as tx:
@@ -83,12 +88,12 @@ class Replay:
             return list(reversed(await tx.dead_letters.list(100)))
 
 
-def telemetry(device: Device, at_ms: int, **values: Any) -> DeadLetter:
-    return DeadLetter(0, device.device_no, None, TELEMETRY_KIND, json.dumps(values).encode(), at_ms, "refused")
+def telemetry(device: Device, at_ms: int, **values: Any) -> IngestDeadLetter:
+    return IngestDeadLetter(0, device.device_no, None, TELEMETRY_KIND, json.dumps(values).encode(), at_ms, "refused")
 
 
-def message(device: Device, topic: str) -> DeadLetter:
-    return DeadLetter(0, device.device_no, None, topic, b"{}", 7, "refused")
+def message(device: Device, topic: str) -> IngestDeadLetter:
+    return IngestDeadLetter(0, device.device_no, None, topic, b"{}", 7, "refused")
 
 
 async def stored(world: TelemetryWorld, device: Device) -> Sequence[Reading]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from domain.ingest.dead_letters import DeadLetter, DeadLetterService
-from domain.kernel.domain_events import DomainEvent
+from domain.ingest.dead_letters import IngestDeadLetter, IngestDeadLetterService
+from domain.kernel.domain_event import DomainEvent
 from support.manual_clock import ManualClock
 from support.storage import NOW, open_storage, populate
 
@@ -24,8 +24,8 @@ async def test_at_most_once_an_hour_for_a_device(tmp_path: Path) -> None:
     clock, recorder = ManualClock(NOW), Recorder()
     async with open_storage("memory", tmp_path, recorder) as uow:
         world = await populate(uow)
-        service = DeadLetterService(uow=uow, clock=clock)
-        letter = DeadLetter(0, world.device.device_no, None, "telemetry", b"{}", NOW, "a secret of the database")
+        service = IngestDeadLetterService(uow=uow, clock=clock)
+        letter = IngestDeadLetter(0, world.device.device_no, None, "telemetry", b"{}", NOW, "a secret of the database")
         for pause_minutes in (0, 59, 1, 1):
             clock.forward(minutes=pause_minutes)
             await service.set_aside([letter, letter])

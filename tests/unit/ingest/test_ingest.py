@@ -6,7 +6,7 @@ from domain.events.feed_model import reading_event_id
 from domain.ingest.engine_restore import restore_engine, restore_partition
 from domain.kernel.ids import IdPrefix, has_id_format
 from domain.partitions.device_hash import partition_of
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.telemetry_world import TelemetryWorld
 
 
@@ -28,7 +28,7 @@ async def test_the_engine_is_restored_from_checkpoints_later_rows_and_rule_state
         await tx.readings.upsert_checkpoints(world.engine.checkpoint(10))
     await world.report(device, temperature=32)
 
-    restored = ReferenceEngine()
+    restored = ReferenceTelemetryEngine()
     assert (await restore_engine(restored, world.uow, world.clock.now_ms() + 1)).replayed_rows == 1
     assert {r.metric: r.value for r in restored.latest(device.device_no)} == {"temperature": 32, "humidity": 40}
     world.engine = restored
@@ -44,7 +44,7 @@ async def test_a_damaged_row_or_checkpoint_does_not_affect_other_devices(world: 
         await tx.readings.upsert_checkpoints([(broken_checkpoint.device_no, world.clock.now_ms() - 1, b"\xff\xff")])
         await tx.readings.add_many([(broken_row.device_no, world.clock.now_ms() + 1, 7, b"\xff")])
 
-    restored = ReferenceEngine()
+    restored = ReferenceTelemetryEngine()
     report = await restore_engine(restored, world.uow, world.clock.now_ms() + 1)
     assert report.unreadable_devices == {broken_row.device_no, broken_checkpoint.device_no}
     for device in (broken_row, intact):
@@ -90,7 +90,7 @@ async def test_a_partition_that_moves_to_another_engine_goes_on_there_and_nowher
     for device in moved:
         await world.report(device, temperature=32)
 
-    taker = ReferenceEngine()
+    taker = ReferenceTelemetryEngine()
     taker.set_watched(moved[0].device_no, True)
     report = await restore_partition(taker, world.uow, 1, 2, world.clock.now_ms())
     assert report.replayed_rows == len(moved)

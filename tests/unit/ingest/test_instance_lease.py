@@ -10,23 +10,23 @@ from domain.devices.model import DeviceCredentials
 from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
-from domain.partitions.instance_lease import AWAY_MS, POLL_AFTER_MS, InstanceLeaseService
-from domain.partitions.own_lease_peer_query_port import PeerLeaseRequest, PeerLeaseResponse
+from domain.partitions.own_lease_validity import AWAY_MS, POLL_AFTER_MS, OwnLeaseValidityService
 from domain.partitions.ownership_and_log_position import LeaseLostError
+from domain.partitions.peer_lease_poller_port import PeerLeaseStatusQuery, PeerLeaseStatusReply
 from support.manual_clock import ManualClock
 
-AWAY, RENEWING = PeerLeaseResponse(AWAY_MS, []), PeerLeaseResponse(AWAY_MS // 2, [])
+AWAY, RENEWING = PeerLeaseStatusReply(AWAY_MS, []), PeerLeaseStatusReply(AWAY_MS // 2, [])
 
 
 class Others:
     """Answers with what is set."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, PeerLeaseResponse] = {}
+        self.answers: dict[str, PeerLeaseStatusReply] = {}
         self.bus_works = True
-        self.asked: list[PeerLeaseRequest] = []
+        self.asked: list[PeerLeaseStatusQuery] = []
 
-    async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
+    async def poll_leases(self, question: PeerLeaseStatusQuery, expected: Collection[str]) -> Mapping[str, PeerLeaseStatusReply]:
         self.asked.append(question)
         return {"a": RENEWING, **self.answers} if self.bus_works else self.answers
 
@@ -41,7 +41,7 @@ class Instance:
         self.is_replaced = False
         self.refused: list[str] = []
         self.changes = RecentCredentialChanges(self.clock, limit=3)
-        self.lease = InstanceLeaseService(
+        self.lease = OwnLeaseValidityService(
             instance="a",
             clock=self.clock,
             calls=self.others,
@@ -56,7 +56,7 @@ class Instance:
     async def _refuse(self, device_id: str) -> None:
         self.refused.append(device_id)
 
-    async def is_valid_with(self, **answers: PeerLeaseResponse) -> bool:
+    async def is_valid_with(self, **answers: PeerLeaseStatusReply) -> bool:
         """Whether the lease holds after the others have answered so, a moment before it would end."""
         self.clock.forward(ms=POLL_AFTER_MS)
         self.others.answers = answers
@@ -93,11 +93,11 @@ async def test_it_ends_when_the_bus_does_not_carry_even_its_own_answer() -> None
         {},
         {"b": AWAY, "c": RENEWING},
         {"b": AWAY, "c": AWAY, "joined": RENEWING},
-        {"b": AWAY, "c": PeerLeaseResponse(AWAY_MS, None)},
+        {"b": AWAY, "c": PeerLeaseStatusReply(AWAY_MS, None)},
     ],
     ids=["one is silent", "all are silent", "one renews", "a new one renews", "one does not know all changes"],
 )
-async def test_it_ends_when_one_renews_or_says_nothing(answers: dict[str, PeerLeaseResponse]) -> None:
+async def test_it_ends_when_one_renews_or_says_nothing(answers: dict[str, PeerLeaseStatusReply]) -> None:
     assert not await Instance("b", "c").is_valid_with(**answers)
 
 
@@ -119,19 +119,19 @@ async def test_one_that_says_that_it_joins_is_expected_to_answer() -> None:
 async def test_devices_whose_credentials_have_changed_are_refused_before_the_lease_is_prolonged() -> None:
     instance = Instance("b")
     instance.unknown = ["dev_own"]
-    assert await instance.is_valid_with(b=PeerLeaseResponse(AWAY_MS, ["dev_revoked"]))
+    assert await instance.is_valid_with(b=PeerLeaseStatusReply(AWAY_MS, ["dev_revoked"]))
     assert instance.refused == ["dev_own", "dev_revoked"]
     assert instance.others.asked[0].period_ms > POLL_AFTER_MS  # also what was changed while it still reached the database
 
 
 async def test_nothing_is_refused_while_the_answers_do_not_prolong_the_lease() -> None:
     instance = Instance("b")
-    assert not await instance.is_valid_with(b=PeerLeaseResponse(0, ["dev_revoked"]))
+    assert not await instance.is_valid_with(b=PeerLeaseStatusReply(0, ["dev_revoked"]))
     assert instance.refused == []
 
 
 def changed(instance: Instance, period_ms: int) -> Sequence[str] | None:
-    return instance.lease.answer(PeerLeaseRequest(period_ms)).changed
+    return instance.lease.answer(PeerLeaseStatusQuery(period_ms)).changed
 
 
 def test_an_answer_names_the_changes_of_the_period_and_those_that_could_not_be_read() -> None:
@@ -142,7 +142,7 @@ def test_an_answer_names_the_changes_of_the_period_and_those_that_could_not_be_r
     instance.unknown = ["dev_4"]
     assert changed(instance, 2_500) == ["dev_2", "dev_3", "dev_4"]
     assert changed(instance, 60_000) is None  # as many as are kept: there may have been more
-    assert instance.lease.answer(PeerLeaseRequest(0)).renewed_ms_ago == 3_000
+    assert instance.lease.answer(PeerLeaseStatusQuery(0)).renewed_ms_ago == 3_000
 
 
 def password(device: str, sealed: bytes) -> DeviceCredentials:

@@ -19,7 +19,7 @@ from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, Inbou
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, PartitionLostError
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog
 from support.memory_storage import MemoryUnitOfWork
@@ -35,7 +35,7 @@ def read_json_blocks(blocks: Sequence[bytes]) -> Any:
 class Instance:
     def __init__(self, name: str, world: World, count: int = COUNT) -> None:
         self.ownership = OwnedPartitions(name, count)
-        self.engine = ReferenceEngine()
+        self.engine = ReferenceTelemetryEngine()
         self.log_reach = InboundLogReachabilityMonitor(world.clock)
         self.reaches_log = True
         self.restored = 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
-from domain.devices.device_codec import PlanClockReport, PlanRevisionReport
+from domain.devices.device_messages_and_codec_port import DeviceClockReadyReport, DevicePlanRevisionReport
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 
@@ -97,24 +97,25 @@ def answered(name: str, **answer: Any) -> list[Any]:
 
 
 def test_a_shelly_holds_a_plan_when_it_lists_every_job() -> None:
-    assert answered("plan:7:2", result={"jobs": [{"id": 1}, {"id": 2}], "rev": 4}) == [PlanRevisionReport(7)]
-    assert answered("plan:7:2", result={"jobs": [{"id": 1}], "rev": 4}) == [PlanRevisionReport(0)]
-    assert answered("plan:7:2", error={"code": -103, "message": "no"}) == [PlanRevisionReport(0)]
-    assert answered("plan-clock:7", error={"code": -103, "message": "no such zone"}) == [PlanRevisionReport(0)]
-    assert answered("plan-clock:7", result={"restart_required": False}) == [PlanClockReport(7)]
-    assert answered("plan-clock:7", result={"restart_required": True}) == [PlanRevisionReport(0)]
-    assert answered("plan-clock:7") == [PlanRevisionReport(0)]
+    assert answered("plan:7:2", result={"jobs": [{"id": 1}, {"id": 2}], "rev": 4}) == [DevicePlanRevisionReport(7)]
+    assert answered("plan:7:2", result={"jobs": [{"id": 1}], "rev": 4}) == [DevicePlanRevisionReport(0)]
+    assert answered("plan:7:2", error={"code": -103, "message": "no"}) == [DevicePlanRevisionReport(0)]
+    assert answered("plan-clock:7", error={"code": -103, "message": "no such zone"}) == [DevicePlanRevisionReport(0)]
+    assert answered("plan-clock:7", result={"restart_required": False}) == [DeviceClockReadyReport(7)]
+    assert answered("plan-clock:7", result={"restart_required": True}) == [DevicePlanRevisionReport(0)]
+    assert answered("plan-clock:7") == [DevicePlanRevisionReport(0)]
     assert answered("plan-step", error={"code": -103, "message": "full"}) == []
-    assert answered("plan:7", result={"jobs": []}) == [PlanRevisionReport(0)]
+    assert answered("plan:7", result={"jobs": []}) == [DevicePlanRevisionReport(0)]
     for odd in ("plan:", "plan:x:1", "plan-clock", "plan-clock:", "plan-clock:x", "plan:" + "9" * 50 + ":1"):
         assert answered(odd, result={"jobs": []}) == []
 
 
 def test_tasmota_says_which_plan_it_holds() -> None:
-    assert codec.decode(FirmwareProfile.TASMOTA, "stat/PLAN", b"12", False) == (PlanRevisionReport(12),)
+    assert codec.decode(FirmwareProfile.TASMOTA, "stat/PLAN", b"12", False) == (DevicePlanRevisionReport(12),)
     for odd in (b"", b"-1", b"1.5", b"9" * 16, b"x"):
         assert not any(
-            isinstance(report, PlanRevisionReport) for report in codec.decode(FirmwareProfile.TASMOTA, "stat/PLAN", odd, False)
+            isinstance(report, DevicePlanRevisionReport)
+            for report in codec.decode(FirmwareProfile.TASMOTA, "stat/PLAN", odd, False)
         )
 
 

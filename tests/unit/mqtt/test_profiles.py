@@ -7,12 +7,12 @@ import json
 import pytest
 
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
-from domain.devices.device_codec import (
+from domain.devices.device_messages_and_codec_port import (
     CommandResultReport,
+    DevicePlanRevisionReport,
     DeviceReport,
     HelloReport,
     OutboundCommand,
-    PlanRevisionReport,
     PresenceReport,
     RelayReport,
     StockFirmwareTelemetryReport,
@@ -52,7 +52,7 @@ def reported(profile: FirmwareProfile, cmd: str, params: object = None) -> list[
             '{"id":"exe_1","status":"error","code":"STUCK","data":{"a":1}}',
             CommandResultReport("exe_1", "error", "STUCK", None, {"a": 1}),
         ),
-        ("sched/rev", '{"rev": 17}', PlanRevisionReport(17)),
+        ("sched/rev", '{"rev": 17}', DevicePlanRevisionReport(17)),
         ("hello", '{"fw":"1.2.0","sched":17}', HelloReport("1.2.0", 17)),
         ("time/get", "", TimeRequest()),
     ],

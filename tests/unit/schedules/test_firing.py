@@ -11,8 +11,8 @@ from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
-from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, UndecidableSlotError
-from domain.schedules.model import EdgeOutcome, MisfirePolicy, ScheduleSlotCommand, ScheduleStatus
+from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, SlotDecisionFailedError
+from domain.schedules.model import EdgeOutcome, MisfirePolicy, ScheduledCommand, ScheduleStatus
 from support.schedule_world import DAY, HOUR, MINUTE, NOW, ScheduleWorld
 
 
@@ -133,7 +133,7 @@ async def test_a_recurring_slot_ends_with_its_count(world: ScheduleWorld) -> Non
 async def test_a_command_that_needs_approval_by_now_is_skipped_and_logged(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.define(device, "FLUSH")
-    await world.put(device, NOW + 60, NOW + 120, on_command=ScheduleSlotCommand("FLUSH"))
+    await world.put(device, NOW + 60, NOW + 120, on_command=ScheduledCommand("FLUSH"))
     await world.redefine(device, "FLUSH", requires_approval=True)
     await world.fire(NOW + 60)
     assert await world.sent(device) == []
@@ -232,7 +232,7 @@ async def test_an_undecidable_slot_does_not_block_others(world: ScheduleWorld) -
             return await world.commands.run_unattended(tx, automation_commands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
-    with pytest.raises(UndecidableSlotError) as stuck:
+    with pytest.raises(SlotDecisionFailedError) as stuck:
         await world.fire(NOW + 60)
     await world.firing.quarantine(stuck.value.schedule, world.clock.now_ms())
     await world.fire()

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.schedules_and_device_plans import DevicePlanQueue, DevicePlanWorker, ScheduleWorker
+from app.workers.schedules_and_device_plans import DevicePlanWorker, InProcessDevicePlanQueue, ScheduleWorker
 from app.workers.wake_event import WakeEvent
 from domain.approvals.model import APPROVAL_TTL_MS
 from domain.kernel.caller import Role
@@ -138,7 +138,7 @@ async def test_approval_requests_expire_at_their_deadline(world: ScheduleWorld) 
 async def test_plans_are_published_at_the_start_and_after_each_change(world: ScheduleWorld) -> None:
     device = await world.device()
     world.link.listening.add(device.device_id)
-    outbox = DevicePlanQueue(WakeEvent())
+    outbox = InProcessDevicePlanQueue(WakeEvent())
     plans = DevicePlanSyncService(
         uow=world.uow, clock=world.clock, link=world.link, codec=ProfileDispatchingDeviceCodec(), publisher=outbox.enqueue
     )
@@ -156,7 +156,7 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
     device = await world.device()
     world.link.listening.add(device.device_id)
     await world.put(device, NOW + 60, NOW + 90)
-    outbox = DevicePlanQueue(WakeEvent())
+    outbox = InProcessDevicePlanQueue(WakeEvent())
     loop = DevicePlanWorker(plans=world.plans, queue=outbox)
     world.link.broken = Unavailable("the broker is away")
     async with running(loop):

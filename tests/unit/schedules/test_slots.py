@@ -10,7 +10,7 @@ from domain.devices.model import Device, FirmwareProfile
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
-from domain.schedules.model import MisfirePolicy, ScheduleSlotCommand, ScheduleStatus, SwitchEdge
+from domain.schedules.model import MisfirePolicy, ScheduledCommand, ScheduleStatus, SwitchEdge
 from support.schedule_world import DAY, HOUR, MINUTE, NOW, ScheduleWorld
 
 
@@ -50,8 +50,8 @@ async def test_replacing_a_slot_cancels_what_it_held(world: ScheduleWorld) -> No
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "timezone": "Mars/Base"}, "timezone"),
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "misfire_grace_s": 59}, "misfireGraceSeconds"),
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "rrule": "FREQ=SECONDLY"}, "rrule"),
-        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "on_command": ScheduleSlotCommand("FLY")}, "onCommand.command"),
-        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "off_command": ScheduleSlotCommand("OFF", {"x": 1})}, "offCommand.params"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "on_command": ScheduledCommand("FLY")}, "onCommand.command"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "off_command": ScheduledCommand("OFF", {"x": 1})}, "offCommand.params"),
     ],
 )
 async def test_every_invalid_field_of_a_slot_is_named(world: ScheduleWorld, terms: dict[str, Any], field: str) -> None:
@@ -200,7 +200,7 @@ async def test_plain_slots_are_planned_for_the_device_and_others_are_not(world: 
     device = await world.device()
     await world.put(device, NOW + 60, NOW + 300)
     await world.put(device, NOW + 60, NOW + 300, slot=1, rrule="FREQ=DAILY")
-    await world.put(device, NOW + 60, NOW + 300, slot=2, off_command=ScheduleSlotCommand("STATUS"))
+    await world.put(device, NOW + 60, NOW + 300, slot=2, off_command=ScheduledCommand("STATUS"))
     await world.put(device, NOW + 60, NOW + 300, slot=3, enabled=False)
     world.link.listening.add(device.device_id)
     await world.plans.publish_plan(device.device_id)

@@ -13,11 +13,14 @@ from domain.devices.model import Device, DeviceLifecycleAction
 from domain.events.feed_model import FeedFilter
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
-from domain.telemetry.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
 from domain.telemetry.old_reading_mover import OldReadingMover
 from domain.telemetry.queries import latest_and_history
-from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory, ReadingArchiveWithCutoff
+from domain.telemetry.queries.database_and_archive_reading_history import (
+    DatabaseAndArchiveReadingHistory,
+    ReadingArchiveWithCutoff,
+)
 from domain.telemetry.queries.downsampling import DownsamplingQueryService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
@@ -38,8 +41,8 @@ class MovedWorld(TelemetryWorld):
         self.older = MemoryReadingStore()
         self.mover = OldReadingMover(uow=self.uow, clock=self.clock, store=self.older, days=DAYS, messages_per_step=7)
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "engine": self.engine, "authorizer": self.gate}
-        stored = MergedReadingHistory(ReadingArchiveWithCutoff(self.older, self.clock, DAYS))
-        self.both = TelemetryQueryService(**shared, create_engine=ReferenceEngine, stored=stored)
+        stored = DatabaseAndArchiveReadingHistory(ReadingArchiveWithCutoff(self.older, self.clock, DAYS))
+        self.both = TelemetryQueryService(**shared, create_engine=ReferenceTelemetryEngine, stored=stored)
         self.both_by_time = DownsamplingQueryService(**shared, stored=stored)
 
     async def move(self) -> int:

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use latchboard_broker::{DeviceEvent, InboundBatch};
+use latchboard_broker::{BrokerDeviceEvent, BrokerInboundBatch};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
@@ -11,22 +11,22 @@ use crate::raw_telemetry_batch::RawTelemetryBatch;
 /// An event as a tuple: its kind, the device's number and id, and the fields of the kind in the order of `domain.devices.device_link`.
 // Easier to read as a table of five rows.
 #[rustfmt::skip]
-fn event_tuple<'py>(py: Python<'py>, event: &DeviceEvent) -> PyResult<Bound<'py, PyTuple>> {
+fn event_tuple<'py>(py: Python<'py>, event: &BrokerDeviceEvent) -> PyResult<Bound<'py, PyTuple>> {
     match event {
-        DeviceEvent::Connect { source, protocol, address, at_ms, max_packet_size, session_present, session } => {
+        BrokerDeviceEvent::Connect { source, protocol, address, at_ms, max_packet_size, session_present, session } => {
             ("connect", source.device, &*source.device_id, *protocol, address, at_ms, max_packet_size, session_present, session).into_pyobject(py)
         }
-        DeviceEvent::Disconnect { source, reason, at_ms, session } => {
+        BrokerDeviceEvent::Disconnect { source, reason, at_ms, session } => {
             ("disconnect", source.device, &*source.device_id, *reason, at_ms, session).into_pyobject(py)
         }
-        DeviceEvent::Subscribe { source, filter, at_ms, held_until_ms } => {
+        BrokerDeviceEvent::Subscribe { source, filter, at_ms, held_until_ms } => {
             ("subscribe", source.device, &*source.device_id, filter, at_ms, held_until_ms).into_pyobject(py)
         }
-        DeviceEvent::Publish { source, topic, payload, qos, retain, at_ms } => {
+        BrokerDeviceEvent::Publish { source, topic, payload, qos, retain, at_ms } => {
             let payload = PyBytes::new(py, payload);
             ("publish", source.device, &*source.device_id, topic, payload, qos, retain, at_ms).into_pyobject(py)
         }
-        DeviceEvent::Fault { source, kind, at_ms } => {
+        BrokerDeviceEvent::Fault { source, kind, at_ms } => {
             ("fault", source.device, &*source.device_id, *kind, at_ms).into_pyobject(py)
         }
     }
@@ -39,7 +39,7 @@ pub struct PyInboundBatch {
     #[pyo3(get)]
     events: Py<PyList>,
     /// What is to be acknowledged; its messages have moved to `telemetry` and `events`.
-    batch: Mutex<InboundBatch>,
+    batch: Mutex<BrokerInboundBatch>,
 }
 
 #[pymethods]
@@ -61,11 +61,11 @@ impl PyInboundBatch {
     }
 }
 
-fn lock(batch: &Mutex<InboundBatch>) -> MutexGuard<'_, InboundBatch> {
+fn lock(batch: &Mutex<BrokerInboundBatch>) -> MutexGuard<'_, BrokerInboundBatch> {
     batch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub fn to_python(py: Python<'_>, mut batch: InboundBatch) -> PyResult<PyInboundBatch> {
+pub fn to_python(py: Python<'_>, mut batch: BrokerInboundBatch) -> PyResult<PyInboundBatch> {
     let messages = std::mem::take(&mut batch.telemetry);
     let tuples: Vec<_> = batch
         .events

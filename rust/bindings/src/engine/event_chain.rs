@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use latchboard_engine::canonical_json::{compare_names, is_exact, write_double, write_integer, write_string};
-use latchboard_engine::event_chain::{EventHash, HashedEventRecord, link};
+use latchboard_engine::event_chain::{EventHash, EventHashInput, link};
 use latchboard_engine::hex::{parse_hash, write_hex};
 use pyo3::exceptions::{PyRecursionError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -67,7 +67,7 @@ fn write_record(event: &Bound<'_, PyAny>, account_id: &str, sequence: i64, out: 
     let kind = event.getattr(intern!(py, "kind"))?;
     let event_id = event.getattr(intern!(py, "event_id"))?;
     let source = event.getattr(intern!(py, "source"))?;
-    let record = HashedEventRecord {
+    let record = EventHashInput {
         account_id,
         address: text_of(&address)?,
         description: text_of(&description)?,

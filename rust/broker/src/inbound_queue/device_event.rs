@@ -6,15 +6,15 @@ use bytes::Bytes;
 
 /// The device of an event.
 #[derive(Clone)]
-pub struct EventDevice {
+pub struct InboundEventDevice {
     pub device: u32,
     pub device_id: Arc<str>,
 }
 
 /// Times are Unix milliseconds; topics and filters are relative to the device's prefix.
-pub enum DeviceEvent {
+pub enum BrokerDeviceEvent {
     Connect {
-        source: EventDevice,
+        source: InboundEventDevice,
         protocol: &'static str,
         address: String,
         at_ms: i64,
@@ -25,21 +25,21 @@ pub enum DeviceEvent {
     },
     /// The last connection of the device has ended.
     Disconnect {
-        source: EventDevice,
+        source: InboundEventDevice,
         reason: &'static str,
         at_ms: i64,
         /// That of the device's last connect event.
         session: i64,
     },
     Subscribe {
-        source: EventDevice,
+        source: InboundEventDevice,
         filter: String,
         at_ms: i64,
         /// Unix milliseconds; 0 for a new subscription. A resumed session holds what was sent to it before then.
         held_until_ms: i64,
     },
     Publish {
-        source: EventDevice,
+        source: InboundEventDevice,
         topic: String,
         payload: Bytes,
         qos: u8,
@@ -48,14 +48,14 @@ pub enum DeviceEvent {
     },
     /// The broker dropped a message of this device; at most one event a minute for each device and kind.
     Fault {
-        source: EventDevice,
+        source: InboundEventDevice,
         kind: &'static str,
         at_ms: i64,
     },
 }
 
-impl DeviceEvent {
-    pub(super) fn source(&self) -> &EventDevice {
+impl BrokerDeviceEvent {
+    pub(super) fn source(&self) -> &InboundEventDevice {
         match self {
             Self::Connect { source, .. }
             | Self::Disconnect { source, .. }

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::device_event::DeviceEvent;
-use super::message::{AckHandle, QueuedInboundMessage, TelemetryMessage, TelemetryOrDeviceEvent};
+use super::device_event::BrokerDeviceEvent;
+use super::message::{AckHandle, QueuedInboundMessage, RawTelemetryMessage, TelemetryOrBrokerEvent};
 use crate::shared_connection_state::CloseReason;
 use crate::stats::BrokerStats;
 
-pub struct InboundBatch {
-    pub telemetry: Vec<TelemetryMessage>,
-    pub events: Vec<DeviceEvent>,
+pub struct BrokerInboundBatch {
+    pub telemetry: Vec<RawTelemetryMessage>,
+    pub events: Vec<BrokerDeviceEvent>,
     telemetry_acks: Vec<AckHandle>,
     event_acks: Vec<AckHandle>,
     stats: Arc<BrokerStats>,
 }
 
-impl InboundBatch {
+impl BrokerInboundBatch {
     pub(super) fn new(messages: Vec<QueuedInboundMessage>, stats: Arc<BrokerStats>) -> Self {
         let mut batch = Self {
             telemetry: Vec::new(),
@@ -26,11 +26,11 @@ impl InboundBatch {
         };
         for queued in messages {
             match queued.message {
-                TelemetryOrDeviceEvent::Telemetry(message) => {
+                TelemetryOrBrokerEvent::Telemetry(message) => {
                     batch.telemetry.push(message);
                     batch.telemetry_acks.extend(queued.ack);
                 }
-                TelemetryOrDeviceEvent::Event(event) => {
+                TelemetryOrBrokerEvent::Event(event) => {
                     batch.events.push(event);
                     batch.event_acks.extend(queued.ack);
                 }
@@ -69,7 +69,7 @@ fn acknowledge(acks: &mut Vec<AckHandle>, stats: &BrokerStats) {
     }
 }
 
-impl Drop for InboundBatch {
+impl Drop for BrokerInboundBatch {
     /// No device waits for ever for a batch that was never acknowledged.
     fn drop(&mut self) {
         self.nack();

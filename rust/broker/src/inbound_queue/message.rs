@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::device_event::DeviceEvent;
+use super::device_event::BrokerDeviceEvent;
 use crate::shared_connection_state::ConnectionHandle;
 
 /// The bytes that a queued message counts beside its payload: the queue entry, two allocations, the acknowledgement handle.
 pub const MESSAGE_OVERHEAD: usize = 192;
 
-pub struct TelemetryMessage {
+pub struct RawTelemetryMessage {
     /// The device's number.
     pub device: u32,
     /// Unix milliseconds.
@@ -18,9 +18,9 @@ pub struct TelemetryMessage {
     pub payload: Bytes,
 }
 
-pub enum TelemetryOrDeviceEvent {
-    Telemetry(TelemetryMessage),
-    Event(DeviceEvent),
+pub enum TelemetryOrBrokerEvent {
+    Telemetry(RawTelemetryMessage),
+    Event(BrokerDeviceEvent),
 }
 
 /// The connection that waits for the acknowledgement of a publish, and the publish's sequence number there.
@@ -30,7 +30,7 @@ pub struct AckHandle {
 }
 
 pub(super) struct QueuedInboundMessage {
-    pub(super) message: TelemetryOrDeviceEvent,
+    pub(super) message: TelemetryOrBrokerEvent,
     pub(super) ack: Option<AckHandle>,
     /// What the message counts against the queue's capacity.
     pub(super) bytes: u32,

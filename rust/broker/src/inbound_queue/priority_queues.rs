@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::message::{QueuedInboundMessage, TelemetryOrDeviceEvent};
+use super::message::{QueuedInboundMessage, TelemetryOrBrokerEvent};
 
 /// High-priority events are at most this fraction of a batch: one in four.
 const HIGH_FRACTION: usize = 4;
@@ -16,7 +16,7 @@ const LOW_FRACTION: usize = 16;
 const RETAINED_CAPACITY: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Priority {
+pub(super) enum InboundEventPriority {
     /// What connected devices publish.
     High,
     /// Connects, disconnects, subscriptions, faults and wills.
@@ -29,20 +29,20 @@ pub(super) struct InboundPriorityQueues {
     high: VecDeque<QueuedInboundMessage>,
     low: VecDeque<QueuedInboundMessage>,
     /// By device number: the queue that holds its events, and how many.
-    queued_events: HashMap<u32, (Priority, u32)>,
+    queued_events: HashMap<u32, (InboundEventPriority, u32)>,
 }
 
 impl InboundPriorityQueues {
-    pub fn push(&mut self, queued: QueuedInboundMessage, priority: Priority) {
-        let TelemetryOrDeviceEvent::Event(event) = &queued.message else {
+    pub fn push(&mut self, queued: QueuedInboundMessage, priority: InboundEventPriority) {
+        let TelemetryOrBrokerEvent::Event(event) = &queued.message else {
             return self.telemetry.push_back(queued);
         };
         let device = event.source().device;
         let (priority, count) = self.queued_events.entry(device).or_insert((priority, 0));
         *count += 1;
         match priority {
-            Priority::High => self.high.push_back(queued),
-            Priority::Low => self.low.push_back(queued),
+            InboundEventPriority::High => self.high.push_back(queued),
+            InboundEventPriority::Low => self.low.push_back(queued),
         }
     }
 
@@ -62,7 +62,7 @@ impl InboundPriorityQueues {
         taken.extend(self.high.drain(..high));
         taken.extend(self.low.drain(..low));
         for queued in &taken {
-            if let TelemetryOrDeviceEvent::Event(event) = &queued.message {
+            if let TelemetryOrBrokerEvent::Event(event) = &queued.message {
                 self.forget_event(event.source().device);
             }
         }
@@ -90,11 +90,11 @@ impl InboundPriorityQueues {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::device_event::{DeviceEvent, EventDevice};
-    use super::super::message::TelemetryMessage;
+    use super::super::device_event::{BrokerDeviceEvent, InboundEventDevice};
+    use super::super::message::RawTelemetryMessage;
     use super::*;
 
-    fn queued(message: TelemetryOrDeviceEvent) -> QueuedInboundMessage {
+    fn queued(message: TelemetryOrBrokerEvent) -> QueuedInboundMessage {
         QueuedInboundMessage {
             message,
             ack: None,
@@ -103,11 +103,11 @@ mod tests {
     }
 
     fn event(device: u32, at_ms: i64) -> QueuedInboundMessage {
-        let source = EventDevice {
+        let source = InboundEventDevice {
             device,
             device_id: "dev".into(),
         };
-        queued(TelemetryOrDeviceEvent::Event(DeviceEvent::Fault {
+        queued(TelemetryOrBrokerEvent::Event(BrokerDeviceEvent::Fault {
             source,
             kind: "test",
             at_ms,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     fn telemetry(device: u32) -> QueuedInboundMessage {
-        queued(TelemetryOrDeviceEvent::Telemetry(TelemetryMessage {
+        queued(TelemetryOrBrokerEvent::Telemetry(RawTelemetryMessage {
             device,
             arrived_ms: 0,
             payload: Bytes::new(),
@@ -124,7 +124,7 @@ mod tests {
 
     fn event_times(taken: &[QueuedInboundMessage], device: u32) -> Vec<i64> {
         let times = taken.iter().filter_map(|queued| match &queued.message {
-            TelemetryOrDeviceEvent::Event(event @ DeviceEvent::Fault { at_ms, .. }) if event.source().device == device => {
+            TelemetryOrBrokerEvent::Event(event @ BrokerDeviceEvent::Fault { at_ms, .. }) if event.source().device == device => {
                 Some(*at_ms)
             }
             _ => None,
@@ -135,15 +135,15 @@ mod tests {
     #[test]
     fn messages_of_connected_devices_do_not_wait_behind_connecting_devices() {
         let mut queues = InboundPriorityQueues::default();
-        (0..10_000).for_each(|device| queues.push(event(device, 1), Priority::Low));
-        queues.push(event(70_000, 2), Priority::High);
-        queues.push(telemetry(70_000), Priority::High);
+        (0..10_000).for_each(|device| queues.push(event(device, 1), InboundEventPriority::Low));
+        queues.push(event(70_000, 2), InboundEventPriority::High);
+        queues.push(telemetry(70_000), InboundEventPriority::High);
         let first = queues.take(1_600);
         assert_eq!(event_times(&first, 70_000), [2]);
         assert!(
             first
                 .iter()
-                .any(|queued| matches!(queued.message, TelemetryOrDeviceEvent::Telemetry(_)))
+                .any(|queued| matches!(queued.message, TelemetryOrBrokerEvent::Telemetry(_)))
         );
         assert_eq!(first.len(), 100 + 2);
     }
@@ -151,9 +151,13 @@ mod tests {
     #[test]
     fn the_events_of_one_device_stay_in_order_whatever_their_priority() {
         let mut queues = InboundPriorityQueues::default();
-        (0..200).for_each(|device| queues.push(event(device, 0), Priority::Low));
+        (0..200).for_each(|device| queues.push(event(device, 0), InboundEventPriority::Low));
         for at_ms in 1..50 {
-            let priority = if at_ms % 3 == 0 { Priority::Low } else { Priority::High };
+            let priority = if at_ms % 3 == 0 {
+                InboundEventPriority::Low
+            } else {
+                InboundEventPriority::High
+            };
             queues.push(event(199, at_ms), priority);
         }
         let mut order = Vec::new();
@@ -169,9 +173,9 @@ mod tests {
     #[test]
     fn every_batch_takes_from_each_queue() {
         let mut queues = InboundPriorityQueues::default();
-        (0..500).for_each(|device| queues.push(event(device, 0), Priority::High));
-        (500..1_000).for_each(|device| queues.push(event(device, 0), Priority::Low));
-        (0..500).for_each(|device| queues.push(telemetry(device), Priority::High));
+        (0..500).for_each(|device| queues.push(event(device, 0), InboundEventPriority::High));
+        (500..1_000).for_each(|device| queues.push(event(device, 0), InboundEventPriority::Low));
+        (0..500).for_each(|device| queues.push(telemetry(device), InboundEventPriority::High));
         assert_eq!(queues.take(160).len(), 160);
         let left = (queues.high.len(), queues.low.len(), queues.telemetry.len());
         assert_eq!(left, (500 - 40, 500 - 10, 500 - 110));

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use bytestring::ByteString;
 use parking_lot::Mutex;
 
-use super::RegisteredDevice;
+use super::BrokerDeviceEntry;
 use super::delayed_will::DelayedWill;
-use super::device_state::{DeviceCredentialRecord, DeviceState, StoredSession};
-use crate::inbound_queue::InboundQueue;
+use super::device_state::{BrokerDeviceCredentials, BrokerDeviceState, DetachedMqttSession};
+use crate::inbound_queue::InMemoryInboundQueue;
 use crate::limits::BrokerLimits;
 use crate::shared_connection_state::{ConnectionHandle, SessionState, SharedConnectionState};
 use crate::wall_clock::now_ms;
@@ -38,16 +38,16 @@ pub struct AttachResult {
     pub evicted: usize,
 }
 
-impl RegisteredDevice {
+impl BrokerDeviceEntry {
     /// Add a connection to the device, taking over or resuming the client's session unless `clean_start`. `announce` runs under the
     /// device's lock, so the connect event precedes every other event of the connection; its arguments are session present, and the
     /// number of the connection.
     pub fn attach(
         &self,
-        credentials: DeviceCredentialRecord,
+        credentials: BrokerDeviceCredentials,
         request: ConnectSessionOptions,
         limits: &BrokerLimits,
-        queue: &InboundQueue,
+        queue: &InMemoryInboundQueue,
         announce: impl FnOnce(bool, i64),
     ) -> Result<AttachResult, CredentialsChangedError> {
         let mut state = self.state.lock();
@@ -87,7 +87,7 @@ impl RegisteredDevice {
         connection: &Arc<ConnectionHandle>,
         ending: SessionExpiryAndWill,
         limits: &BrokerLimits,
-        queue: &InboundQueue,
+        queue: &InMemoryInboundQueue,
         announce: impl FnOnce(bool, i64),
     ) -> Option<Instant> {
         let mut state = self.state.lock();
@@ -98,7 +98,7 @@ impl RegisteredDevice {
         let mut due = None;
         if !ending.expiry.is_zero() && state.credentials.is_some() && max_stored > 0 {
             due = ending.will.as_ref().map(|will| will.due);
-            let stored = StoredSession {
+            let stored = DetachedMqttSession {
                 client_id: connection.client_id.clone(),
                 session: SessionState::take(&mut connection.shared_state.lock()),
                 detached_ms: now_ms(),
@@ -142,14 +142,14 @@ fn open_connection(request: ConnectSessionOptions, session: Option<ResumedSessio
     }
 }
 
-impl DeviceState {
+impl BrokerDeviceState {
     /// The session that a new connection continues; None for a new session. A stored session that is not continued ends, and its will
     /// is published; the will of one that is continued is not (MQTT 5.0, 3.1.3.2.2).
     fn session(
         &mut self,
         taken_over: Option<SessionState>,
         request: &ConnectSessionOptions,
-        queue: &InboundQueue,
+        queue: &InMemoryInboundQueue,
     ) -> Option<ResumedSession> {
         self.end_sessions(Instant::now(), queue);
         let stored = self.resume(&request.client_id);

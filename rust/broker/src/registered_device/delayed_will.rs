@@ -2,20 +2,20 @@
 
 use std::time::Instant;
 
-use crate::inbound_queue::{DeviceEvent, EventDevice, InboundQueue, QueuePermit};
+use crate::inbound_queue::{BrokerDeviceEvent, InMemoryInboundQueue, InboundEventDevice, QueuePermit};
 use crate::wall_clock::now_ms;
 use crate::wire::Will;
 
 pub struct DelayedWill {
-    pub source: EventDevice,
+    pub source: InboundEventDevice,
     pub will: Will,
     pub permit: QueuePermit,
     pub due: Instant,
 }
 
 impl DelayedWill {
-    pub fn publish(self, queue: &InboundQueue) {
-        let event = DeviceEvent::Publish {
+    pub fn publish(self, queue: &InMemoryInboundQueue) {
+        let event = BrokerDeviceEvent::Publish {
             source: self.source,
             topic: self.will.topic.to_string(),
             payload: self.will.payload,

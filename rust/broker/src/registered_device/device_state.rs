@@ -7,7 +7,7 @@ use blake3::Hash;
 use bytestring::ByteString;
 
 use super::delayed_will::DelayedWill;
-use crate::inbound_queue::InboundQueue;
+use crate::inbound_queue::InMemoryInboundQueue;
 use crate::rate_limit::TokenBucket;
 use crate::shared_connection_state::{CloseReason, ConnectionHandle, OutboundPublish, SessionState, Subscription};
 use crate::topic_authorization::{FirmwareProfile, filter_matches};
@@ -16,14 +16,14 @@ use crate::wall_clock::now_ms;
 /// A device's number, profile and password digest, as they were when a connection was opened.
 /// `Hash` compares in constant time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct DeviceCredentialRecord {
+pub struct BrokerDeviceCredentials {
     pub number: u32,
     pub profile: FirmwareProfile,
     pub password_digest: Hash,
 }
 
 /// A session that outlives its connection (MQTT 5.0, 4.1).
-pub(super) struct StoredSession {
+pub(super) struct DetachedMqttSession {
     pub(super) client_id: ByteString,
     pub(super) session: SessionState,
     /// Unix milliseconds: when its connection ended.
@@ -32,11 +32,11 @@ pub(super) struct StoredSession {
     pub(super) will: Option<DelayedWill>,
 }
 
-pub(super) struct DeviceState {
+pub(super) struct BrokerDeviceState {
     /// None before the device has credentials and after it was removed.
-    pub(super) credentials: Option<DeviceCredentialRecord>,
+    pub(super) credentials: Option<BrokerDeviceCredentials>,
     pub(super) connections: Vec<Arc<ConnectionHandle>>,
-    pub(super) stored_sessions: Vec<StoredSession>,
+    pub(super) stored_sessions: Vec<DetachedMqttSession>,
     /// Topic relative to the device's prefix, and the message.
     pub(super) retained: Vec<(Box<str>, OutboundPublish)>,
     pub(super) rate: TokenBucket,
@@ -50,7 +50,7 @@ pub(super) struct DeviceState {
     pub(super) max_packet_size: Option<u32>,
 }
 
-impl DeviceState {
+impl BrokerDeviceState {
     pub(super) fn mark_subscribed(&mut self) {
         self.last_subscribed_ms = now_ms().max(self.last_subscribed_ms + 1);
     }
@@ -72,14 +72,14 @@ impl DeviceState {
     }
 
     /// Take the stored session of this client id, if there is one.
-    pub(super) fn resume(&mut self, client_id: &ByteString) -> Option<StoredSession> {
-        let same = |stored: &StoredSession| stored.client_id == *client_id;
+    pub(super) fn resume(&mut self, client_id: &ByteString) -> Option<DetachedMqttSession> {
+        let same = |stored: &DetachedMqttSession| stored.client_id == *client_id;
         let index = self.stored_sessions.iter().position(same)?;
         Some(self.stored_sessions.swap_remove(index))
     }
 
     /// Drop expired sessions, and publish every will whose delay is over.
-    pub(super) fn end_sessions(&mut self, now: Instant, queue: &InboundQueue) {
+    pub(super) fn end_sessions(&mut self, now: Instant, queue: &InMemoryInboundQueue) {
         for stored in &mut self.stored_sessions {
             let due = stored.expires <= now || stored.will.as_ref().is_some_and(|will| will.due <= now);
             if let Some(will) = stored.will.take_if(|_| due) {
@@ -90,7 +90,7 @@ impl DeviceState {
     }
 
     /// Store a session. When the device has too many, the oldest one ends.
-    pub(super) fn store(&mut self, session: StoredSession, max_stored: usize, queue: &InboundQueue) {
+    pub(super) fn store(&mut self, session: DetachedMqttSession, max_stored: usize, queue: &InMemoryInboundQueue) {
         if self.stored_sessions.len() >= max_stored {
             let ended = self.stored_sessions.remove(0);
             ended.will.into_iter().for_each(|will| will.publish(queue));

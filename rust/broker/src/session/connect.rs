@@ -9,9 +9,9 @@ use bytestring::ByteString;
 
 use super::socket::{poll_read, write_final};
 use crate::broker_state::BrokerState;
-use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
+use crate::inbound_queue::{BrokerDeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::BrokerLimits;
-use crate::registered_device::{AttachResult, ConnectSessionOptions, DeviceCredentialRecord, RegisteredDevice};
+use crate::registered_device::{AttachResult, BrokerDeviceCredentials, BrokerDeviceEntry, ConnectSessionOptions};
 use crate::shared_connection_state::ConnectionHandle;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;
@@ -32,13 +32,13 @@ pub struct PeerInfo<'s> {
     pub accepted: &'s AcceptedSocketGuard,
 }
 
-type AuthenticatedDevice = (Arc<RegisteredDevice>, DeviceCredentialRecord);
+type AuthenticatedDevice = (Arc<BrokerDeviceEntry>, BrokerDeviceCredentials);
 
 /// A connection whose CONNECT was accepted, before its session runs.
-pub(super) struct AuthenticatedConnection {
-    pub(super) device: Arc<RegisteredDevice>,
+pub(super) struct AuthenticatedMqttConnection {
+    pub(super) device: Arc<BrokerDeviceEntry>,
     pub(super) connection: Arc<ConnectionHandle>,
-    pub(super) credentials: DeviceCredentialRecord,
+    pub(super) credentials: BrokerDeviceCredentials,
     pub(super) will: Option<Will>,
     /// For the disconnect event and the will.
     pub(super) final_permit: QueuePermit,
@@ -84,7 +84,7 @@ pub(super) async fn accept_connect(
     mut connect: Connect,
     output: &mut BytesMut,
     peer: PeerInfo<'_>,
-) -> Result<AuthenticatedConnection, u8> {
+) -> Result<AuthenticatedMqttConnection, u8> {
     let (device, credentials) = authenticate_peer(shared, &connect, &peer)?;
     let level = connect.protocol_level;
     let will = match connect.will.take() {
@@ -98,7 +98,7 @@ pub(super) async fn accept_connect(
     let (limits, request) = (&shared.limits, session_request(&connect, client_id));
     let max_packet_size = request.max_packet_size;
     let announce = |session_present, session| {
-        let event = DeviceEvent::Connect {
+        let event = BrokerDeviceEvent::Connect {
             source: device.event_source(credentials),
             protocol: protocol_name(level, peer.over_websocket),
             address: peer.address,
@@ -114,7 +114,7 @@ pub(super) async fn accept_connect(
     count_connect(&shared.stats, &attached);
     let properties = connack_properties(&connect, limits, attached.session_present, assigned);
     codec.accept(output, properties, limits.max_packet_size());
-    Ok(AuthenticatedConnection {
+    Ok(AuthenticatedMqttConnection {
         send_quota: usize::from(connect.receive_maximum).min(limits.receive_maximum),
         keep_alive: keep_alive_timeout(connect.keep_alive_s),
         session_expiry: session_expiry(&connect, limits),
@@ -189,8 +189,8 @@ fn authenticate_by_certificate(shared: &BrokerState, connect: &Connect, names: &
 fn authorize_will(
     shared: &BrokerState,
     will: Will,
-    device: &RegisteredDevice,
-    credentials: DeviceCredentialRecord,
+    device: &BrokerDeviceEntry,
+    credentials: BrokerDeviceCredentials,
     level: u8,
 ) -> Result<Will, u8> {
     if will.qos > 1 && level == 5 {

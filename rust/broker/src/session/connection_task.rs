@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use tokio::time::Sleep;
 
-use super::connect::AuthenticatedConnection;
+use super::connect::AuthenticatedMqttConnection;
 use super::disconnect::DisconnectCause;
 use super::outgoing_puback_queue::OutgoingPubackQueue;
 use super::socket::write_final;
 use crate::broker_state::BrokerState;
 use crate::drop_reason::DropReason;
-use crate::inbound_queue::{EventDevice, QueuePermit};
-use crate::registered_device::{DeviceCredentialRecord, RegisteredDevice};
+use crate::inbound_queue::{InboundEventDevice, QueuePermit};
+use crate::registered_device::{BrokerDeviceCredentials, BrokerDeviceEntry};
 use crate::shared_connection_state::{ConnectionHandle, Subscription};
 use crate::transport::TransportStream;
 use crate::wire::{Packet, PacketCodec, Will, reason};
@@ -28,9 +28,9 @@ pub(super) struct ConnectionTask {
     /// Whether bytes were written since the last flush.
     pub(super) unflushed: bool,
     pub(super) shared: Arc<BrokerState>,
-    pub(super) device: Arc<RegisteredDevice>,
+    pub(super) device: Arc<BrokerDeviceEntry>,
     pub(super) connection: Arc<ConnectionHandle>,
-    pub(super) credentials: DeviceCredentialRecord,
+    pub(super) credentials: BrokerDeviceCredentials,
     pub(super) pending_pubacks: OutgoingPubackQueue,
     pub(super) last_packet_id: u16,
     /// How many QoS-1 publishes may be sent and not acknowledged (MQTT 5.0, 4.9).
@@ -49,7 +49,7 @@ pub(super) struct ConnectionTask {
 
 impl ConnectionTask {
     pub(super) fn new(
-        accepted: AuthenticatedConnection,
+        accepted: AuthenticatedMqttConnection,
         stream: TransportStream,
         codec: PacketCodec,
         input: BytesMut,
@@ -79,7 +79,7 @@ impl ConnectionTask {
         }
     }
 
-    pub(super) fn source(&self) -> EventDevice {
+    pub(super) fn source(&self) -> InboundEventDevice {
         self.device.event_source(self.credentials)
     }
 

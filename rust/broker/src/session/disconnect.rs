@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::connection_task::ConnectionTask;
 use crate::broker_state::BrokerState;
-use crate::inbound_queue::{DeviceEvent, EventDevice, MESSAGE_OVERHEAD};
-use crate::registered_device::{DelayedWill, RegisteredDevice, SessionExpiryAndWill};
+use crate::inbound_queue::{BrokerDeviceEvent, InboundEventDevice, MESSAGE_OVERHEAD};
+use crate::registered_device::{BrokerDeviceEntry, DelayedWill, SessionExpiryAndWill};
 use crate::shared_connection_state::CloseReason;
 use crate::wall_clock::now_ms;
 use crate::wire::{ProtocolViolation, reason};
@@ -128,8 +128,8 @@ impl Drop for ConnectionTask {
     }
 }
 
-fn disconnect_event(source: EventDevice, cause: DisconnectCause, session: i64) -> DeviceEvent {
-    DeviceEvent::Disconnect {
+fn disconnect_event(source: InboundEventDevice, cause: DisconnectCause, session: i64) -> BrokerDeviceEvent {
+    BrokerDeviceEvent::Disconnect {
         source,
         reason: cause.event_reason(),
         at_ms: now_ms(),
@@ -138,7 +138,7 @@ fn disconnect_event(source: EventDevice, cause: DisconnectCause, session: i64) -
 }
 
 /// Publish the stored will when its delay is over. Without a runtime the broker is shutting down, and publishes no will.
-fn publish_will_later(shared: &Arc<BrokerState>, device: &Arc<RegisteredDevice>, due: Instant) {
+fn publish_will_later(shared: &Arc<BrokerState>, device: &Arc<BrokerDeviceEntry>, due: Instant) {
     let (shared, device) = (Arc::clone(shared), Arc::clone(device));
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move {

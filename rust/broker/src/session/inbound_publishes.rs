@@ -8,7 +8,9 @@ use bytes::Bytes;
 use super::connection_task::ConnectionTask;
 use super::disconnect::DisconnectCause;
 use crate::drop_reason::DropReason;
-use crate::inbound_queue::{AckHandle, DeviceEvent, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage, TelemetryOrDeviceEvent};
+use crate::inbound_queue::{
+    AckHandle, BrokerDeviceEvent, MESSAGE_OVERHEAD, QueuePermit, RawTelemetryMessage, TelemetryOrBrokerEvent,
+};
 use crate::topic_authorization::{self, FirmwareProfile};
 use crate::wall_clock::now_ms;
 use crate::wire::{Publish, reason};
@@ -89,20 +91,20 @@ impl ConnectionTask {
     }
 
     /// The payload is copied: a slice would keep the whole read buffer in memory.
-    fn inbound_message(&self, topic: &str, payload: &[u8], qos: u8, retain: bool) -> TelemetryOrDeviceEvent {
+    fn inbound_message(&self, topic: &str, payload: &[u8], qos: u8, retain: bool) -> TelemetryOrBrokerEvent {
         let stats = &self.shared.stats;
         let (at_ms, payload) = (now_ms(), Bytes::copy_from_slice(payload));
         stats.inbound_bytes.add(payload.len() as u64);
         if topic == "telemetry" && self.credentials.profile == FirmwareProfile::Native {
             stats.inbound_telemetry.increment();
-            TelemetryOrDeviceEvent::Telemetry(TelemetryMessage {
+            TelemetryOrBrokerEvent::Telemetry(RawTelemetryMessage {
                 device: self.credentials.number,
                 arrived_ms: at_ms,
                 payload,
             })
         } else {
             stats.inbound_publish.increment();
-            TelemetryOrDeviceEvent::Event(DeviceEvent::Publish {
+            TelemetryOrBrokerEvent::Event(BrokerDeviceEvent::Publish {
                 source: self.source(),
                 topic: topic.to_owned(),
                 payload,
@@ -135,7 +137,7 @@ impl ConnectionTask {
             return;
         }
         if let Some(permit) = self.shared.inbound_queue.try_reserve(MESSAGE_OVERHEAD) {
-            let event = DeviceEvent::Fault {
+            let event = BrokerDeviceEvent::Fault {
                 source: self.source(),
                 kind: why.name(),
                 at_ms,

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-struct UnacknowledgedPublish {
+struct PendingPuback {
     packet_id: u16,
     /// The reason code to acknowledge with, once it is known.
     reason: Option<u8>,
@@ -12,7 +12,7 @@ struct UnacknowledgedPublish {
 
 #[derive(Default)]
 pub(super) struct OutgoingPubackQueue {
-    publishes: VecDeque<UnacknowledgedPublish>,
+    publishes: VecDeque<PendingPuback>,
     /// Sequence number of the first publish.
     first: u64,
 }
@@ -26,7 +26,7 @@ impl OutgoingPubackQueue {
     /// Returns the sequence number for `complete`.
     #[inline]
     pub(super) fn push(&mut self, packet_id: u16) -> u64 {
-        self.publishes.push_back(UnacknowledgedPublish { packet_id, reason: None });
+        self.publishes.push_back(PendingPuback { packet_id, reason: None });
         self.first + self.publishes.len() as u64 - 1
     }
 

@@ -4,7 +4,7 @@ use bytestring::ByteString;
 
 use super::connection_task::ConnectionTask;
 use super::disconnect::DisconnectCause;
-use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD};
+use crate::inbound_queue::{BrokerDeviceEvent, MESSAGE_OVERHEAD};
 use crate::shared_connection_state::Subscription;
 use crate::topic_authorization;
 use crate::wire::{SubscribeFilter, reason};
@@ -89,7 +89,7 @@ impl ConnectionTask {
         self.shared.stats.subscribes.increment();
         let bytes = MESSAGE_OVERHEAD + filter.len();
         if let Some(permit) = self.reserve(bytes, 1).await? {
-            let event = DeviceEvent::Subscribe {
+            let event = BrokerDeviceEvent::Subscribe {
                 source: self.source(),
                 filter,
                 at_ms,

@@ -10,14 +10,14 @@ use super::packet_types::{Packet, ProtocolViolation, Publish};
 use super::packets_from_rmqtt::{packet_from_v3, packet_from_v5};
 use super::reason;
 
-pub enum VersionedCodec {
+pub enum MqttVersionCodec {
     V3(v3::Codec),
     V5(v5::Codec),
 }
 
 /// Reads and writes the packets of one connection.
 pub struct PacketCodec {
-    pub(super) codec: VersionedCodec,
+    pub(super) codec: MqttVersionCodec,
     max_packet_size: usize,
     /// Bytes of an oversize packet that have not arrived yet.
     bytes_to_skip: usize,
@@ -48,7 +48,7 @@ pub(super) fn fixed_header(input: &[u8]) -> Result<Option<(usize, usize)>, Proto
 }
 
 impl PacketCodec {
-    pub(super) fn new(codec: VersionedCodec) -> Self {
+    pub(super) fn new(codec: MqttVersionCodec) -> Self {
         Self {
             codec,
             max_packet_size: 0,
@@ -57,7 +57,7 @@ impl PacketCodec {
     }
 
     pub fn is_v5(&self) -> bool {
-        matches!(self.codec, VersionedCodec::V5(_))
+        matches!(self.codec, MqttVersionCodec::V5(_))
     }
 
     pub(super) fn set_max_packet_size(&mut self, bytes: usize) {
@@ -130,8 +130,8 @@ impl PacketCodec {
 
     fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Packet>, ProtocolViolation> {
         match &mut self.codec {
-            VersionedCodec::V3(codec) => codec.decode(input)?.map(|(packet, _)| packet_from_v3(packet)).transpose(),
-            VersionedCodec::V5(codec) => codec.decode(input)?.map(|(packet, _)| packet_from_v5(packet)).transpose(),
+            MqttVersionCodec::V3(codec) => codec.decode(input)?.map(|(packet, _)| packet_from_v3(packet)).transpose(),
+            MqttVersionCodec::V5(codec) => codec.decode(input)?.map(|(packet, _)| packet_from_v5(packet)).transpose(),
         }
     }
 }

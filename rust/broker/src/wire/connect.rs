@@ -6,7 +6,7 @@ use rmqtt_codec::version::{ProtocolVersion, VersionCodec};
 use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Decoder;
 
-use super::codec::{PacketCodec, VersionedCodec, fixed_header};
+use super::codec::{MqttVersionCodec, PacketCodec, fixed_header};
 use super::packet_types::{Connect, ProtocolViolation};
 use super::packets_from_rmqtt::{connect_from_v3, connect_from_v5};
 use super::reason;
@@ -33,7 +33,7 @@ fn max_content(size: u32) -> u32 {
 /// A CONNECT with an unknown protocol level is answered in the form of MQTT 3.1.1, which every client reads (MQTT-3.1.2-2).
 fn version_error(body: &[u8]) -> MalformedConnect {
     if body.starts_with(b"\x00\x04MQTT") {
-        let codec = PacketCodec::new(VersionedCodec::V3(v3::Codec::default()));
+        let codec = PacketCodec::new(MqttVersionCodec::V3(v3::Codec::default()));
         let violation = ProtocolViolation(reason::UNSUPPORTED_PROTOCOL_VERSION);
         return (Some(codec), violation);
     }
@@ -69,7 +69,7 @@ fn decode(version: ProtocolVersion, input: &mut BytesMut) -> Result<(PacketCodec
                 Some((v3::Packet::Connect(connect), _)) => Some(connect_from_v3(*connect)),
                 _ => None,
             });
-            (VersionedCodec::V3(codec), decoded)
+            (MqttVersionCodec::V3(codec), decoded)
         }
         ProtocolVersion::MQTT5 => {
             let mut codec = v5::Codec::default();
@@ -84,7 +84,7 @@ fn decode(version: ProtocolVersion, input: &mut BytesMut) -> Result<(PacketCodec
                 codec.set_max_outbound_size(max_content(size.get()).max(1) + 5);
             }
             let decoded = decoded.map(|connect| connect.map(|connect| connect_from_v5(*connect)));
-            (VersionedCodec::V5(codec), decoded)
+            (MqttVersionCodec::V5(codec), decoded)
         }
     };
     checked(PacketCodec::new(codec), decoded)

@@ -8,7 +8,7 @@ use rmqtt_codec::types::{Publish as CodecPublish, QoS};
 use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Encoder;
 
-use super::codec::{PacketCodec, VersionedCodec};
+use super::codec::{MqttVersionCodec, PacketCodec};
 use super::packet_types::{ConnackProperties, Publish};
 use super::reason;
 
@@ -32,8 +32,8 @@ impl PacketCodec {
         v5: impl FnOnce() -> v5::Packet,
     ) -> Result<(), EncodeError> {
         match &mut self.codec {
-            VersionedCodec::V3(codec) => codec.encode(v3(), out),
-            VersionedCodec::V5(codec) => codec.encode(v5(), out),
+            MqttVersionCodec::V3(codec) => codec.encode(v3(), out),
+            MqttVersionCodec::V5(codec) => codec.encode(v5(), out),
         }
     }
 
@@ -187,7 +187,7 @@ impl PacketCodec {
 
     /// MQTT 3.1.1 has no DISCONNECT from the server, so nothing is written for it.
     pub fn disconnect(&mut self, out: &mut BytesMut, code: u8) {
-        if let VersionedCodec::V5(codec) = &mut self.codec {
+        if let MqttVersionCodec::V5(codec) = &mut self.codec {
             let reason_code = v5::DisconnectReasonCode::try_from(code).unwrap_or(v5::DisconnectReasonCode::UnspecifiedError);
             let packet = v5::Disconnect {
                 reason_code,

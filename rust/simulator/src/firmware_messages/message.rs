@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 
-pub(crate) struct DeviceMessage {
+pub(crate) struct SimulatedDeviceMessage {
     pub topic: String,
     pub payload: Bytes,
     pub retain: bool,
 }
 
-impl DeviceMessage {
+impl SimulatedDeviceMessage {
     pub fn new(topic: &str, payload: impl Into<Bytes>) -> Self {
         Self {
             topic: topic.to_owned(),
@@ -43,12 +43,12 @@ pub(crate) struct ReceivedCommand {
     pub reply_to: String,
 }
 
-pub(crate) enum ParsedDeviceRequest {
+pub(crate) enum ParsedRequestToDevice {
     Command(ReceivedCommand),
     /// A question, with the response to it.
-    Query(DeviceMessage),
+    Query(SimulatedDeviceMessage),
     /// A schedule, with the message that confirms it.
-    Schedule(DeviceMessage),
+    Schedule(SimulatedDeviceMessage),
     Unknown,
 }
 

@@ -11,8 +11,8 @@ mod tasmota;
 
 use latchboard_broker::FirmwareProfile;
 
-pub(crate) use self::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction};
-pub(crate) use self::sensor_sample::SensorSample;
+pub(crate) use self::message::{ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage};
+pub(crate) use self::sensor_sample::SimulatedSensorValues;
 
 macro_rules! dispatch {
     ($profile:expr, $function:ident($($argument:expr),*)) => {
@@ -45,16 +45,16 @@ pub(crate) fn filters(profile: FirmwareProfile) -> &'static [&'static str] {
 }
 
 /// What a device publishes once after each connect.
-pub(crate) fn online_messages(profile: FirmwareProfile, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
+pub(crate) fn online_messages(profile: FirmwareProfile, relay: bool, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
     dispatch!(profile, online_messages(relay, now_ms))
 }
 
-pub(crate) fn telemetry(profile: FirmwareProfile, sample: &SensorSample) -> DeviceMessage {
+pub(crate) fn telemetry(profile: FirmwareProfile, sample: &SimulatedSensorValues) -> SimulatedDeviceMessage {
     dispatch!(profile, telemetry(sample))
 }
 
 /// What a message to the device means.
-pub(crate) fn parse(profile: FirmwareProfile, topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ParsedDeviceRequest {
+pub(crate) fn parse(profile: FirmwareProfile, topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ParsedRequestToDevice {
     dispatch!(profile, parse(topic, payload, relay, now_ms))
 }
 
@@ -64,17 +64,22 @@ pub(crate) fn acknowledgement(
     command: &ReceivedCommand,
     relay: bool,
     now_ms: i64,
-) -> Vec<DeviceMessage> {
+) -> Vec<SimulatedDeviceMessage> {
     dispatch!(profile, acknowledgement(command, relay, now_ms))
 }
 
 /// The final response to a command.
-pub(crate) fn result(profile: FirmwareProfile, command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
+pub(crate) fn result(
+    profile: FirmwareProfile,
+    command: &ReceivedCommand,
+    relay: bool,
+    now_ms: i64,
+) -> Vec<SimulatedDeviceMessage> {
     dispatch!(profile, result(command, relay, now_ms))
 }
 
 /// The result of a command that arrived after its deadline and is not run.
-pub(crate) fn expired(command: &ReceivedCommand, relay: bool) -> DeviceMessage {
+pub(crate) fn expired(command: &ReceivedCommand, relay: bool) -> SimulatedDeviceMessage {
     native::expired(command, relay)
 }
 
@@ -102,7 +107,7 @@ mod tests {
     #[test]
     fn every_profile_runs_an_on_command_and_reports_the_new_state() {
         for (profile, topic, payload) in PROFILES {
-            let ParsedDeviceRequest::Command(command) = parse(profile, topic, payload, false, 1) else {
+            let ParsedRequestToDevice::Command(command) = parse(profile, topic, payload, false, 1) else {
                 panic!("{profile:?}");
             };
             assert_eq!(command.action, RelayAction::Set(true), "{profile:?}");
@@ -123,12 +128,12 @@ mod tests {
         let device_id = "dev_aaaaaaaaaaaaaaaaaaaa";
         for (profile, topic, payload) in PROFILES {
             let mut all = online_messages(profile, true, 1);
-            all.push(telemetry(profile, &SensorSample::at(1, 1, true, 0)));
-            if let ParsedDeviceRequest::Command(command) = parse(profile, topic, payload, false, 1) {
+            all.push(telemetry(profile, &SimulatedSensorValues::at(1, 1, true, 0)));
+            if let ParsedRequestToDevice::Command(command) = parse(profile, topic, payload, false, 1) {
                 all.extend(acknowledgement(profile, &command, true, 1));
                 all.extend(result(profile, &command, true, 1));
             }
-            all.push(DeviceMessage::new(will(profile).0, will(profile).1));
+            all.push(SimulatedDeviceMessage::new(will(profile).0, will(profile).1));
             for message in all {
                 let topic = format!("{TOPIC_ROOT}{device_id}/{}", message.topic);
                 assert!(authorize_publish(&topic, device_id, profile).is_some(), "{topic}");
@@ -142,13 +147,13 @@ mod tests {
             for invalid in [&b""[..], b"{", b"\xff\xfe", b"[1]", b"{\"id\":3}", b"Power1"] {
                 let message = parse(profile, topic, invalid, false, 1);
                 assert!(
-                    !matches!(message, ParsedDeviceRequest::Command(command) if command.action != RelayAction::None),
+                    !matches!(message, ParsedRequestToDevice::Command(command) if command.action != RelayAction::None),
                     "{profile:?}"
                 );
             }
             assert!(matches!(
                 parse(profile, "elsewhere", b"ON", false, 1),
-                ParsedDeviceRequest::Unknown
+                ParsedRequestToDevice::Unknown
             ));
         }
     }

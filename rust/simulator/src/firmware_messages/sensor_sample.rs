@@ -1,7 +1,7 @@
 //! What a simulated device measures.
 
 /// What a device measures at one moment.
-pub(crate) struct SensorSample {
+pub(crate) struct SimulatedSensorValues {
     pub now_ms: i64,
     /// Degrees Celsius.
     pub temperature: f64,
@@ -18,7 +18,7 @@ pub(crate) struct SensorSample {
     pub include_sequence: bool,
 }
 
-impl SensorSample {
+impl SimulatedSensorValues {
     /// Sine waves in time; `index` shifts the phase, so that each device measures other values.
     pub fn at(now_ms: i64, index: usize, relay: bool, sequence: u64) -> Self {
         let phase = now_ms as f64 / 10_000.0 + index as f64;

@@ -2,24 +2,24 @@
 
 use serde_json::{Value, json};
 
-use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction};
-use super::sensor_sample::SensorSample;
+use super::message::{ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage};
+use super::sensor_sample::SimulatedSensorValues;
 
 const SOURCE: &str = "shellyplus1pm-simulated";
 
-pub(super) fn online_messages(relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
-    vec![DeviceMessage::retained("online", "true"), status(relay)]
+pub(super) fn online_messages(relay: bool, _now_ms: i64) -> Vec<SimulatedDeviceMessage> {
+    vec![SimulatedDeviceMessage::retained("online", "true"), status(relay)]
 }
 
-fn status(relay: bool) -> DeviceMessage {
-    DeviceMessage::new(
+fn status(relay: bool) -> SimulatedDeviceMessage {
+    SimulatedDeviceMessage::new(
         "status/switch:0",
         format!(r#"{{"id":0,"source":"init","output":{relay},"temperature":{{"tC":41.2,"tF":106.2}}}}"#),
     )
 }
 
 /// A partial status: the meter only.
-pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
+pub(super) fn telemetry(sample: &SimulatedSensorValues) -> SimulatedDeviceMessage {
     let power = sample.voltage * sample.current;
     notification(
         sample.now_ms,
@@ -30,9 +30,9 @@ pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
     )
 }
 
-fn notification(now_ms: i64, switch: &str) -> DeviceMessage {
+fn notification(now_ms: i64, switch: &str) -> SimulatedDeviceMessage {
     let (seconds, hundredths) = (now_ms / 1000, now_ms % 1000 / 10);
-    DeviceMessage::new(
+    SimulatedDeviceMessage::new(
         "events/rpc",
         format!(
             r#"{{"src":"{SOURCE}","dst":"events","method":"NotifyStatus","params":{{"ts":{seconds}.{hundredths:02},"switch:0":{switch}}}}}"#
@@ -40,14 +40,14 @@ fn notification(now_ms: i64, switch: &str) -> DeviceMessage {
     )
 }
 
-pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, _now_ms: i64) -> ParsedDeviceRequest {
+pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, _now_ms: i64) -> ParsedRequestToDevice {
     match topic {
         "rpc" => serde_json::from_slice::<Value>(payload)
             .ok()
             .and_then(|request| command(&request))
-            .map_or(ParsedDeviceRequest::Unknown, ParsedDeviceRequest::Command),
-        "command/switch:0" | "command" if payload == b"status_update" => ParsedDeviceRequest::Query(status(relay)),
-        _ => ParsedDeviceRequest::Unknown,
+            .map_or(ParsedRequestToDevice::Unknown, ParsedRequestToDevice::Command),
+        "command/switch:0" | "command" if payload == b"status_update" => ParsedRequestToDevice::Query(status(relay)),
+        _ => ParsedRequestToDevice::Unknown,
     }
 }
 
@@ -65,7 +65,7 @@ fn command(request: &Value) -> Option<ReceivedCommand> {
     })
 }
 
-pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
+pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
     if command.action == RelayAction::None {
         return Vec::new();
     }
@@ -75,7 +75,7 @@ pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i6
     )]
 }
 
-pub(super) fn result(command: &ReceivedCommand, relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
+pub(super) fn result(command: &ReceivedCommand, relay: bool, _now_ms: i64) -> Vec<SimulatedDeviceMessage> {
     // `src` is a whole topic, `devices/<id>/answer`; the response goes to `<src>/rpc`.
     let topic = command.reply_to.splitn(3, '/').nth(2).unwrap_or("answer");
     let result = match command.action {
@@ -83,5 +83,5 @@ pub(super) fn result(command: &ReceivedCommand, relay: bool, _now_ms: i64) -> Ve
         _ => json!({"was_on": !relay}),
     };
     let response = json!({"id": command.id, "src": SOURCE, "dst": command.reply_to, "result": result});
-    vec![DeviceMessage::new(&format!("{topic}/rpc"), response.to_string())]
+    vec![SimulatedDeviceMessage::new(&format!("{topic}/rpc"), response.to_string())]
 }

@@ -3,17 +3,17 @@
 
 use jiff::Timestamp;
 
-use super::message::{DeviceMessage, ParsedDeviceRequest, ReceivedCommand, RelayAction, on_off};
-use super::sensor_sample::SensorSample;
+use super::message::{ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, on_off};
+use super::sensor_sample::SimulatedSensorValues;
 
-pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
+pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
     vec![
-        DeviceMessage::retained("tele/LWT", "Online"),
-        DeviceMessage::new(
+        SimulatedDeviceMessage::retained("tele/LWT", "Online"),
+        SimulatedDeviceMessage::new(
             "tele/INFO1",
             r#"{"Info1":{"Module":"Generic","Version":"14.2.0(simulated)","FallbackTopic":"cmnd/DVES_000000_fb/"}}"#,
         ),
-        DeviceMessage::new("tele/STATE", status(relay, now_ms)),
+        SimulatedDeviceMessage::new("tele/STATE", status(relay, now_ms)),
     ]
 }
 
@@ -26,9 +26,9 @@ fn status(relay: bool, now_ms: i64) -> String {
 }
 
 /// `tele/SENSOR` with a DS18B20, an AM2301 and the energy meter, nested as Tasmota nests them.
-pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
+pub(super) fn telemetry(sample: &SimulatedSensorValues) -> SimulatedDeviceMessage {
     let power = sample.voltage * sample.current;
-    DeviceMessage::new(
+    SimulatedDeviceMessage::new(
         "tele/SENSOR",
         format!(
             concat!(
@@ -46,24 +46,24 @@ pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
     )
 }
 
-pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ParsedDeviceRequest {
+pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ParsedRequestToDevice {
     let Some(command) = topic.strip_prefix("cmnd/") else {
-        return ParsedDeviceRequest::Unknown;
+        return ParsedRequestToDevice::Unknown;
     };
     let text = std::str::from_utf8(payload).unwrap_or_default();
     match command.to_ascii_lowercase().as_str() {
-        "state" => ParsedDeviceRequest::Query(DeviceMessage::new("stat/RESULT", status(relay, now_ms))),
+        "state" => ParsedRequestToDevice::Query(SimulatedDeviceMessage::new("stat/RESULT", status(relay, now_ms))),
         "backlog" | "backlog0" => backlog(text),
-        "power" | "power1" => ParsedDeviceRequest::Command(ReceivedCommand {
+        "power" | "power1" => ParsedRequestToDevice::Command(ReceivedCommand {
             action: power(text),
             ..ReceivedCommand::default()
         }),
-        _ => ParsedDeviceRequest::Unknown,
+        _ => ParsedRequestToDevice::Unknown,
     }
 }
 
 /// `Power1 ON; Publish devices/<id>/stat/ACK <execution>`
-fn backlog(text: &str) -> ParsedDeviceRequest {
+fn backlog(text: &str) -> ParsedRequestToDevice {
     let (mut action, mut id) = (RelayAction::None, None);
     for step in text.split(';') {
         let mut words = step.split_whitespace();
@@ -76,8 +76,8 @@ fn backlog(text: &str) -> ParsedDeviceRequest {
             _ => {}
         }
     }
-    id.map_or(ParsedDeviceRequest::Unknown, |id| {
-        ParsedDeviceRequest::Command(ReceivedCommand {
+    id.map_or(ParsedRequestToDevice::Unknown, |id| {
+        ParsedRequestToDevice::Command(ReceivedCommand {
             id: id.to_owned(),
             action,
             ..ReceivedCommand::default()
@@ -94,21 +94,21 @@ fn power(text: &str) -> RelayAction {
     }
 }
 
-pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
+pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
     if command.action == RelayAction::None {
-        return vec![DeviceMessage::new("stat/RESULT", status(relay, now_ms))];
+        return vec![SimulatedDeviceMessage::new("stat/RESULT", status(relay, now_ms))];
     }
     vec![
-        DeviceMessage::new("stat/RESULT", format!(r#"{{"POWER":"{}"}}"#, on_off(relay))),
-        DeviceMessage::new("stat/POWER", on_off(relay)),
+        SimulatedDeviceMessage::new("stat/RESULT", format!(r#"{{"POWER":"{}"}}"#, on_off(relay))),
+        SimulatedDeviceMessage::new("stat/POWER", on_off(relay)),
     ]
 }
 
-pub(super) fn result(command: &ReceivedCommand, _relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
+pub(super) fn result(command: &ReceivedCommand, _relay: bool, _now_ms: i64) -> Vec<SimulatedDeviceMessage> {
     if command.id.is_empty() {
         return Vec::new();
     }
-    vec![DeviceMessage::new("stat/ACK", command.id.clone())]
+    vec![SimulatedDeviceMessage::new("stat/ACK", command.id.clone())]
 }
 
 /// `2026-11-21T08:43:41` in UTC.

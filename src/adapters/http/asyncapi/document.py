@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from adapters.http.asyncapi.feed_messages import RECEIVED_MESSAGES, SENT_MESSAGES
 from adapters.http.asyncapi.servers import SECURITY_SCHEMES, SERVERS
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
-from adapters.http.core.document_schema_generator import REF_TEMPLATE, DocumentSchemaGenerator
+from adapters.http.core.document_schema_generator import REF_TEMPLATE, ApiDocumentSchemaGenerator
 from adapters.http.core.schemas import ResponseModel
 from adapters.http.feed.endpoint import FEED_PATH
 from domain.events.model import PUBLIC_TYPES
@@ -36,7 +36,7 @@ FEED_QUERY: Schema = {
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceTopic:
+class AsyncApiDeviceTopic:
     """A topic below `devices/<deviceId>/`. `messages`: content type and JSON Schema by message name."""
 
     name: str
@@ -47,7 +47,9 @@ class DeviceTopic:
     messages: Mapping[str, tuple[str, Schema]]
 
 
-def build_asyncapi_document(topics: Iterable[DeviceTopic], topic_schemas: Mapping[str, Schema], *, version: str) -> Schema:
+def build_asyncapi_document(
+    topics: Iterable[AsyncApiDeviceTopic], topic_schemas: Mapping[str, Schema], *, version: str
+) -> Schema:
     """`topic_schemas`: the component schemas that the topics refer to. Raises ValueError for two schemas of one name."""
     channels: Schema = {"feed": _feed_channel(), "webhook": _webhook_channel()}
     operations: Schema = {**_feed_operations(), "sendWebhook": _webhook_operation()}
@@ -84,7 +86,7 @@ def _model_schemas() -> Schema:
         for model in models.values():
             mode = "serialization" if issubclass(model, ResponseModel) else "validation"
             inputs.append((model.__name__, mode, TypeAdapter(model)))
-    _, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=DocumentSchemaGenerator)
+    _, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=ApiDocumentSchemaGenerator)
     return dict(sorted(definitions["$defs"].items()))
 
 
@@ -138,7 +140,7 @@ def _webhook_operation() -> Schema:
     return {**made, "bindings": {"http": {"method": "POST", "bindingVersion": "0.3.0"}}}
 
 
-def _topic_channel(topic: DeviceTopic) -> Schema:
+def _topic_channel(topic: AsyncApiDeviceTopic) -> Schema:
     return {
         "address": f"devices/{{deviceId}}/{topic.name}",
         "title": topic.name,

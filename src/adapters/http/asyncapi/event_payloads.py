@@ -18,7 +18,7 @@ from domain.schedules.model import SwitchEdge
 UnixMilliseconds = Annotated[int, Field(description="Unix milliseconds.", examples=[1_795_233_602_120])]
 
 
-class EventPayload(ResponseModel):
+class BaseEventPayload(ResponseModel):
     """What every event has."""
 
     type: str
@@ -28,7 +28,7 @@ class EventPayload(ResponseModel):
     timestamp: UnixMilliseconds
 
 
-class RelayChangedEvent(EventPayload):
+class RelayChangedEvent(BaseEventPayload):
     """The device's relay has switched."""
 
     type: Literal["relay_changed"]
@@ -36,7 +36,7 @@ class RelayChangedEvent(EventPayload):
     triggered_by: TriggeredBy
 
 
-class TelemetryEvent(EventPayload):
+class TelemetryEvent(BaseEventPayload):
     """One reading. A number or boolean is in `value`, a text in `valueText`."""
 
     type: Literal["telemetry"]
@@ -46,21 +46,21 @@ class TelemetryEvent(EventPayload):
     unit: str | None
 
 
-class DeviceOnlineEvent(EventPayload):
+class DeviceOnlineEvent(BaseEventPayload):
     """The device has connected."""
 
     type: Literal["device_online"]
     reason: Literal["connected"]
 
 
-class DeviceOfflineEvent(EventPayload):
+class DeviceOfflineEvent(BaseEventPayload):
     """The device is not connected any more."""
 
     type: Literal["device_offline"]
     reason: Literal["disconnected", "lost", "revoked"]
 
 
-class ScheduleFiredEvent(EventPayload):
+class ScheduleFiredEvent(BaseEventPayload):
     """A schedule has switched on or off."""
 
     type: Literal["schedule_fired"]
@@ -74,7 +74,7 @@ class ScheduleFiredEvent(EventPayload):
     )
 
 
-class ApprovalRequestedEvent(EventPayload):
+class ApprovalRequestedEvent(BaseEventPayload):
     """A command waits for an Owner or Admin."""
 
     type: Literal["approval_requested"]
@@ -85,7 +85,7 @@ class ApprovalRequestedEvent(EventPayload):
     expires_at: Timestamp
 
 
-class ApprovalDecidedEvent(EventPayload):
+class ApprovalDecidedEvent(BaseEventPayload):
     """An approval was decided, or has expired."""
 
     type: Literal["approval_decided"]
@@ -98,7 +98,7 @@ class ApprovalDecidedEvent(EventPayload):
     note: str | None = Field(examples=["Yes, until noon."])
 
 
-class CommandResultEvent(EventPayload):
+class CommandResultEvent(BaseEventPayload):
     """A command has ended."""
 
     type: Literal["command_result"]
@@ -109,7 +109,7 @@ class CommandResultEvent(EventPayload):
     requested_by: str = Field(description="The actor: `user:…`, `apikey:…`, `schedule:…`, `rule:…`.")
 
 
-class RuleDisabledEvent(EventPayload):
+class RuleDisabledEvent(BaseEventPayload):
     """The service has disabled a rule that can no longer run."""
 
     type: Literal["rule_disabled"]
@@ -117,14 +117,14 @@ class RuleDisabledEvent(EventPayload):
     command: str
 
 
-class DeviceClockSkewEvent(EventPayload):
+class DeviceClockSkewEvent(BaseEventPayload):
     """The device's clock is more than two minutes wrong."""
 
     type: Literal["device_clock_skew"]
     clock_offset_ms: int = Field(description="Positive: ahead of the service's clock.", examples=[180_000])
 
 
-EVENT_PAYLOADS: tuple[type[EventPayload], ...] = (
+EVENT_PAYLOADS: tuple[type[BaseEventPayload], ...] = (
     RelayChangedEvent,
     TelemetryEvent,
     DeviceOnlineEvent,
@@ -138,7 +138,7 @@ EVENT_PAYLOADS: tuple[type[EventPayload], ...] = (
 )
 
 
-def event_type(model: type[EventPayload]) -> str:
+def event_type(model: type[BaseEventPayload]) -> str:
     """The value of `type`, such as `relay_changed`."""
     (name,) = model.model_fields["type"].annotation.__args__  # type: ignore[union-attr]
     return str(name)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, create_model
 
-from adapters.http.asyncapi.event_payloads import EVENT_PAYLOADS, EventPayload, UnixMilliseconds, event_type
+from adapters.http.asyncapi.event_payloads import EVENT_PAYLOADS, BaseEventPayload, UnixMilliseconds, event_type
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel, Timestamp
 
 CURSOR_DESCRIPTION = "Connect with `?cursor=` to continue after this message."
@@ -75,7 +75,7 @@ class FeedAuditEvent(ResponseModel):
     cursor: str = Field(description=CURSOR_DESCRIPTION)
 
 
-def _feed_event(payload: type[EventPayload]) -> type[ResponseModel]:
+def _feed_event(payload: type[BaseEventPayload]) -> type[ResponseModel]:
     fields: dict[str, Any] = {"cursor": (str, Field(description=CURSOR_DESCRIPTION))}
     name = f"Feed{payload.__name__}"
     return create_model(name, __base__=payload, __doc__=payload.__doc__, **fields)

@@ -22,7 +22,7 @@ class PingPayload(ResponseModel):
     timestamp: UnixMilliseconds
 
 
-class WebhookEnvelope(ResponseModel):
+class WebhookEnvelopeSchema(ResponseModel):
     """The body of a delivery."""
 
     id: str = Field(description="The attempt; each retry has its own.", examples=[DELIVERY_ID])
@@ -30,12 +30,12 @@ class WebhookEnvelope(ResponseModel):
     created_at: Timestamp
 
 
-def _envelope(name: str, payload: type[ResponseModel]) -> type[WebhookEnvelope]:
+def _envelope(name: str, payload: type[ResponseModel]) -> type[WebhookEnvelopeSchema]:
     fields: dict[str, Any] = {"type": (payload.model_fields["type"].annotation, ...), "data": (payload, ...)}
-    return create_model(f"{name}Webhook", __base__=WebhookEnvelope, __doc__=payload.__doc__, **fields)
+    return create_model(f"{name}Webhook", __base__=WebhookEnvelopeSchema, __doc__=payload.__doc__, **fields)
 
 
-WEBHOOK_ENVELOPES: dict[str, type[WebhookEnvelope]] = {
+WEBHOOK_ENVELOPES: dict[str, type[WebhookEnvelopeSchema]] = {
     **{event_type(payload): _envelope(payload.__name__.removesuffix("Event"), payload) for payload in EVENT_PAYLOADS},
     "ping": _envelope("Ping", PingPayload),
 }

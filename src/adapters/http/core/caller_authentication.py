@@ -29,7 +29,7 @@ class AllowedCallers(Enum):
     KEY = "key"
 
 
-class Authenticator(Protocol):
+class AuthenticatorPort(Protocol):
     """Port: resolves credentials to a caller. Raises Unauthenticated."""
 
     async def authenticate_token(self, token: str, address: str) -> tuple[SessionCaller, int]:
@@ -75,7 +75,7 @@ def request_language() -> str:
     return request.accept_languages.best_match(LANGUAGES, default=LANGUAGES[0])
 
 
-async def authenticate(access: AllowedCallers, authenticator: Authenticator, *, is_sign_in_path: bool = False) -> None:
+async def authenticate(access: AllowedCallers, authenticator: AuthenticatorPort, *, is_sign_in_path: bool = False) -> None:
     """Store the caller of the present request in `g`. Raises Unauthenticated, PermissionDenied `SESSION_REQUIRED`, or
     `SECOND_FACTOR_REQUIRED` for a session that must set up a second factor first (`is_sign_in_path`: where it can)."""
     g.caller = None

@@ -16,7 +16,7 @@ from adapters.http.core.schemas import without_null
 REF_TEMPLATE = "#/components/schemas/{model}"
 
 
-class DocumentSchemaGenerator(GenerateJsonSchema):
+class ApiDocumentSchemaGenerator(GenerateJsonSchema):
     """The schema generator of the OpenAPI and AsyncAPI documents."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:

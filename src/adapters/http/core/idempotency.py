@@ -25,7 +25,7 @@ from quart import Response, request
 
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.idempotency_ports import (
     COMMITTED,

@@ -19,7 +19,7 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from adapters.http.core.request_body_drain import DRAIN_BODY_TIMEOUT_S
-from adapters.http.core.trimmed_quart import QuartApplication, header_value
+from adapters.http.core.trimmed_quart import TrimmedQuart, header_value
 
 ResponseObserver = Callable[[str, str, int, float], None]
 
@@ -43,7 +43,7 @@ _JSON_HEADERS = (*_DEFAULT_HEADERS, (b"cache-control", b"no-store"))
 
 
 @dataclass(frozen=True, slots=True)
-class HttpSettings:
+class HttpMiddlewareSettings:
     """`hsts`: browsers reach the service over TLS, which a proxy provides. `body_timeout_s`: how long a request body may take to
     arrive."""
 
@@ -56,7 +56,7 @@ def _default_headers(response: Response) -> Sequence[tuple[bytes, bytes]]:
     return _JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
 
 
-def install_middleware(app: QuartApplication, settings: HttpSettings, observer: ResponseObserver | None) -> None:
+def install_middleware(app: TrimmedQuart, settings: HttpMiddlewareSettings, observer: ResponseObserver | None) -> None:
     """Register the hooks that set the request id and the response headers."""
     app.default_headers = _default_headers
 
@@ -103,7 +103,7 @@ async def _drain_body(request: Request) -> bool:
     return True
 
 
-def _add_cors_headers(settings: HttpSettings, request: Request, response: Response) -> None:
+def _add_cors_headers(settings: HttpMiddlewareSettings, request: Request, response: Response) -> None:
     if not settings.cors_origins:
         return
     response.headers.add("Vary", "Origin")

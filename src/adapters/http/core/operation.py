@@ -18,7 +18,7 @@ from quart import Blueprint, Response
 
 from adapters.http.core.api_operation import ApiOperation, ResponseSerializers
 from adapters.http.core.caller_authentication import AllowedCallers
-from adapters.http.core.operation_handling import HandlerResult, handle_request
+from adapters.http.core.operation_handling import HttpHandlerResult, handle_request
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
 
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
@@ -88,7 +88,7 @@ def _build_operation(
 ) -> ApiOperation:
     hints = get_type_hints(handler, include_extras=True)
     result = hints.pop("return", None)
-    if get_origin(result) is HandlerResult:
+    if get_origin(result) is HttpHandlerResult:
         result = get_args(result)[0]
     elif result is type(None):
         result = OkResponse

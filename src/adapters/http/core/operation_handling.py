@@ -18,7 +18,7 @@ from quart.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.api_operation import ApiOperation
-from adapters.http.core.caller_authentication import Authenticator, authenticate, current_caller
+from adapters.http.core.caller_authentication import AuthenticatorPort, authenticate, current_caller
 from adapters.http.core.idempotency import IdempotencyDependencies, execute_once
 from adapters.http.core.request_parsing import read_body, read_query
 from adapters.http.core.trimmed_quart import header_value
@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerResult(Generic[Value]):
+class HttpHandlerResult(Generic[Value]):
     """A response with headers, or with a status other than the operation's first one."""
 
     value: Value
@@ -50,7 +50,7 @@ class HandlerResult(Generic[Value]):
 class RequestHandlingDependencies:
     """The dependencies of all operations; stored in the app's extensions."""
 
-    authenticator: Authenticator
+    authenticator: AuthenticatorPort
     idempotency_store: IdempotencyDependencies | None
     denial_log: DeniedRequestLog | None = None
 
@@ -149,7 +149,7 @@ def _parse_path_parameter(name: str, kind: type, text: str) -> Any:
 
 
 def _build_response(spec: ApiOperation, result: Any) -> Response:
-    response_value = result if isinstance(result, HandlerResult) else HandlerResult(result)
+    response_value = result if isinstance(result, HttpHandlerResult) else HttpHandlerResult(result)
     if isinstance(response_value.value, Response):
         return response_value.value
     status: int = response_value.status or _success_status(spec, response_value.value)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from pydantic import Field
 from quart import request
 
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.schemas import IdText, QueryParametersModel
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.list_capacity import MAX_LISTED
@@ -21,7 +21,7 @@ Entry = TypeVar("Entry")
 Shown = TypeVar("Shown")
 
 
-class PageQuery(QueryParametersModel):
+class PageQueryParameters(QueryParametersModel):
     """Of a list that is bounded: without a limit, the whole of it."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] = MAX_LISTED
@@ -31,8 +31,8 @@ class PageQuery(QueryParametersModel):
 
 
 def list_response(
-    entries: Sequence[Entry], query: PageQuery, show: Callable[[Entry], Shown], id_of: Callable[[Entry], str]
-) -> HandlerResult[list[Shown]]:
+    entries: Sequence[Entry], query: PageQueryParameters, show: Callable[[Entry], Shown], id_of: Callable[[Entry], str]
+) -> HttpHandlerResult[list[Shown]]:
     """The page of a whole list that `query` asks for. Raises ValidationFailed for an `after` that is not in it."""
     start = 0
     if query.after is not None:
@@ -42,16 +42,16 @@ def list_response(
     page = entries[start : start + query.limit]
     is_last = start + query.limit >= len(entries)
     headers = {} if is_last else {"Link": next_link("after", id_of(page[-1]))}
-    return HandlerResult([show(entry) for entry in page], headers=headers)
+    return HttpHandlerResult([show(entry) for entry in page], headers=headers)
 
 
 def page_response(
     found: Sequence[Entry], limit: int, show: Callable[[Entry], Shown], cursor_of: Callable[[Entry], str]
-) -> HandlerResult[list[Shown]]:
+) -> HttpHandlerResult[list[Shown]]:
     """The first `limit` entries; if there are more, with a link to the page that begins after the last one."""
     page = found[:limit]
     headers = {} if len(found) <= limit else {"Link": next_link("before", cursor_of(page[-1]))}
-    return HandlerResult([show(entry) for entry in page], headers=headers)
+    return HttpHandlerResult([show(entry) for entry in page], headers=headers)
 
 
 def next_link(name: str, text: str, *replaced: str) -> str:

@@ -53,7 +53,7 @@ class CancelOnDisconnectHttpConnection(ASGIHTTPConnection):
 
     async def _send_response(self, send: Any, response: Any) -> None:
         """A body that is in memory is sent in one message."""
-        defaults = cast(QuartApplication, self.app).default_headers(response)
+        defaults = cast(TrimmedQuart, self.app).default_headers(response)
         body = response.response if isinstance(response, Response) else None
         if not isinstance(body, DataBody):
             present = {name.lower() for name, _ in response.headers}
@@ -100,7 +100,7 @@ class MatchOnlyUrlRule(QuartRule):
         return _build_no_url
 
 
-class QuartApplication(Quart):
+class TrimmedQuart(Quart):
     asgi_http_class = CancelOnDisconnectHttpConnection
     session_interface: SessionInterface = DisabledSessionInterface()  # type: ignore[assignment]
     url_map_class = HostIndependentUrlMap

@@ -14,7 +14,7 @@ from pydantic import Field
 from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.known_browser_cookie import read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel
 from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
@@ -48,7 +48,7 @@ def first_run_blueprint(first_run: FirstRunService, *, is_tls: bool) -> ApiBluep
         return FirstRunStateResponse(state=await first_run.get_state(body.token))
 
     @bp.operation("POST /first-run", AllowedCallers.ANYONE, "Make the first account")
-    async def create_first_owner(body: FirstRunRequest) -> HandlerResult[DashboardLoginResponse]:
+    async def create_first_owner(body: FirstRunRequest) -> HttpHandlerResult[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())
         result = await first_run.create_owner(body.token, name=body.name, email=body.email, password=body.password, client=client)

@@ -16,7 +16,7 @@ from werkzeug.http import dump_cookie
 
 from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel
 from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
@@ -66,10 +66,10 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) ->
         return dump_cookie(cookie_name, value, max_age=max_age_s, path=COOKIE_PATH, secure=is_tls, httponly=True, samesite="Lax")
 
     @bp.operation("POST /oidc/begin", AllowedCallers.ANYONE, "Begin a sign-in with the identity provider")
-    async def begin_oidc(body: OidcBeginRequest) -> HandlerResult[OidcBeginResponse]:
+    async def begin_oidc(body: OidcBeginRequest) -> HttpHandlerResult[OidcBeginResponse]:
         require_own_page()
         begun: StartedOidcSignIn = await oidc.begin(body.return_to)
-        return HandlerResult(OidcBeginResponse(url=begun.url), cookies=[cookie_header(begun.cookie, begun.expires_in_s)])
+        return HttpHandlerResult(OidcBeginResponse(url=begun.url), cookies=[cookie_header(begun.cookie, begun.expires_in_s)])
 
     @bp.get("/oidc/callback")
     async def finish_oidc() -> Response:

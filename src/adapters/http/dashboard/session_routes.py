@@ -28,7 +28,7 @@ from adapters.http.api.authentication.second_factor_schemas import SecondFactorL
 from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.known_browser_cookie import device_cookie_header, read_device_tokens
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.schemas import ResponseModel
 from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
 from adapters.http.dashboard.same_origin_check import require_own_page
@@ -72,47 +72,47 @@ def dashboard_session_blueprint(
     @bp.operation(
         "POST /login", AllowedCallers.ANYONE, "Sign in", returns={200: DashboardLoginResponse, 202: SecondFactorNeededResponse}
     )
-    async def dashboard_login(body: LoginRequest) -> HandlerResult[Any]:
+    async def dashboard_login(body: LoginRequest) -> HttpHandlerResult[Any]:
         require_own_page()
         result = await logins.login(body.email, body.password, client=client_info(read_device_tokens()))
         if isinstance(result, SecondFactorNeeded):
-            return HandlerResult(second_factor_needed_response(result))
+            return HttpHandlerResult(second_factor_needed_response(result))
         return signed_in_response(result, cookie)
 
     @bp.operation("POST /login/second-factor", AllowedCallers.ANYONE, "Complete the sign-in")
-    async def dashboard_second_factor(body: SecondFactorLoginRequest) -> HandlerResult[DashboardLoginResponse]:
+    async def dashboard_second_factor(body: SecondFactorLoginRequest) -> HttpHandlerResult[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())
         return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client), cookie)
 
     @bp.operation("POST /login/passkey", AllowedCallers.ANYONE, "Sign in with a passkey")
-    async def dashboard_passkey(body: PasskeyLoginRequest) -> HandlerResult[DashboardLoginResponse]:
+    async def dashboard_passkey(body: PasskeyLoginRequest) -> HttpHandlerResult[DashboardLoginResponse]:
         require_own_page()
         result = await passkeys.sign_in(body.passkey, client=client_info(read_device_tokens()))
         return signed_in_response(result, cookie)
 
     @bp.operation("POST /refresh", AllowedCallers.ANYONE, "Renew the session")
-    async def dashboard_refresh() -> HandlerResult[DashboardTokensResponse]:
+    async def dashboard_refresh() -> HttpHandlerResult[DashboardTokensResponse]:
         require_own_page()
         token = cookie.find()
         if token is None:
             raise Unauthenticated("Please sign in.")
         tokens = await sessions.refresh(token, client=client_info())
         content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
-        return HandlerResult(content, cookies=[cookie.set_header(tokens)])
+        return HttpHandlerResult(content, cookies=[cookie.set_header(tokens)])
 
     @bp.operation("POST /logout", AllowedCallers.ANYONE, "Sign out")
-    async def dashboard_logout() -> HandlerResult[DashboardLogoutResponse]:
+    async def dashboard_logout() -> HttpHandlerResult[DashboardLogoutResponse]:
         require_own_page()
         if (token := cookie.find()) is not None:
             await sessions.logout(token, client=client_info())
         url = None if provider_sign_out_url is None else await provider_sign_out_url()
-        return HandlerResult(DashboardLogoutResponse(provider_sign_out_url=url), cookies=[cookie.delete_header()])
+        return HttpHandlerResult(DashboardLogoutResponse(provider_sign_out_url=url), cookies=[cookie.delete_header()])
 
     return bp
 
 
-def signed_in_response(result: OpenedSession, cookie: RefreshTokenCookie) -> HandlerResult[Any]:
+def signed_in_response(result: OpenedSession, cookie: RefreshTokenCookie) -> HttpHandlerResult[Any]:
     tokens = result.tokens
     content = DashboardLoginResponse.of(tokens, expires_in=tokens.expires_in_s, user=signed_in_user(result))
-    return HandlerResult(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])
+    return HttpHandlerResult(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])

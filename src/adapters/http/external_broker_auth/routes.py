@@ -23,7 +23,7 @@ GO_AUTH_WRITE = "2"
 GO_AUTH_BOTH = "3"
 
 
-class ExternalBrokerAuthorizer:
+class BrokerAuthFormTranslator:
     """Decides what the brokers ask, whatever their form."""
 
     def __init__(self, access: ExternalBrokerAuthService, guard: BrokerAuthRequestGuard) -> None:
@@ -85,7 +85,7 @@ class ExternalBrokerAuthorizer:
 
 def broker_access_blueprint(access: ExternalBrokerAuthService, guard: BrokerAuthRequestGuard) -> Blueprint:
     bp = Blueprint("broker_access", __name__, url_prefix="/broker")
-    questions = ExternalBrokerAuthorizer(access, guard)
+    questions = BrokerAuthFormTranslator(access, guard)
 
     @bp.before_request
     async def admit() -> Response | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.http.core.caller_authentication import Authenticator, RequestCredentials, second_factor_required_error
+from adapters.http.core.caller_authentication import AuthenticatorPort, RequestCredentials, second_factor_required_error
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.connection_limits import FeedConnectionLimiter, FeedConnectionLimitError, FeedConnectionMaximums
 from adapters.http.feed.feed_client_connection import (
@@ -48,7 +48,7 @@ class FeedEndpoint:
         self,
         *,
         sources: FeedDependencies,
-        authenticator: Authenticator,
+        authenticator: AuthenticatorPort,
         clock: Clock,
         proxies: TrustedProxies | None = None,
         limits: FeedConnectionMaximums | None = None,

@@ -26,7 +26,7 @@ from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_cursor import FeedCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
-from domain.feed.feed_snapshot_and_missed_events import FeedAudienceService, FeedSnapshot, FeedVisibility, Viewer
+from domain.feed.feed_snapshot_and_missed_events import FeedSnapshot, FeedSnapshotAndReplayService, FeedVisibility, Viewer
 from domain.feed.remote_feed_interest import no_other_instances
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
@@ -74,7 +74,7 @@ class FeedDependencies:
     Unavailable if that takes too long. `confirm_interest` returns when the other instances of a cluster know what the clients
     of this one want."""
 
-    audience: FeedAudienceService
+    audience: FeedSnapshotAndReplayService
     hub: FeedHub
     missed_readings: FeedReadingReplayService
     commit_lock: AbstractAsyncContextManager[None]

@@ -13,7 +13,7 @@ from quart import Quart
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES
 from adapters.http.core.api_operation import ApiOperation, NonJsonResponse, openapi_path
 from adapters.http.core.caller_authentication import AllowedCallers
-from adapters.http.core.document_schema_generator import REF_TEMPLATE, DocumentSchemaGenerator
+from adapters.http.core.document_schema_generator import REF_TEMPLATE, ApiDocumentSchemaGenerator
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_builder import ExampleBuilder
 from adapters.http.openapi.example_values_by_field import EXPORT_EXAMPLES
@@ -154,7 +154,7 @@ def _build_schemas(found: list[tuple[str, ApiOperation]]) -> tuple[Mapping[Schem
             inputs.append(((rule, spec.method, "query"), "validation", TypeAdapter(spec.query)))
     for kind, model in WEBHOOK_ENVELOPES.items():
         inputs.append((("", "webhook", kind), "serialization", TypeAdapter(model)))
-    made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=DocumentSchemaGenerator)
+    made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE, schema_generator=ApiDocumentSchemaGenerator)
     return {key: schema for (key, _), schema in made.items()}, dict(definitions.get("$defs", {}))
 
 

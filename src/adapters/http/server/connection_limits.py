@@ -32,7 +32,7 @@ class HttpConnectionPhase(Enum):
     ACTIVE = "active"
 
 
-class AbortableHttpConnection(Protocol):
+class AbortableHttpServerConnection(Protocol):
     """The server's side of one connection."""
 
     def abort(self) -> None: ...
@@ -53,10 +53,10 @@ class HttpConnectionLimitSettings:
 
 
 @dataclass(eq=False, slots=True)
-class HttpConnectionLimiterEntry:
+class TrackedHttpConnection:
     block: str
     is_unlimited: bool
-    client: AbortableHttpConnection
+    client: AbortableHttpServerConnection
     state: HttpConnectionPhase = HttpConnectionPhase.PENDING
     has_failed: bool = False
 
@@ -67,7 +67,7 @@ class HttpConnectionLimiter:
     def __init__(self, limits: HttpConnectionLimitSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._by_address: dict[str, dict[HttpConnectionLimiterEntry, None]] = {}
+        self._by_address: dict[str, dict[TrackedHttpConnection, None]] = {}
         self._open = 0
         self.refused: Counter[str] = Counter()
         """By reason, since the start."""
@@ -75,7 +75,7 @@ class HttpConnectionLimiter:
         """By state, since the start."""
         self.bans = AddressBans(limits.ban_after, limits.ban_max_s)
 
-    def open(self, address: str, client: AbortableHttpConnection) -> HttpConnectionLimiterEntry | None:
+    def open(self, address: str, client: AbortableHttpServerConnection) -> TrackedHttpConnection | None:
         """Count a new connection; it may close another one. None when this one must be closed."""
         block, is_unlimited = address_block(address), is_in_networks(address, self._limits.unlimited)
         own = self._by_address.get(block, {})
@@ -89,23 +89,23 @@ class HttpConnectionLimiter:
         if reason:
             self.refused[reason] += 1
             return None
-        connection = HttpConnectionLimiterEntry(block, is_unlimited, client)
+        connection = TrackedHttpConnection(block, is_unlimited, client)
         self._by_address.setdefault(block, {})[connection] = None
         self._open += 1
         return connection
 
-    def set_state(self, connection: HttpConnectionLimiterEntry, state: HttpConnectionPhase) -> None:
+    def set_state(self, connection: TrackedHttpConnection, state: HttpConnectionPhase) -> None:
         connection.state = state
         of_address = self._by_address.get(connection.block, {})
         if connection in of_address:  # to the end: who has been in its state for the longest time comes first
             of_address[connection] = of_address.pop(connection)
 
-    def record_request(self, connection: HttpConnectionLimiterEntry) -> None:
+    def record_request(self, connection: TrackedHttpConnection) -> None:
         """A complete request head has come."""
         self.set_state(connection, HttpConnectionPhase.ACTIVE)
         self.bans.record_success(connection.block, self._clock())
 
-    def close(self, connection: HttpConnectionLimiterEntry) -> None:
+    def close(self, connection: TrackedHttpConnection) -> None:
         """The connection is closed, or about to be. A second call does nothing."""
         of_address = self._by_address.get(connection.block, {})
         if connection not in of_address:
@@ -125,11 +125,11 @@ class HttpConnectionLimiter:
     def banned_count(self) -> int:
         return self.bans.count(self._clock())
 
-    def _largest_first(self) -> Iterable[dict[HttpConnectionLimiterEntry, None]]:
+    def _largest_first(self) -> Iterable[dict[TrackedHttpConnection, None]]:
         yield max(self._by_address.values(), key=len, default={})
         yield from sorted(self._by_address.values(), key=len, reverse=True)
 
-    def _make_room(self, by_address: Iterable[dict[HttpConnectionLimiterEntry, None]]) -> bool:
+    def _make_room(self, by_address: Iterable[dict[TrackedHttpConnection, None]]) -> bool:
         addresses = list(by_address)
         for state in HttpConnectionPhase:
             for of_address in addresses:
@@ -139,12 +139,12 @@ class HttpConnectionLimiter:
                     return True
         return False
 
-    def _evict(self, connection: HttpConnectionLimiterEntry) -> None:
+    def _evict(self, connection: TrackedHttpConnection) -> None:
         connection.has_failed = connection.state is HttpConnectionPhase.PENDING
         self.evicted[connection.state.value] += 1
         self.close(connection)
         connection.client.abort()
 
 
-def _waits_for_client(connection: HttpConnectionLimiterEntry) -> bool:
+def _waits_for_client(connection: TrackedHttpConnection) -> bool:
     return connection.state is not HttpConnectionPhase.ACTIVE or connection.client.waits_for_client()

@@ -40,7 +40,7 @@ from adapters.http.feed.frame_writer import (
     SET_AUTHENTICATED_EXTENSION,
     WebSocketFrameWriter,
 )
-from adapters.http.server.limited_server import LimitedTCPServer
+from adapters.http.server.limited_http_server_connection import LimitedHttpServerConnection
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 _REQUIRED_MEMBERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -71,7 +71,7 @@ def _has_two_lengths(request: h11.Request) -> bool:
     return {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}
 
 
-class Http11OnlyProtocol(H11Protocol):
+class HardenedH11Protocol(H11Protocol):
     _pending_head = b""
 
     async def _check_protocol(self, event: h11.Request) -> None:
@@ -149,7 +149,7 @@ class _FrameWriterScopeMiddleware:
     async def __call__(self, scope: Any, *others: Any) -> None:
         if scope["type"] == "websocket" and self._server is not None:
             scope["extensions"][FRAME_WRITER_EXTENSION] = WebSocketFrameWriter(self._server.writer)
-            if isinstance(self._server, LimitedTCPServer):
+            if isinstance(self._server, LimitedHttpServerConnection):
                 self._server.set_authenticated(False)
                 scope["extensions"][SET_AUTHENTICATED_EXTENSION] = self._server.set_authenticated
         await self._app(scope, *others)
@@ -168,8 +168,8 @@ def patch_hypercorn() -> None:
             f"Hypercorn {version('hypercorn')} has no {', '.join(missing)}. Install the version that requirements.lock names."
         )
     protocol: Any = hypercorn.protocol
-    protocol.H11Protocol = Http11OnlyProtocol
+    protocol.H11Protocol = HardenedH11Protocol
     streams: Any = h11_protocol
     streams.WSStream = LongMessageSkippingWebSocketStream
     runner: Any = hypercorn.asyncio.run
-    runner.TCPServer = LimitedTCPServer
+    runner.TCPServer = LimitedHttpServerConnection

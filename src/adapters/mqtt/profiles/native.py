@@ -18,13 +18,13 @@ from adapters.mqtt.profiles.native_payload_types import (
     StatePayload,
     TimePayload,
 )
-from domain.devices.device_codec import (
+from domain.devices.device_messages_and_codec_port import (
     CommandResultReport,
+    DevicePlanRevisionReport,
     DeviceReport,
     HelloReport,
     OutboundCommand,
     OutboundMessage,
-    PlanRevisionReport,
     PlanRow,
     PresenceReport,
     RelayReport,
@@ -91,7 +91,7 @@ def _result_report(payload: bytes) -> DeviceReport:
 
 
 def _plan_report(payload: bytes) -> DeviceReport:
-    return PlanRevisionReport(_decode_plan(payload).rev)
+    return DevicePlanRevisionReport(_decode_plan(payload).rev)
 
 
 def _hello_report(payload: bytes) -> DeviceReport:

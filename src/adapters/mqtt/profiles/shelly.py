@@ -14,13 +14,13 @@ import msgspec
 
 from adapters.mqtt.profiles import sensor_json_flattening
 from adapters.mqtt.profiles.future_edge_selection import FuturePlanEdge, upcoming_edges
-from domain.devices.device_codec import (
+from domain.devices.device_messages_and_codec_port import (
     CommandResultReport,
+    DeviceClockReadyReport,
+    DevicePlanRevisionReport,
     DeviceReport,
     OutboundCommand,
     OutboundMessage,
-    PlanClockReport,
-    PlanRevisionReport,
     PlanRow,
     PresenceReport,
     RelayReport,
@@ -117,10 +117,10 @@ def _decode_plan_response(name: str, document: Mapping[str, Any]) -> Sequence[De
     result = document.get("result")
     if prefix == _PLAN_CLOCK_PREFIX:
         is_set = isinstance(result, dict) and result.get("restart_required") is not True
-        return (PlanClockReport(int(revision)) if is_set else PlanRevisionReport(0),)
+        return (DeviceClockReadyReport(int(revision)) if is_set else DevicePlanRevisionReport(0),)
     jobs = result.get("jobs") if isinstance(result, dict) else None
     holds = count.isdigit() and isinstance(jobs, list) and len(jobs) == int(count)
-    return (PlanRevisionReport(int(revision) if holds else 0),)
+    return (DevicePlanRevisionReport(int(revision) if holds else 0),)
 
 
 def _decode_switch_status(status: Mapping[str, Any]) -> Sequence[DeviceReport]:

@@ -13,13 +13,13 @@ import msgspec
 
 from adapters.mqtt.profiles import sensor_json_flattening
 from adapters.mqtt.profiles.future_edge_selection import FuturePlanEdge, upcoming_edges
-from domain.devices.device_codec import (
+from domain.devices.device_messages_and_codec_port import (
     CommandResultReport,
+    DevicePlanRevisionReport,
     DeviceReport,
     HelloReport,
     OutboundCommand,
     OutboundMessage,
-    PlanRevisionReport,
     PlanRow,
     PresenceReport,
     RelayReport,
@@ -117,7 +117,7 @@ def _timer_json(edge: FuturePlanEdge) -> str:
 def _decode_plan_revision(word: bytes) -> Sequence[DeviceReport]:
     if not word.isdigit() or len(word) > 15:
         return (UnreadableMessage("MALFORMED", "PLAN is a revision"),)
-    return (PlanRevisionReport(int(word)),)
+    return (DevicePlanRevisionReport(int(word)),)
 
 
 def _decode_version(payload: bytes) -> Sequence[DeviceReport]:

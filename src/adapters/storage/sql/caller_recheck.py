@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, select
 
-from adapters.storage.sql.repository_session_port import POSTGRES, RepositorySession, Row
+from adapters.storage.sql.sql_session_port import POSTGRES, Row, SqlSession
 from adapters.storage.sql.tables import api_keys, memberships, user_sessions
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.caller_recheck_in_transaction import check_current_role, check_key_is_enabled, check_session_is_open
@@ -33,7 +33,7 @@ READ_KEY_STATE = (
 
 
 @asynccontextmanager
-async def checked_caller(session: RepositorySession, caller: SessionCaller | ApiKeyCaller) -> AsyncIterator[None]:
+async def checked_caller(session: SqlSession, caller: SessionCaller | ApiKeyCaller) -> AsyncIterator[None]:
     """Around the body of the transaction. Raises Unauthenticated or PermissionDenied when the caller has lost its authority, also
     in place of another error of the body: who has lost it learns nothing more."""
     statement, found_by = _statement_for(caller)

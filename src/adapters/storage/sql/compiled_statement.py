@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.repository_session_port import LOOK_UP
+from adapters.storage.sql.sql_session_port import LOOK_UP
 
 
 class CompiledStatement:

@@ -9,15 +9,15 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Select, bindparam, delete, insert, update
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.repository_session_port import POSTGRES, RepositorySession, UniqueViolationError
 from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.sql_session_port import POSTGRES, SqlSession, UniqueViolationError
 from adapters.storage.sql.statement_builders import for_update
 
 T = TypeVar("T")
 
 
 class SqlRepository:
-    def __init__(self, session: RepositorySession) -> None:
+    def __init__(self, session: SqlSession) -> None:
         self._session = session
 
     @property
@@ -97,7 +97,7 @@ class AccountEntityStatements(EntityStatements[T]):
         return super()._select_one().where(self.in_account)
 
 
-class StoredEntityRepository(SqlRepository, Generic[T]):
+class SqlStoredEntityRepository(SqlRepository, Generic[T]):
     """Adds, saves and deletes entities."""
 
     statements: EntityStatements[T]
@@ -121,7 +121,7 @@ class StoredEntityRepository(SqlRepository, Generic[T]):
             raise self.statements.exists_error(entity) from None
 
 
-class EntityRepository(StoredEntityRepository[T]):
+class SqlEntityRepository(SqlStoredEntityRepository[T]):
     """Finds entities by their id alone, too."""
 
     async def get(self, entity_id: str) -> T | None:
@@ -131,7 +131,7 @@ class EntityRepository(StoredEntityRepository[T]):
         return await self._first(self.statements.mapper, self.statements.get[self._session.writable], at_id=entity_id)
 
 
-class AccountEntityRepository(StoredEntityRepository[T]):
+class SqlAccountEntityRepository(SqlStoredEntityRepository[T]):
     """Finds entities by their account and id, and lists those of an account, too."""
 
     statements: AccountEntityStatements[T]

@@ -7,7 +7,7 @@ rely on the lock alone. The claims of idempotency keys do not: a claim that was 
 
 from __future__ import annotations
 
-from adapters.storage.sql.repository_session_port import RepositorySession
+from adapters.storage.sql.sql_session_port import SqlSession
 from adapters.storage.sql.statement_builders import text_with_bigints
 
 ADVISORY_LOCKS = (
@@ -22,5 +22,5 @@ def process_lock_key(process_id: bytes) -> int:
     return int.from_bytes(process_id[:8].ljust(8, b"\0"), "big", signed=True)
 
 
-async def is_process_alive(session: RepositorySession, process_id: bytes) -> bool:
+async def is_process_alive(session: SqlSession, process_id: bytes) -> bool:
     return bool(await session.read(_HELD, at_lock=process_lock_key(process_id)))

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from sqlalchemy import Boolean, ColumnElement, Select, Table, select
 
-from adapters.storage.sql.repository_session_port import Row
+from adapters.storage.sql.sql_session_port import Row
 
 T = TypeVar("T")
 Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
@@ -48,7 +48,7 @@ JSON_TUPLE: Converter = (to_json, lambda text: tuple(from_json(text)))
 
 
 @dataclass(frozen=True, slots=True)
-class NestedValue:
+class EmbeddedDataclassColumns:
     """A field whose value is a dataclass of its own: each of its fields has a column, whose name begins with `prefix`."""
 
     kind: type[Any]
@@ -63,7 +63,7 @@ class RowMapper(Generic[T]):
         convert: Mapping[str, Converter] | None = None,
         *,
         always: Sequence[str] = (),
-        nested: Mapping[str, NestedValue] | None = None,
+        nested: Mapping[str, EmbeddedDataclassColumns] | None = None,
         computed: Mapping[str, ColumnElement[Any]] | None = None,
         cached: int = 0,
     ) -> None:

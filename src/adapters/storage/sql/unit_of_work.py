@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 from adapters.storage.sql.caller_recheck import checked_caller
-from adapters.storage.sql.postgres.leader_fence import LeaderFence
+from adapters.storage.sql.postgres.leader_fence import PostgresLeaderFence
 from adapters.storage.sql.repositories.accounts_users_and_projects import (
     SqlAccountRepository,
     SqlMembershipRepository,
@@ -17,7 +17,7 @@ from adapters.storage.sql.repositories.accounts_users_and_projects import (
 )
 from adapters.storage.sql.repositories.api_keys import SqlApiKeyRepository
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
-from adapters.storage.sql.repositories.audit_seals_and_records import SqlAuditSealRepository
+from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.command_definitions_and_executions import (
     SqlCommandDefinitionRepository,
@@ -32,12 +32,10 @@ from adapters.storage.sql.repositories.device_search import SqlDeviceSearchRepos
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
 from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.due_rollups import SqlDueRollupRepository
-from adapters.storage.sql.repositories.engine_restore import SqlEngineRestoreRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.external_identities_and_used_sign_in_states import SqlExternalIdentityRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
-from adapters.storage.sql.repositories.late_reading_marks_and_replay import SqlFeedReadingReplayRepository
 from adapters.storage.sql.repositories.login_tokens_and_failures import (
     SqlLoginFailureRepository,
     SqlPasswordChangeCodeRepository,
@@ -45,12 +43,14 @@ from adapters.storage.sql.repositories.login_tokens_and_failures import (
 )
 from adapters.storage.sql.repositories.notification_channels import SqlNotificationChannelRepository
 from adapters.storage.sql.repositories.notification_settings_and_outbox import SqlNotificationOutboxRepository
-from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionRepository
+from adapters.storage.sql.repositories.partition_engine_state import SqlPartitionEngineStateRepository
+from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionOwnershipRepository
 from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
 from adapters.storage.sql.repositories.persisted_steady_time import SqlSteadyTimeRepository
 from adapters.storage.sql.repositories.provisioning_claims import SqlDeviceProvisioningClaimRepository
 from adapters.storage.sql.repositories.provisioning_codes import SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
+from adapters.storage.sql.repositories.reading_arrivals import SqlReadingArrivalRepository
 from adapters.storage.sql.repositories.readings import SqlReadingRepository
 from adapters.storage.sql.repositories.rollups import SqlRollupRepository
 from adapters.storage.sql.repositories.rules import SqlRuleRepository
@@ -59,16 +59,16 @@ from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepo
 from adapters.storage.sql.repositories.service_secrets import SqlServiceSecretRepository
 from adapters.storage.sql.repositories.service_session_tokens import SqlServiceSessionTokenRepository
 from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
-from adapters.storage.sql.repositories.unlock_links import SqlUnlockLinkRepository
+from adapters.storage.sql.repositories.unlock_links import SqlSignInUnlockLinkRepository
 from adapters.storage.sql.repositories.user_sessions import SqlUserSessionRepository
 from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
-from adapters.storage.sql.repository_session_port import RepositorySession
+from adapters.storage.sql.sql_session_port import SqlSession
 from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.caller_recheck_in_transaction import check_stated_role
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
 
 
@@ -83,9 +83,9 @@ class SqlBackend(Protocol):
 
     def abort_connections(self) -> None: ...
 
-    def write(self, *, background: bool = False) -> AbstractAsyncContextManager[RepositorySession]: ...
+    def write(self, *, background: bool = False) -> AbstractAsyncContextManager[SqlSession]: ...
 
-    def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[RepositorySession]: ...
+    def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[SqlSession]: ...
 
 
 R_co = TypeVar("R_co", covariant=True)
@@ -94,7 +94,7 @@ R_co = TypeVar("R_co", covariant=True)
 class LazyRepository(Generic[R_co]):
     """Creates the repository at first use: a transaction uses about three of them."""
 
-    def __init__(self, make: Callable[[RepositorySession], R_co]) -> None:
+    def __init__(self, make: Callable[[SqlSession], R_co]) -> None:
         self._factory = make
         self._name = ""
 
@@ -119,7 +119,7 @@ class SqlTransaction:
     second_factors = LazyRepository(SqlSecondFactorRepository)
     external_identities = LazyRepository(SqlExternalIdentityRepository)
     service_sessions = LazyRepository(SqlServiceSessionTokenRepository)
-    unlock_links = LazyRepository(SqlUnlockLinkRepository)
+    unlock_links = LazyRepository(SqlSignInUnlockLinkRepository)
     login_failures = LazyRepository(SqlLoginFailureRepository)
     stored_responses = LazyRepository(SqlStoredResponseRepository)
     api_keys = LazyRepository(SqlApiKeyRepository)
@@ -132,7 +132,7 @@ class SqlTransaction:
     groups = LazyRepository(SqlDeviceGroupRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)
     events = LazyRepository(SqlEventRepository)
-    audit_log = LazyRepository(SqlAuditSealRepository)
+    audit_log = LazyRepository(SqlAuditLogRepository)
     grants = LazyRepository(SqlGrantRepository)
     approvals = LazyRepository(SqlApprovalRepository)
     definitions = LazyRepository(SqlCommandDefinitionRepository)
@@ -141,8 +141,8 @@ class SqlTransaction:
     schedules = LazyRepository(SqlScheduleRepository)
     rules = LazyRepository(SqlRuleRepository)
     readings = LazyRepository(SqlReadingRepository)
-    arrivals = LazyRepository(SqlFeedReadingReplayRepository)
-    partition_states = LazyRepository(SqlEngineRestoreRepository)
+    arrivals = LazyRepository(SqlReadingArrivalRepository)
+    partition_states = LazyRepository(SqlPartitionEngineStateRepository)
     due_rollups = LazyRepository(SqlDueRollupRepository)
     rollups = LazyRepository(SqlRollupRepository)
     range_partitions = LazyRepository(SqlRangePartitionRepository)
@@ -153,11 +153,11 @@ class SqlTransaction:
     deliveries = LazyRepository(SqlWebhookDeliveryRepository)
     service_secrets = LazyRepository(SqlServiceSecretRepository)
     steady_time = LazyRepository(SqlSteadyTimeRepository)
-    partitions = LazyRepository(SqlPartitionRepository)
+    partitions = LazyRepository(SqlPartitionOwnershipRepository)
     members = LazyRepository(SqlClusterMemberRepository)
     device_sessions = LazyRepository(SqlDeviceConnectionHolderRepository)
 
-    def __init__(self, session: RepositorySession, dispatcher: TransactionEventDispatcher[SqlTransaction] | None) -> None:
+    def __init__(self, session: SqlSession, dispatcher: TransactionEventDispatcher[SqlTransaction] | None) -> None:
         self.session = session
         self._event_dispatcher = dispatcher
         self._pending_events: list[DomainEvent] = []
@@ -184,13 +184,13 @@ class SqlUnitOfWork:
         self,
         backend: SqlBackend,
         dispatcher: TransactionEventDispatcher[SqlTransaction] | None = None,
-        fence: LeaderFence | None = None,
+        fence: PostgresLeaderFence | None = None,
     ) -> None:
         self._backend = backend
         self._event_dispatcher = dispatcher
         self._fence = fence
 
-    def fenced_by(self, fence: LeaderFence) -> SqlUnitOfWork:
+    def fenced_by(self, fence: PostgresLeaderFence) -> SqlUnitOfWork:
         return SqlUnitOfWork(self._backend, self._event_dispatcher, fence)
 
     @asynccontextmanager
@@ -228,7 +228,7 @@ class SqlUnitOfWork:
 class SqlReadTransaction:
     __slots__ = ("_snapshot",)
 
-    def __init__(self, snapshot: AbstractAsyncContextManager[RepositorySession]) -> None:
+    def __init__(self, snapshot: AbstractAsyncContextManager[SqlSession]) -> None:
         self._snapshot = snapshot
 
     async def __aenter__(self) -> SqlTransaction:

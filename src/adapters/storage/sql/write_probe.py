@@ -9,7 +9,7 @@ import secrets
 
 from sqlalchemy import text
 
-from adapters.storage.sql.repository_session_port import RepositorySession
+from adapters.storage.sql.sql_session_port import SqlSession
 
 PROBE_BYTES = 3_000
 """About one page."""
@@ -22,7 +22,7 @@ _REWRITE = text(
 )
 
 
-async def write_probe(session: RepositorySession, *, after_failure: bool = False) -> None:
+async def write_probe(session: SqlSession, *, after_failure: bool = False) -> None:
     """The content differs each time: a database may skip the write of a page that does not change."""
     size = PROBE_BYTES_AFTER_FAILURE if after_failure else PROBE_BYTES
     await session.write(_REWRITE, padding=secrets.token_hex(size // 2))

@@ -5,7 +5,7 @@ that acts, that the passkey still exists, that its challenge is used for the fir
 from __future__ import annotations
 
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import JsonObject
+from domain.kernel.domain_event import JsonObject
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec, passkey_refused_error
 from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyAssertion

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, SessionId
@@ -34,7 +34,7 @@ def purpose_of_second_factor(challenge_token_hash: bytes) -> str:
 
 
 class PasskeyChallengeCodec:
-    def __init__(self, *, ids: IdAndSecretGenerator, digest: SecretHasher) -> None:
+    def __init__(self, *, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
         self._ids = ids
         self._digest = digest
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.accounts.model import User
-from domain.kernel.domain_events import JsonObject
+from domain.kernel.domain_event import JsonObject
 from domain.kernel.ids import PasskeyId, UserId
 from domain.sign_in.passkeys.model import NewPasskeyCredential, Passkey, UnverifiedPasskeyAssertion, VerifiedPasskeyChallenge
 

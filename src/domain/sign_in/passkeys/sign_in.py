@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.accounts.model import Member
+from domain.accounts.model import MembershipWithUser
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import SecretHasher
+from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, JsonObject
+from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import UserId
 from domain.kernel.service_dataclass_decorator import service
@@ -43,7 +43,7 @@ class PasskeySignInService:
     challenges: PasskeyChallengeCodec
     verifier: PasskeyAssertionService
     opener: SessionOpener
-    digest: SecretHasher
+    digest: TokenHasher
 
     def sign_in_options(self) -> JsonObject:
         """For `navigator.credentials.get`; the browser lets the person choose among all passkeys of this origin."""
@@ -94,4 +94,4 @@ class PasskeySignInService:
             await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
             return None
         how = f" with the passkey {passkey.name}"
-        return await self.opener.open(tx, Member(memberships[0], user), account, client, now_ms, how=how)
+        return await self.opener.open(tx, MembershipWithUser(memberships[0], user), account, client, now_ms, how=how)

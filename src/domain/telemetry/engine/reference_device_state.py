@@ -55,7 +55,7 @@ class TrackedRule:
 
 
 @dataclass(slots=True)
-class ReferenceDeviceState:
+class ReferenceDeviceTelemetryState:
     number: int
     metrics: dict[str, ReferenceMetricState] = field(default_factory=dict)
     newest_ms: int | None = None
@@ -137,7 +137,9 @@ class ReferenceDeviceState:
                 result.rule_transitions.append(_rule_transition(self, tracked, before, now_ms))
 
 
-def _rule_transition(device: ReferenceDeviceState, tracked: TrackedRule, before: RuleState, at_ms: int) -> RuleTransition:
+def _rule_transition(
+    device: ReferenceDeviceTelemetryState, tracked: TrackedRule, before: RuleState, at_ms: int
+) -> RuleTransition:
     after = tracked.state
     return RuleTransition(
         device_no=device.number,

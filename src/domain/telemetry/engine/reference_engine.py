@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from domain.kernel.clock import MINUTE_MS
 from domain.partitions.device_hash import partition_of
-from domain.rules.model import EngineRule, LatestReading, MetricValue, RuleDryRunResult, in_firing_order
+from domain.rules.model import EngineRule, InstantDryRunResult, LatestReading, MetricValue, in_firing_order
 from domain.rules.reference_rules import LastMetricValue, explain_rule, watches_silence
 from domain.rules.telemetry_engine_port import BucketAggregator, Checkpoint, ClockOffset, RawTelemetryBatch, UnpackedReading
 from domain.telemetry import reading_packing
@@ -29,7 +29,7 @@ from domain.telemetry.engine.payload_parser import (
     ParsedTelemetryMessage,
     parse_payload,
 )
-from domain.telemetry.engine.reference_device_state import ReferenceDeviceState, ReferenceMetricState, TrackedRule
+from domain.telemetry.engine.reference_device_state import ReferenceDeviceTelemetryState, ReferenceMetricState, TrackedRule
 from domain.telemetry.engine.reference_result import ReferenceBatchResult
 
 MAX_SEARCHED = 2_048
@@ -38,11 +38,11 @@ MAX_QUEUED_MS = 10 * MINUTE_MS
 """How long before the clock was set a message may have arrived that is ingested after it."""
 
 
-class ReferenceEngine:
+class ReferenceTelemetryEngine:
     """The `TelemetryEngine` port in Python."""
 
     def __init__(self) -> None:
-        self._devices: dict[int, ReferenceDeviceState] = {}
+        self._devices: dict[int, ReferenceDeviceTelemetryState] = {}
         self._metric_numbers: dict[str, int] = {}
         self._metric_names: dict[int, str] = {}
         self._dirty_devices: dict[int, None] = {}
@@ -181,7 +181,7 @@ class ReferenceEngine:
             if metric.latest is not None
         ]
 
-    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRunResult:
+    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> InstantDryRunResult:
         device = self._devices.get(device_no)
         reports = device.last_reports() if device else {}
         given = {name: LastMetricValue(value, at_ms, at_ms) for name, value in readings.items()}
@@ -200,7 +200,7 @@ class ReferenceEngine:
 
     def _ingest_message(
         self,
-        device: ReferenceDeviceState,
+        device: ReferenceDeviceTelemetryState,
         message: ParsedTelemetryMessage,
         arrived_ms: int,
         now_ms: int | None,
@@ -238,7 +238,7 @@ class ReferenceEngine:
             device.evaluate_rules(device.rules, arrived_ms, result)
 
     def _register_metrics(
-        self, device: ReferenceDeviceState, message: ParsedTelemetryMessage, result: ReferenceBatchResult
+        self, device: ReferenceDeviceTelemetryState, message: ParsedTelemetryMessage, result: ReferenceBatchResult
     ) -> dict[str, MetricValue]:
         """The readings of the message without those that exceed the metric limit of the device."""
         accepted = {}
@@ -277,10 +277,10 @@ class ReferenceEngine:
             raise ValueError(f"metric number {number} has no name; load the names first")
         return self._metric_names[number]
 
-    def _get_or_create_device(self, device_no: int) -> ReferenceDeviceState:
-        return self._devices.setdefault(device_no, ReferenceDeviceState(device_no))
+    def _get_or_create_device(self, device_no: int) -> ReferenceDeviceTelemetryState:
+        return self._devices.setdefault(device_no, ReferenceDeviceTelemetryState(device_no))
 
-    def _pack_latest(self, device: ReferenceDeviceState) -> Checkpoint:
+    def _pack_latest(self, device: ReferenceDeviceTelemetryState) -> Checkpoint:
         device.at_checkpoint = True
         newest_ms = device.newest_ms or 0
         metrics = [

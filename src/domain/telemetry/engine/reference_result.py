@@ -12,8 +12,8 @@ from domain.rules.telemetry_engine_port import (
     ClockOffset,
     MessageFault,
     NewMetric,
-    ReadingWithSubscribers,
     TelemetryRow,
+    WatchedReading,
 )
 
 
@@ -31,7 +31,7 @@ class ReferenceBatchResult:
     rule_transitions: list[RuleTransition] = field(default_factory=list)
     rule_firings: list[RuleFiring] = field(default_factory=list)
     rule_suppressions: list[RuleSuppression] = field(default_factory=list)
-    watched_readings: list[ReadingWithSubscribers] = field(default_factory=list)
+    watched_readings: list[WatchedReading] = field(default_factory=list)
     message_count: int = 0
     reading_count: int = 0
     newest_arrivals: dict[int, int] = field(default_factory=dict)

@@ -32,7 +32,7 @@ class ReadingArchiveWithCutoff:
         return oldest_kept_ms(self.clock.now_ms(), self.database_days) + HOUR_MS
 
 
-class MergedReadingHistory:
+class DatabaseAndArchiveReadingHistory:
     def __init__(self, older: ReadingArchiveWithCutoff | None = None) -> None:
         """Without `older`, the database has all readings."""
         self._older = older

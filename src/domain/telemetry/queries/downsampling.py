@@ -23,7 +23,7 @@ from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import unpack_rollup
 from domain.telemetry.model import BucketStatistics
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx
-from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory
+from domain.telemetry.queries.database_and_archive_reading_history import DatabaseAndArchiveReadingHistory
 from domain.telemetry.queries.hour_combining import combine_cells
 from domain.telemetry.queries.latest_and_history import DeviceMetricNames
 from domain.telemetry.queries.message_paging import HistoryTimeRange
@@ -53,7 +53,7 @@ class DownsamplingQueryService:
     clock: Clock
     engine: TelemetryEngine
     authorizer: Authorizer
-    stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
+    stored: DatabaseAndArchiveReadingHistory = field(default_factory=DatabaseAndArchiveReadingHistory)
 
     async def query_buckets(
         self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None, step_ms: int, limit: int

@@ -19,9 +19,9 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
-from domain.telemetry.feed_reading_replay_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
 from domain.telemetry.reading_archive_store import name_of_unnamed
+from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange
 from domain.telemetry.reading_events import reading_event
 
 MAX_READINGS = 10_000

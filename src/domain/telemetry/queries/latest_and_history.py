@@ -18,7 +18,7 @@ from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory
+from domain.telemetry.queries.database_and_archive_reading_history import DatabaseAndArchiveReadingHistory
 from domain.telemetry.queries.message_paging import HistoryTimeRange, read_page
 from domain.telemetry.reading_packing import value_columns
 
@@ -67,7 +67,7 @@ class TelemetryQueryService:
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
     authorizer: Authorizer
-    stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
+    stored: DatabaseAndArchiveReadingHistory = field(default_factory=DatabaseAndArchiveReadingHistory)
     is_stored_elsewhere: Callable[[int], bool] = lambda device_no: False
 
     async def readable_device(self, caller: Caller, device_id: DeviceId) -> Device:

@@ -18,13 +18,13 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.model import EngineRule, MetricValue, Rule, RuleDryRunResult, RuleState
+from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, Rule, RuleState
 from domain.rules.rule_repository import HasRules
 from domain.rules.rule_validation import check_metrics_known
 from domain.rules.service import get_rule
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.database_and_archive_reading_history import MergedReadingHistory
+from domain.telemetry.queries.database_and_archive_reading_history import DatabaseAndArchiveReadingHistory
 from domain.telemetry.queries.message_paging import HistoryTimeRange
 
 MAX_MESSAGES = 100_000
@@ -46,7 +46,7 @@ class HistoryDryRunResult:
     fired_ms: tuple[int, ...]
     message_count: int
     is_complete: bool
-    final_evaluation: RuleDryRunResult
+    final_evaluation: InstantDryRunResult
 
 
 @service
@@ -57,11 +57,11 @@ class RuleDryRunService:
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[TelemetryMessages], RawTelemetryBatch]
     encode: TelemetryPayloadEncoder
-    stored: MergedReadingHistory = field(default_factory=MergedReadingHistory)
+    stored: DatabaseAndArchiveReadingHistory = field(default_factory=DatabaseAndArchiveReadingHistory)
 
     async def run_on_readings(
         self, caller: SessionCaller, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, MetricValue]
-    ) -> RuleDryRunResult:
+    ) -> InstantDryRunResult:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse, DecisionRequest
+from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQueryParameters, ApproveResponse, DecisionRequest
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import page_response
 from domain.approvals.service import ApprovalService
 from domain.kernel.ids import ApprovalId, DeviceId
@@ -24,19 +24,21 @@ APPROVE_ERRORS = {
 def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("approvals", "Approvals")
 
-    async def page(query: ApprovalsQuery, device_id: DeviceId | None) -> HandlerResult[list[ApprovalResponse]]:
+    async def page(query: ApprovalsQueryParameters, device_id: DeviceId | None) -> HttpHandlerResult[list[ApprovalResponse]]:
         found = await approvals.list(
             current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.before
         )
         return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
 
     @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals", paged=True)
-    async def list_approvals(query: ApprovalsQuery) -> HandlerResult[list[ApprovalResponse]]:
+    async def list_approvals(query: ApprovalsQueryParameters) -> HttpHandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, None)
 
     @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals", paged=True)
-    async def list_device_approvals(device_id: DeviceId, query: ApprovalsQuery) -> HandlerResult[list[ApprovalResponse]]:
+    async def list_device_approvals(
+        device_id: DeviceId, query: ApprovalsQueryParameters
+    ) -> HttpHandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, device_id)
 

@@ -48,7 +48,7 @@ class ApproveResponse(OkResponse):
     execution_id: str
 
 
-class ApprovalsQuery(QueryParametersModel):
+class ApprovalsQueryParameters(QueryParametersModel):
     status: ApprovalStatus | None = None
     limit: Annotated[int, Field(ge=1, le=LIST_LIMIT)] = LIST_LIMIT
     before: IdText[ApprovalId] | None = Field(

@@ -7,12 +7,12 @@ from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
-from domain.sign_in.unlock_link import UnlockLinkService
+from domain.sign_in.sign_in_unlock_link import SignInUnlockLinkService
 from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
 
 
 def auth_blueprint(
-    *, logins: LoginService, unlock: UnlockLinkService, sessions: UserSessionService, passwords: PasswordChangeService
+    *, logins: LoginService, unlock: SignInUnlockLinkService, sessions: UserSessionService, passwords: PasswordChangeService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("auth", "Authentication")
     _add_token_routes(bp, logins, sessions)
@@ -57,7 +57,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
         await sessions.logout(body.refresh_token, client=client_info())
 
 
-def _add_unlock_routes(bp: ApiBlueprint, unlock: UnlockLinkService) -> None:
+def _add_unlock_routes(bp: ApiBlueprint, unlock: SignInUnlockLinkService) -> None:
     @bp.operation(
         "POST /auth/unlock/request",
         AllowedCallers.ANYONE,

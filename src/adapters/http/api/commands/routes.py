@@ -7,7 +7,7 @@ from adapters.http.api.commands.definition_routes import READ_ERRORS, add_defini
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.error_responses import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
 from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
@@ -16,7 +16,7 @@ from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import DeviceId, ExecutionId
 
-SendResponse = HandlerResult[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
+SendResponse = HttpHandlerResult[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
 SEND_OPTIONS: ApiOperationOptions = {
     "returns": {200: schema.CommandResultResponse | schema.CommandQueuedResponse, 202: schema.ApprovalPendingResponse},
     "errors": {
@@ -68,7 +68,9 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waite
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceAndExecutionQueryService) -> None:
     @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
-    async def list_executions(device_id: DeviceId, query: schema.CommandExecutionsQuery) -> schema.ExecutionPageResponse:
+    async def list_executions(
+        device_id: DeviceId, query: schema.CommandExecutionsQueryParameters
+    ) -> schema.ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""
         before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
         page = await control.list_executions(current_caller(), device_id, limit=query.limit, before_seq=before_seq)
@@ -91,8 +93,8 @@ def _submission_response(submitted: CommandSubmissionResult, *, with_result: boo
     quota = submitted.quota
     headers = {} if quota is None else rate_limit_headers(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
     if submitted.approval is not None:
-        return HandlerResult(schema.ApprovalPendingResponse.of(submitted.approval), 202, headers)
+        return HttpHandlerResult(schema.ApprovalPendingResponse.of(submitted.approval), 202, headers)
     if submitted.execution is None:
         raise AssertionError("a submitted command is an execution or an approval")
     kind = schema.CommandResultResponse if with_result else schema.CommandQueuedResponse
-    return HandlerResult(kind.of(submitted.execution), 200, headers)
+    return HttpHandlerResult(kind.of(submitted.execution), 200, headers)

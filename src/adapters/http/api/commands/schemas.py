@@ -118,7 +118,7 @@ class CommandDefinitionResponse(ResponseModel):
     requires_approval: bool
 
 
-class CommandExecutionsQuery(QueryParametersModel):
+class CommandExecutionsQueryParameters(QueryParametersModel):
     limit: int = Field(default=50, ge=1, le=200)
     cursor: str | None = Field(default=None, max_length=64)
 

@@ -12,7 +12,9 @@ from domain.kernel.ids import DeviceId
 
 def add_firmware_route(bp: ApiBlueprint, firmware: FirmwareProjectService) -> None:
     @bp.operation("GET /devices/<device_id>/firmware", AllowedCallers.SESSION, "Get the complete firmware")
-    async def get_device_firmware(device_id: DeviceId, query: schema.DeviceConfigQuery) -> schema.FirmwareProjectResponse:
+    async def get_device_firmware(
+        device_id: DeviceId, query: schema.DeviceConfigQueryParameters
+    ) -> schema.FirmwareProjectResponse:
         """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
         project = await firmware.get_project(current_session(), device_id, query.format)
         return schema.FirmwareProjectResponse.from_domain(project)
@@ -20,7 +22,7 @@ def add_firmware_route(bp: ApiBlueprint, firmware: FirmwareProjectService) -> No
 
 def add_config_route(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
     @bp.operation("GET /devices/<device_id>/config", AllowedCallers.SESSION, "Get the firmware configuration")
-    async def get_device_config(device_id: DeviceId, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
+    async def get_device_config(device_id: DeviceId, query: schema.DeviceConfigQueryParameters) -> schema.DeviceConfigResponse:
         """Contains a placeholder instead of the password."""
         config = await credentials.get_config(current_session(), device_id, query.format)
         return schema.DeviceConfigResponse.of(config)

@@ -34,7 +34,7 @@ class FirmwareProjectResponse(ResponseModel):
         return cls.of(project, format=project.config_format, placeholders=placeholders)
 
 
-class DeviceConfigQuery(QueryParametersModel):
+class DeviceConfigQueryParameters(QueryParametersModel):
     format: FirmwareConfigFormat | None = Field(default=None, description="Omitted: the format that the device's firmware reads.")
 
 

@@ -7,7 +7,7 @@ from quart import request
 from adapters.http.api.devices import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import next_link
 from adapters.http.core.schemas import OkResponse
 from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
@@ -22,14 +22,14 @@ def devices_blueprint(devices: DeviceService, control: DeviceAndExecutionQuerySe
     bp = ApiBlueprint("devices", "Devices")
 
     @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)
-    async def list_devices(query: schema.DevicesQuery) -> HandlerResult[list[schema.DeviceResponse]]:
+    async def list_devices(query: schema.DevicesQueryParameters) -> HttpHandlerResult[list[schema.DeviceResponse]]:
         """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
         header `X-Total-Count` has the number of matching devices."""
         page = await control.list_devices(current_caller(), query.to_search())
         headers = {"X-Total-Count": str(page.total)}
         if query.limit is not None and query.offset + query.limit < page.total:
             headers["Link"] = next_link("offset", str(query.offset + query.limit))
-        return HandlerResult([schema.DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
+        return HttpHandlerResult([schema.DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
 
     @bp.operation("GET /devices/summary", AllowedCallers.SESSION, "Count devices by state")
     async def summarize_devices() -> schema.DeviceCountsResponse:
@@ -50,10 +50,10 @@ def devices_blueprint(devices: DeviceService, control: DeviceAndExecutionQuerySe
         return schema.DeviceRegisteredResponse(device_id=device.device_id)
 
     @bp.operation("GET /devices/<device_id>", AllowedCallers.SESSION, "Get a device")
-    async def get_device(device_id: DeviceId) -> HandlerResult[schema.DeviceResponse]:
+    async def get_device(device_id: DeviceId) -> HttpHandlerResult[schema.DeviceResponse]:
         """Send the `ETag` as `If-Match` with an update."""
         found = await devices.get(current_session(), device_id)
-        return HandlerResult(schema.DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
+        return HttpHandlerResult(schema.DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
 
     @bp.operation(
         "PUT /devices/<device_id>",
@@ -62,12 +62,12 @@ def devices_blueprint(devices: DeviceService, control: DeviceAndExecutionQuerySe
         errors=WRITE_ERRORS | {409: "REQUEST_PENDING", 412: "PRECONDITION_FAILED"},
         headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
     )
-    async def update_device(device_id: DeviceId, body: schema.DeviceUpdateRequest) -> HandlerResult[OkResponse]:
+    async def update_device(device_id: DeviceId, body: schema.DeviceUpdateRequest) -> HttpHandlerResult[OkResponse]:
         """Omitted fields keep their value."""
         device = await devices.update(
             current_session(), device_id, body.to_changes(), version=_parse_if_match(request.headers.get("If-Match"))
         )
-        return HandlerResult(OkResponse(), headers={"ETag": _format_etag(device.version)})
+        return HttpHandlerResult(OkResponse(), headers={"ETag": _format_etag(device.version)})
 
     @bp.operation("DELETE /devices/<device_id>", AllowedCallers.SESSION, "Delete a device", errors=WRITE_ERRORS)
     async def delete_device(device_id: DeviceId) -> None:

@@ -102,7 +102,7 @@ class DeviceUpdateRequest(PatchBody):
         return given
 
 
-class DevicesQuery(QueryParametersModel):
+class DevicesQueryParameters(QueryParametersModel):
     project_id: IdText[ProjectId] | None = None
     external_id: ExternalId | None = Field(default=None, description="Only the device with this `externalId`.")
     search: Annotated[str, Field(max_length=128)] | None = Field(

@@ -10,7 +10,7 @@ from adapters.http.api.events import schemas as schema
 from adapters.http.core.api_operation import NonJsonResponse
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import next_link
 from domain.audit.export import AuditExportGenerator
 from domain.events.service import EventService
@@ -23,7 +23,7 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
     bp = ApiBlueprint("events", "Events")
 
     @bp.operation("GET /events", AllowedCallers.SESSION, "List events")
-    async def list_events(query: schema.EventsQuery) -> schema.EventPageResponse:
+    async def list_events(query: schema.EventsQueryParameters) -> schema.EventPageResponse:
         """Newest first. New events do not shift the pages."""
         page = await events.page(
             current_session(),
@@ -44,7 +44,7 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
         returns={200: NonJsonResponse("application/x-ndjson", "One JSON object per line.")},
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND"},
     )
-    async def export_events(query: schema.AuditExportQuery) -> Response:
+    async def export_events(query: schema.AuditExportQueryParameters) -> Response:
         """The log as proof, oldest first: records that are linked by hashes, and signed seals. For Owners and Admins.
         `latchboard audit verify` verifies the lines; the audit format says how to do it without this service."""
         caller = current_session()
@@ -57,13 +57,15 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
         return response
 
     @bp.operation("GET /devices/<device_id>/events", AllowedCallers.SESSION, "List a device's events", paged=True)
-    async def list_device_events(device_id: str, query: schema.DeviceEventsQuery) -> HandlerResult[list[schema.EventResponse]]:
+    async def list_device_events(
+        device_id: str, query: schema.DeviceEventsQueryParameters
+    ) -> HttpHandlerResult[list[schema.EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
         found, more = await events.list_by_device(
             current_session(), device_id, limit=query.limit, before_ms=query.before, cursor=query.cursor
         )
         headers = {} if more is None else {"Link": next_link("cursor", more, "before")}
-        return HandlerResult([schema.event_response(record) for record in found], headers=headers)
+        return HttpHandlerResult([schema.event_response(record) for record in found], headers=headers)
 
     return bp
 

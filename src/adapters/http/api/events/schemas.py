@@ -15,7 +15,7 @@ from domain.kernel.event_kinds import EventKind
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 
 
-class EventsQuery(QueryParametersModel):
+class EventsQueryParameters(QueryParametersModel):
     limit: PageLimit = DEFAULT_LIMIT
     cursor: str | None = Field(default=None, max_length=128, description="The `cursor` of the previous page.")
     type: EventKind | None = Field(default=None, description="Only events of this type. `telemetry` reads the telemetry history.")
@@ -33,7 +33,7 @@ class EventsQuery(QueryParametersModel):
         return EventSearch(self.since, self.until, self.source, self.text)
 
 
-class AuditExportQuery(QueryParametersModel):
+class AuditExportQueryParameters(QueryParametersModel):
     since: InstantMs | None = Field(default=None, description="Only records at or after this time.")
     until: InstantMs | None = Field(default=None, description="Only records before this time.")
     command_id: IdText[str] | None = Field(
@@ -47,7 +47,7 @@ class AuditExportQuery(QueryParametersModel):
         return AuditSelection(self.since, self.until, self.command_id)
 
 
-class DeviceEventsQuery(QueryParametersModel):
+class DeviceEventsQueryParameters(QueryParametersModel):
     limit: PageLimit = DEFAULT_LIMIT
     before: Annotated[int, Field(ge=0, le=2**52)] | None = Field(default=None, description="Unix milliseconds, exclusive.")
     cursor: str | None = Field(default=None, max_length=128, description="The next page. The `Link` header carries it.")

@@ -17,7 +17,7 @@ from domain.devices.board_and_application_catalog import infer_profile
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet_file.group_and_grant_reconcilers import check_place
 from domain.fleet_file.model import DesiredFleetObject, FleetDocument, FleetKind, Key, with_place
-from domain.fleet_file.service import FleetFileRequest
+from domain.fleet_file.service import FleetFileInput
 from domain.kernel.errors import ValidationFailed
 
 ItemT = TypeVar("ItemT", bound=BaseModel)
@@ -25,7 +25,7 @@ _PARTS = frozenset({"commands", "schedules", "rules"})
 _DOMAIN_NAMES = {"expires_at": "expires_ms", "misfire_grace_seconds": "misfire_grace_s"}
 
 
-def to_fleet_request(body: schema.FleetApplyRequest) -> FleetFileRequest:
+def to_fleet_request(body: schema.FleetApplyRequest) -> FleetFileInput:
     """Raises ValidationFailed with the place in the body."""
     given = body.document
     sections: dict[FleetKind, Sequence[DesiredFleetObject]] = {}
@@ -37,7 +37,7 @@ def to_fleet_request(body: schema.FleetApplyRequest) -> FleetFileRequest:
     _add(sections, FleetKind.API_KEYS, given.api_keys, _named)
     _add(sections, FleetKind.GRANTS, given.grants, _grant)
     _add(sections, FleetKind.WEBHOOKS, given.webhooks, _webhook)
-    return FleetFileRequest(FleetDocument(sections, given.project), body.prune, body.credentials)
+    return FleetFileInput(FleetDocument(sections, given.project), body.prune, body.credentials)
 
 
 def _add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.http.api.fleet import responses
 from adapters.http.api.fleet.document_to_domain import to_fleet_request
-from adapters.http.api.fleet.schemas import FleetApplyRequest, FleetExportQuery
+from adapters.http.api.fleet.schemas import FleetApplyRequest, FleetExportQueryParameters
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.fleet_file.service import FleetFileService
@@ -20,7 +20,7 @@ def fleet_blueprint(fleet: FleetFileService) -> ApiBlueprint:
     bp = ApiBlueprint("fleet", "Fleet")
 
     @bp.operation("GET /fleet", AllowedCallers.SESSION, "Export the fleet", errors={409: "FLEET_TOO_LARGE"})
-    async def export_fleet(query: FleetExportQuery) -> responses.FleetResponse:
+    async def export_fleet(query: FleetExportQueryParameters) -> responses.FleetResponse:
         """The account as a document, without what you may not read. Planned again, it changes nothing."""
         exported = await fleet.export(current_session(), query.project)
         return responses.fleet_response(exported, query.project, fleet.defaults)

@@ -119,7 +119,7 @@ class FleetApplyRequest(RequestBodyModel):
     )
 
 
-class FleetExportQuery(QueryParametersModel):
+class FleetExportQueryParameters(QueryParametersModel):
     project: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
         default=None, description="The name of a project: only its devices and groups, and the grants on them."
     )

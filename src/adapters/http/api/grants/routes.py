@@ -7,8 +7,8 @@ from typing import Any
 from adapters.http.api.grants import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
-from adapters.http.core.paging import PageQuery, list_response
+from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.grant_service import GrantService
 from domain.kernel.ids import DeviceId, GrantId
@@ -24,7 +24,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
     @bp.operation(
         "GET /devices/<device_id>/grants", AllowedCallers.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
     )
-    async def list_grants(device_id: DeviceId, query: PageQuery) -> HandlerResult[list[schema.GrantResponse]]:
+    async def list_grants(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[schema.GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), device_id)
         return list_response(grants_on_device, query, schema.GrantResponse.from_domain, lambda named: named.grant.grant_id)
@@ -35,7 +35,9 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         "Explain an access decision",
         errors={400: "UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED"},
     )
-    async def explain_access(device_id: DeviceId, query: schema.AccessExplanationQuery) -> schema.AccessExplanationResponse:
+    async def explain_access(
+        device_id: DeviceId, query: schema.AccessExplanationQueryParameters
+    ) -> schema.AccessExplanationResponse:
         """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a
         rate limit. An API key can ask for itself before it acts."""
         explanation = await access.explain(

@@ -171,7 +171,7 @@ class GrantUpdatedWithWarningsResponse(GrantUpdatedResponse):
     details: list[GrantWarningResponse]
 
 
-class AccessExplanationQuery(QueryParametersModel):
+class AccessExplanationQueryParameters(QueryParametersModel):
     """At most one of `apiKeyId` and `membershipId`; without both, the caller. Without `cmd`, read access is explained. An API key
     asks for itself only."""
 

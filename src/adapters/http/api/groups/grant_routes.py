@@ -7,8 +7,8 @@ from typing import Any
 from adapters.http.api.grants.schemas import GrantCreatedResponse, GrantResponse, GrantUpdateRequest, GroupGrantCreateRequest
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
-from adapters.http.core.paging import PageQuery, list_response
+from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.grants.grant_service import GroupGrantService
 from domain.kernel.ids import GrantId, GroupId
 
@@ -21,7 +21,7 @@ def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
     @bp.operation(
         "GET /groups/<group_id>/grants", AllowedCallers.SESSION, "List a group's grants", errors=GRANT_ERRORS, paged=True
     )
-    async def list_group_grants(group_id: GroupId, query: PageQuery) -> HandlerResult[list[GrantResponse]]:
+    async def list_group_grants(group_id: GroupId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""
         found = await grants.list(current_session(), group_id)
         return list_response(found, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)

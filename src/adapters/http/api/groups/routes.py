@@ -6,7 +6,7 @@ from adapters.http.api.groups import schemas as schema
 from adapters.http.api.groups.command_schedule_and_rule_routes import WRITE_ERRORS, add_automation_routes, add_command_routes
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import list_response
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import DeviceGroupService
@@ -24,7 +24,7 @@ def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService
 
 def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
     @bp.operation("GET /groups", AllowedCallers.KEY, "List groups", paged=True)
-    async def list_groups(query: schema.DeviceGroupsQuery) -> HandlerResult[list[schema.GroupResponse]]:
+    async def list_groups(query: schema.DeviceGroupsQueryParameters) -> HttpHandlerResult[list[schema.GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
         found = await groups.list(current_caller(), query.project_id)
         return list_response(found, query, schema.GroupResponse.from_domain, lambda view: view.group.group_id)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from adapters.http.api.devices.schemas import DescriptionText
-from adapters.http.core.paging import PageQuery
+from adapters.http.core.paging import PageQueryParameters
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.commands.command_submission import CommandSubmissionResult
 from domain.devices.group_ports import MAX_GROUP_DEVICES
@@ -20,7 +20,7 @@ from domain.rules.model import Rule
 DeviceIds = Annotated[list[IdText[DeviceId]], Field(max_length=MAX_GROUP_DEVICES)]
 
 
-class DeviceGroupsQuery(PageQuery):
+class DeviceGroupsQueryParameters(PageQueryParameters):
     project_id: IdText[ProjectId] | None = None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from adapters.http.api.invitations import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
-from adapters.http.core.paging import PageQuery, list_response
+from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService
 
@@ -15,7 +15,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
     bp = ApiBlueprint("invitations", "Team")
 
     @bp.operation("GET /invitations", AllowedCallers.SESSION, "List invitations", paged=True, errors={403: "ROLE_REQUIRED"})
-    async def list_invitations(query: PageQuery) -> HandlerResult[list[schema.InvitationResponse]]:
+    async def list_invitations(query: PageQueryParameters) -> HttpHandlerResult[list[schema.InvitationResponse]]:
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
         return list_response(

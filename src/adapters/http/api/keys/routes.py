@@ -8,8 +8,8 @@ from adapters.http.api.grants.schemas import ApiKeyGrantResponse, api_key_grant_
 from adapters.http.api.keys import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
-from adapters.http.core.paging import PageQuery, list_response
+from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.accounts.ports import HasProjects
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.ports import HasDevices
@@ -27,7 +27,7 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx])
     bp = ApiBlueprint("keys", "API keys")
 
     @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
-    async def list_keys(query: PageQuery) -> HandlerResult[list[schema.ApiKeyResponse]]:
+    async def list_keys(query: PageQueryParameters) -> HttpHandlerResult[list[schema.ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
         return list_response(await keys.list(current_session()), query, schema.ApiKeyResponse.of, lambda key: key.key_id)
 
@@ -57,7 +57,7 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx])
         await keys.delete(current_session(), key_id)
 
     @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants", paged=True)
-    async def list_key_grants(key_id: str, query: PageQuery) -> HandlerResult[list[ApiKeyGrantResponse]]:
+    async def list_key_grants(key_id: str, query: PageQueryParameters) -> HttpHandlerResult[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
         caller = current_session()
         async with uow.read() as tx:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, project_response
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
-from adapters.http.core.paging import PageQuery, list_response
+from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.accounts.projects import ProjectService
 
 
@@ -14,7 +14,7 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("projects", "Projects")
 
     @bp.operation("GET /projects", AllowedCallers.SESSION, "List projects", paged=True)
-    async def list_projects(query: PageQuery) -> HandlerResult[list[ProjectResponse]]:
+    async def list_projects(query: PageQueryParameters) -> HttpHandlerResult[list[ProjectResponse]]:
         """Oldest first, including the default project."""
         found = await projects.list(current_session())
         return list_response(found, query, lambda entry: project_response(*entry), lambda entry: entry[0].project_id)

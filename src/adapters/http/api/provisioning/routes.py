@@ -5,8 +5,8 @@ from __future__ import annotations
 from adapters.http.api.provisioning import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
-from adapters.http.core.paging import PageQuery, list_response, page_response
+from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response, page_response
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
 from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
 from domain.provisioning.code_redemption import ProvisioningClaimInput, ProvisioningCodeRedemptionService
@@ -22,7 +22,7 @@ def provisioning_blueprint(
     bp = ApiBlueprint("provisioning", "Provisioning")
 
     @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)
-    async def list_provisioning_codes(query: PageQuery) -> HandlerResult[list[schema.ProvisioningCodeResponse]]:
+    async def list_provisioning_codes(query: PageQueryParameters) -> HttpHandlerResult[list[schema.ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
         found = await codes.list(current_session())
         return list_response(found, query, schema.ProvisioningCodeResponse.of, lambda code: code.code_id)
@@ -52,7 +52,9 @@ def provisioning_blueprint(
         await codes.revoke(current_session(), code_id)
 
     @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims", paged=True)
-    async def list_provisioning_claims(query: schema.DeviceClaimsQuery) -> HandlerResult[list[schema.ClaimResponse]]:
+    async def list_provisioning_claims(
+        query: schema.DeviceClaimsQueryParameters,
+    ) -> HttpHandlerResult[list[schema.ClaimResponse]]:
         """Newest first."""
         found = await codes.list_claims(current_session(), status=query.status, before=query.before, limit=query.limit + 1)
         return page_response(found, query.limit, schema.ClaimResponse.of, lambda claim: claim.claim_id)

@@ -72,7 +72,7 @@ class ProvisioningCodeCreatedResponse(ProvisioningCodeResponse):
     code: str = Field(description="Shown only in this response.", json_schema_extra={"format": "password"})
 
 
-class DeviceClaimsQuery(QueryParametersModel):
+class DeviceClaimsQueryParameters(QueryParametersModel):
     status: ClaimStatus | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     before: IdText[ClaimId] | None = Field(default=None, description="The id of a claim: only those older than it.")

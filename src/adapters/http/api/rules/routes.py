@@ -7,7 +7,7 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_ses
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
-from domain.rules.early_device_metric_service import EarlyDeviceMetricService
+from domain.rules.device_metric_declaration_service import DeviceMetricDeclarationService
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
 from domain.telemetry.queries.message_paging import HistoryTimeRange
@@ -21,7 +21,7 @@ def _shown(rule: Rule) -> schema.RuleResponse:
     return schema.RuleResponse.of(rule, last_matched=rule.state.matched)
 
 
-def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: EarlyDeviceMetricService) -> ApiBlueprint:
+def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: DeviceMetricDeclarationService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
     @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")

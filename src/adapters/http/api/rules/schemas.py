@@ -9,8 +9,8 @@ from pydantic import Field, JsonValue, StringConstraints
 from adapters.http.api.commands.schemas import CommandDefinitionResponse, CommandName
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.errors import FieldError, ValidationFailed
-from domain.rules.early_device_metric_service import MAX_METRICS_PER_DEVICE
-from domain.rules.model import Comparator, EngineRule, MatchMode, RuleAction, RuleCondition, RuleDryRunResult
+from domain.rules.device_metric_declaration_service import MAX_METRICS_PER_DEVICE
+from domain.rules.model import Comparator, EngineRule, InstantDryRunResult, MatchMode, RuleAction, RuleCondition
 from domain.telemetry.queries.rule_dry_run import HistoryDryRunResult
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -190,7 +190,7 @@ def _to_conditions(field: str, given: list[RuleConditionRequest]) -> tuple[RuleC
     return tuple(made)
 
 
-def dry_run_response(run: RuleDryRunResult, trial: HistoryDryRunResult | None = None) -> RuleDryRunResponse:
+def dry_run_response(run: InstantDryRunResult, trial: HistoryDryRunResult | None = None) -> RuleDryRunResponse:
     return RuleDryRunResponse.of(
         run,
         would_fire=run.holds and not run.clears if trial is None else bool(trial.fired_ms),

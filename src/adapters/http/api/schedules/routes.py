@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.http.api.schedules import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
+from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import page_response
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
@@ -30,8 +30,8 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
 
     @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history", paged=True)
     async def list_schedule_history(
-        device_id: DeviceId, query: schema.EndedSchedulesQuery
-    ) -> HandlerResult[list[schema.ScheduleResponse]]:
+        device_id: DeviceId, query: schema.EndedSchedulesQueryParameters
+    ) -> HttpHandlerResult[list[schema.ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
         found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=query.before)
         return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
@@ -77,7 +77,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
         await schedules.cancel(current_session(), device_id, _resolve_slot(_parse_slot(slot), None))
 
     @bp.operation("GET /schedules/occurrences", AllowedCallers.SESSION, "List planned switches")
-    async def list_occurrences(query: schema.ScheduleOccurrencesQuery) -> schema.OccurrencesResponse:
+    async def list_occurrences(query: schema.ScheduleOccurrencesQueryParameters) -> schema.OccurrencesResponse:
         """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
         changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""
         return schema.OccurrencesResponse.from_domain(await calendar.list(current_session(), query.from_, query.until))

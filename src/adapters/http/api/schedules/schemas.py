@@ -28,7 +28,7 @@ from domain.schedules.model import (
     SLOTS_PER_DEVICE,
     EdgeOutcome,
     MisfirePolicy,
-    ScheduleSlotCommand,
+    ScheduledCommand,
     ScheduleStatus,
     SwitchEdge,
 )
@@ -69,8 +69,8 @@ class SlotCommandRequest(RequestBodyModel):
     command: str = Field(min_length=1, max_length=64, examples=["ON"])
     params: Any = None
 
-    def to_slot_command(self) -> ScheduleSlotCommand:
-        return ScheduleSlotCommand(self.command, self.params)
+    def to_slot_command(self) -> ScheduledCommand:
+        return ScheduledCommand(self.command, self.params)
 
 
 class ScheduleUpdateRequest(PatchBody):
@@ -174,7 +174,7 @@ class ScheduleResponse(ResponseModel):
         )
 
 
-class ScheduleOccurrencesQuery(QueryParametersModel):
+class ScheduleOccurrencesQueryParameters(QueryParametersModel):
     from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds, inclusive. Default: now.")
     until: UnixMs | None = Field(default=None, description="Unix milliseconds, exclusive. Default: seven days after `from`.")
 
@@ -219,7 +219,7 @@ class ScheduleContextResponse(ResponseModel):
     commands: list[CommandDefinitionResponse]
 
 
-class EndedSchedulesQuery(QueryParametersModel):
+class EndedSchedulesQueryParameters(QueryParametersModel):
     limit: Annotated[int, Field(ge=1, le=200)] = HISTORY_LIMIT
     before: IdText[ScheduleId] | None = Field(
         default=None, description="The id of an ended schedule: only those after it in the list. The `Link` header carries it."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from adapters.http.api.service_sessions import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
-from adapters.http.core.paging import PageQuery, list_response
+from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.kernel.ids import SessionId
 from domain.team.service_session_tokens import ServiceSessionTokenService
 
@@ -17,7 +17,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> 
     @bp.operation(
         "GET /service-sessions", AllowedCallers.SESSION, "List service sessions", errors={403: "ROLE_REQUIRED"}, paged=True
     )
-    async def list_service_sessions(query: PageQuery) -> HandlerResult[list[schema.ServiceSessionResponse]]:
+    async def list_service_sessions(query: PageQueryParameters) -> HttpHandlerResult[list[schema.ServiceSessionResponse]]:
         """Those that can be used, oldest first, without their tokens. Requires the role Admin or Owner."""
         found = await service_sessions.list(current_session())
         return list_response(found, query, schema.ServiceSessionResponse.of, lambda each: each.session_id)

@@ -7,8 +7,8 @@ from typing import Any
 from adapters.http.api.team.schemas import MemberCreateRequest, MemberResponse, MemberUpdateRequest, member_response
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HandlerResult
-from adapters.http.core.paging import PageQuery, list_response
+from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.team.members import MemberService
 
 
@@ -16,7 +16,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
     @bp.operation("GET /members", AllowedCallers.SESSION, "List members", paged=True)
-    async def list_members(query: PageQuery) -> HandlerResult[list[MemberResponse]]:
+    async def list_members(query: PageQueryParameters) -> HttpHandlerResult[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
         found = await team.list_members(current_session())
         return list_response(found, query, member_response, lambda member: member.membership.membership_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.schemas import DisplayName, EnumValue, PatchBody, RequestBodyModel, ResponseModel, Timestamp
-from domain.accounts.model import Member
+from domain.accounts.model import MembershipWithUser
 from domain.kernel.caller import Role
 
 
@@ -30,5 +30,5 @@ class MemberResponse(ResponseModel):
     created_at: Timestamp
 
 
-def member_response(member: Member) -> MemberResponse:
+def member_response(member: MembershipWithUser) -> MemberResponse:
     return MemberResponse.of(member.membership, member.user)

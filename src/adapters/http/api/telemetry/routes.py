@@ -37,7 +37,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         errors=NOT_GRANTED,
     )
     async def list_telemetry(
-        device_id: DeviceId, query: schema.TelemetryHistoryQuery
+        device_id: DeviceId, query: schema.TelemetryHistoryQueryParameters
     ) -> list[schema.ReadingResponse] | list[schema.BucketResponse]:
         """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value."""
         caller, device, span = current_caller(), device_id, HistoryTimeRange(query.since, query.until)
@@ -52,7 +52,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     @bp.operation(
         "GET /telemetry/series", AllowedCallers.KEY, "List telemetry of several devices", errors=NOT_GRANTED | {404: "NOT_FOUND"}
     )
-    async def list_telemetry_series(query: schema.TelemetrySeriesQuery) -> list[schema.SeriesPointResponse]:
+    async def list_telemetry_series(query: schema.TelemetrySeriesQueryParameters) -> list[schema.SeriesPointResponse]:
         """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval."""
         caller, span = current_caller(), HistoryTimeRange(query.since, query.until)
         step_ms = None if query.step is None else parse_step_ms(query.step)
@@ -94,7 +94,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         },
         errors=NOT_GRANTED,
     )
-    async def export_telemetry(device_id: DeviceId, query: schema.TelemetryExportQuery) -> Response:
+    async def export_telemetry(device_id: DeviceId, query: schema.TelemetryExportQueryParameters) -> Response:
         """All readings as a stream, oldest first: CSV, or NDJSON with `format=ndjson`."""
         span = HistoryTimeRange(query.since, query.until)
         pages = telemetry.export(current_caller(), device_id, span, metric=query.metric)

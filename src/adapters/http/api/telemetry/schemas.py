@@ -17,7 +17,7 @@ MAX_SERIES_DEVICES = 20
 MetricName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class TelemetryHistoryQuery(QueryParametersModel):
+class TelemetryHistoryQueryParameters(QueryParametersModel):
     metric: MetricName | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     since: InstantMs = Field(default=0, description="Unix milliseconds or ISO 8601, inclusive.")
@@ -35,7 +35,7 @@ class TelemetryHistoryQuery(QueryParametersModel):
     )
 
 
-class TelemetrySeriesQuery(QueryParametersModel):
+class TelemetrySeriesQueryParameters(QueryParametersModel):
     device_id: str = Field(
         min_length=1, max_length=1_300, description=f"Ids of devices, comma-separated, at most {MAX_SERIES_DEVICES}."
     )
@@ -48,7 +48,7 @@ class TelemetrySeriesQuery(QueryParametersModel):
     )
 
 
-class TelemetryExportQuery(QueryParametersModel):
+class TelemetryExportQueryParameters(QueryParametersModel):
     format: Literal["csv", "ndjson"] = "csv"
     metric: MetricName | None = None
     since: InstantMs = 0

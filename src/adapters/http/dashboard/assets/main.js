@@ -3,7 +3,7 @@
 import { get, lacksFactor, mayResume, onSession, resumeFromProvider, token } from "./core/api.js";
 import { html, render, signal } from "./core/html.js";
 import { errorText, loadLanguage } from "./core/i18n.js";
-import { startLive, stopLive } from "./core/live_updates.js";
+import { startLive, stopLive } from "./core/live_data_hooks.js";
 import { forgetPending } from "./core/browser_notifications.js";
 import { place, replace } from "./core/router.js";
 import { forgetNames, me } from "./core/signed_in_user.js";

@@ -13,7 +13,7 @@ import asyncio
 from typing import Any
 
 from adapters.storage.sql.process_liveness_probe import ADVISORY_LOCKS
-from adapters.storage.sql.repository_session_port import RepositorySession
+from adapters.storage.sql.sql_session_port import SqlSession
 from adapters.storage.sql.statement_builders import text_with_bigints
 from domain.kernel.errors import Unavailable
 
@@ -34,12 +34,12 @@ class NotLeaderError(Unavailable):
     code = "DEVICES_NOT_OURS"
 
 
-class LeaderFence:
+class PostgresLeaderFence:
     def __init__(self) -> None:
         self.leader_pid: int | None = None
         """PostgreSQL's process id of the connection that has this instance's leader lock."""
 
-    async def hold(self, session: RepositorySession) -> None:
+    async def hold(self, session: SqlSession) -> None:
         """Hold the fence until the transaction ends. Raises NotLeaderError."""
         pid = self.leader_pid
         if pid is not None:

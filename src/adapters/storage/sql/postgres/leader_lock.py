@@ -13,7 +13,7 @@ import asyncio
 from time import monotonic
 from typing import Any
 
-from adapters.storage.sql.postgres.leader_fence import LEADER_LOCK_KEY, LeaderFence
+from adapters.storage.sql.postgres.leader_fence import LEADER_LOCK_KEY, PostgresLeaderFence
 from adapters.storage.sql.process_liveness_probe import ADVISORY_LOCKS
 from domain.kernel.errors import Unavailable
 
@@ -42,9 +42,9 @@ class LeadershipTakenOverError(Unavailable):
 
 
 class DeviceLeaderLock:
-    def __init__(self, fence: LeaderFence | None = None) -> None:
+    def __init__(self, fence: PostgresLeaderFence | None = None) -> None:
         """`fence` limits this instance's writes for the devices to the time in which it holds the lock."""
-        self._fence = fence or LeaderFence()
+        self._fence = fence or PostgresLeaderFence()
         self.acquired = asyncio.Event()
         """Set once and never cleared: an instance that loses the lock to another one stops."""
         self._renewed_at = float("-inf")

@@ -13,15 +13,15 @@ from adapters.storage.conflict_error_factories import (
     project_in_use_error,
 )
 from adapters.storage.sql.entity_repository import (
-    AccountEntityRepository,
     AccountEntityStatements,
-    EntityRepository,
     EntityStatements,
+    SqlAccountEntityRepository,
+    SqlEntityRepository,
 )
-from adapters.storage.sql.repository_session_port import POSTGRES, ForeignKeyViolationError
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter
+from adapters.storage.sql.sql_session_port import POSTGRES, ForeignKeyViolationError
 from adapters.storage.sql.tables import accounts, devices, memberships, notification_settings, projects, users
-from domain.accounts.model import Account, Member, Membership, Project, User
+from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, UserId
 
@@ -81,7 +81,7 @@ LIST_PROJECTS = (
 )
 
 
-class SqlAccountRepository(EntityRepository[Account]):
+class SqlAccountRepository(SqlEntityRepository[Account]):
     statements = ACCOUNTS
 
     async def has_any(self) -> bool:
@@ -95,7 +95,7 @@ class SqlAccountRepository(EntityRepository[Account]):
         return [AccountId(row[0]) for row in await self._session.read(LIST_ACCOUNT_IDS)]
 
 
-class SqlUserRepository(EntityRepository[User]):
+class SqlUserRepository(SqlEntityRepository[User]):
     statements = USERS
 
     async def find_by_email(self, email: str) -> User | None:
@@ -105,7 +105,7 @@ class SqlUserRepository(EntityRepository[User]):
         return next((row[0] for row in await self._session.read(FIND_LANGUAGE, at_id=user_id)), None)
 
 
-class SqlMembershipRepository(EntityRepository[Membership]):
+class SqlMembershipRepository(SqlEntityRepository[Membership]):
     statements = MEMBERSHIPS
 
     async def get_for_share(self, membership_id: MembershipId) -> Membership | None:
@@ -115,10 +115,10 @@ class SqlMembershipRepository(EntityRepository[Membership]):
     async def list_by_user(self, user_id: UserId) -> Sequence[Membership]:
         return await self._list(MEMBERSHIP, LIST_MEMBERSHIPS_BY_USER, at_id=user_id)
 
-    async def list_members(self, account_id: AccountId) -> Sequence[Member]:
+    async def list_members(self, account_id: AccountId) -> Sequence[MembershipWithUser]:
         width = len(MEMBERSHIP.columns)
         rows = await self._session.read(LIST_MEMBERS, at_account=account_id)
-        return [Member(MEMBERSHIP.from_row(row[:width]), USER.from_row(row[width:])) for row in rows]
+        return [MembershipWithUser(MEMBERSHIP.from_row(row[:width]), USER.from_row(row[width:])) for row in rows]
 
     async def lock_account(self, account_id: AccountId) -> None:
         """Members change, and bounded lists grow, only in transactions that hold this lock; SQLite has one writer."""
@@ -129,7 +129,7 @@ class SqlMembershipRepository(EntityRepository[Membership]):
         return await self._number(COUNT_OWNERS, at_account=account_id)
 
 
-class SqlProjectRepository(AccountEntityRepository[Project]):
+class SqlProjectRepository(SqlAccountEntityRepository[Project]):
     statements = PROJECTS
 
     async def get_default(self, account_id: AccountId) -> Project:

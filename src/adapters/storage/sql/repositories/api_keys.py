@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from sqlalchemy import bindparam, or_, update
 
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
-from adapters.storage.sql.repository_session_port import LOOK_UP
+from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlAccountEntityRepository
 from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.sql_session_port import LOOK_UP
 from adapters.storage.sql.tables import api_keys
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
@@ -33,7 +33,7 @@ TOUCH = (
 )
 
 
-class SqlApiKeyRepository(AccountEntityRepository[ApiKey]):
+class SqlApiKeyRepository(SqlAccountEntityRepository[ApiKey]):
     statements = KEYS
 
     async def get_for_share(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, select
 
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
-from adapters.storage.sql.row_mapper import JSON, NestedValue, RowMapper, enum_converter
+from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlAccountEntityRepository
+from adapters.storage.sql.row_mapper import JSON, EmbeddedDataclassColumns, RowMapper, enum_converter
 from adapters.storage.sql.statement_builders import without_none
 from adapters.storage.sql.tables import approvals
 from adapters.storage.sql.tables.grants_and_approvals import PENDING_APPROVAL
@@ -21,7 +21,7 @@ APPROVAL = RowMapper(
     Approval,
     {"params": JSON, "status": enum_converter(ApprovalStatus)},
     always=("params",),
-    nested={"requested_by": NestedValue(Requester, "requester_")},
+    nested={"requested_by": EmbeddedDataclassColumns(Requester, "requester_")},
 )
 APPROVALS = AccountEntityStatements(APPROVAL, "approval_id")
 
@@ -66,7 +66,7 @@ def list_statement(device: bool, status: bool, before: bool = False) -> Select[A
     return statement.order_by(a.seq.desc()).limit(bindparam("at_limit"))
 
 
-class SqlApprovalRepository(AccountEntityRepository[Approval]):
+class SqlApprovalRepository(SqlAccountEntityRepository[Approval]):
     statements = APPROVALS
 
     async def list_newest(

@@ -18,8 +18,8 @@ from adapters.storage.sql.repositories.command_definitions_and_executions import
 from adapters.storage.sql.repositories.devices import DEVICE, GET
 from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICES
 from adapters.storage.sql.repositories.grants import GRANT, ON_PROJECT
-from adapters.storage.sql.repository_session_port import POSTGRES, Query, Row
 from adapters.storage.sql.row_mapper import from_json, to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, Query, Row
 from adapters.storage.sql.tables import definitions, devices, executions, grants, group_members
 from adapters.storage.sql.tables.commands import OPEN
 from domain.commands.model import CommandContext, Execution

@@ -9,9 +9,9 @@ from sqlalchemy import BindParameter, Text, TextClause, bindparam, case, func, o
 
 from adapters.storage.conflict_error_factories import command_exists_error
 from adapters.storage.sql.bulk_statements import bulk_insert
-from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository, StoredEntityRepository
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
+from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository, SqlStoredEntityRepository
 from adapters.storage.sql.row_mapper import JSON, RowMapper, enum_converter, to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
 from adapters.storage.sql.tables import definitions, devices, executions
 from adapters.storage.sql.tables.commands import FINISHED, OPEN, QUEUED, UNFINISHED
@@ -104,7 +104,7 @@ PAGE_BEFORE = PAGE.where(x.seq < bindparam("at_before"))
 DELETE_OLDER_THAN = delete_batch(executions, FINISHED & (x.created_ms < bindparam("at_before")), x.created_ms)
 
 
-class SqlCommandDefinitionRepository(StoredEntityRepository[CommandDefinition]):
+class SqlCommandDefinitionRepository(SqlStoredEntityRepository[CommandDefinition]):
     statements = DEFINITIONS
 
     async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:

@@ -11,11 +11,11 @@ from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, to_json
 from adapters.storage.sql.statement_builders import listed_integers
 from adapters.storage.sql.tables import dead_letters
-from domain.ingest.dead_letters import DeadLetter, IngestDeadLetterState
+from domain.ingest.dead_letters import IngestDeadLetter, IngestDeadLetterState
 from domain.kernel.ids import DeviceId
 
 c = dead_letters.c
-LETTER: RowMapper[DeadLetter] = RowMapper(dead_letters, DeadLetter, {"state": enum_converter(IngestDeadLetterState)})
+LETTER: RowMapper[IngestDeadLetter] = RowMapper(dead_letters, IngestDeadLetter, {"state": enum_converter(IngestDeadLetterState)})
 
 ADD = insert(dead_letters)
 LIST = LETTER.select().order_by(c.letter_id.desc()).limit(bindparam("at_limit"))
@@ -42,15 +42,15 @@ DELETE_BATCH = DELETE_ALL.where(
 
 
 class SqlIngestDeadLetterRepository(SqlRepository):
-    async def add_many(self, letters: Sequence[DeadLetter]) -> None:
+    async def add_many(self, letters: Sequence[IngestDeadLetter]) -> None:
         await self._session.execute_many(ADD, [LETTER.values(letter, "letter_id") for letter in letters])
 
-    async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[DeadLetter]:
+    async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[IngestDeadLetter]:
         if device_id is None:
             return await self._list(LETTER, LIST, at_limit=limit)
         return await self._list(LETTER, LIST_BY_DEVICE, at_device=device_id, at_limit=limit)
 
-    async def find(self, letter_id: int) -> DeadLetter | None:
+    async def find(self, letter_id: int) -> IngestDeadLetter | None:
         return await self._first(LETTER, FIND, at_id=letter_id)
 
     async def count(self) -> int:
@@ -59,7 +59,7 @@ class SqlIngestDeadLetterRepository(SqlRepository):
     async def mark_for_replay(self, letter_ids: Collection[int] | None) -> int:
         return await self._change(MARK_ALL, MARK, letter_ids)
 
-    async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
+    async def list_for_replay(self, limit: int) -> Sequence[IngestDeadLetter]:
         return await self._list(LETTER, LIST_FOR_REPLAY, at_limit=limit)
 
     async def set_aside_again(self, letter_id: int, reason: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, select
 
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
+from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlAccountEntityRepository
 from adapters.storage.sql.row_mapper import RowMapper, to_json
 from adapters.storage.sql.statement_builders import insert_or_ignore, listed
 from adapters.storage.sql.tables import device_groups, grants, group_members
@@ -29,7 +29,7 @@ LIST_MEMBERS = select(m.group_id, m.device_id).where(m.group_id.in_(listed())).o
 LIST_ADDERS = select(m.group_id, m.added_by).where(m.device_id == bindparam("at_device"))
 
 
-class SqlDeviceGroupRepository(AccountEntityRepository[DeviceGroup]):
+class SqlDeviceGroupRepository(SqlAccountEntityRepository[DeviceGroup]):
     statements = GROUPS
 
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[DeviceGroup]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, func, select
 
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
+from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlAccountEntityRepository
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.tables import device_types, devices
 from domain.devices.model import DeviceType
@@ -23,11 +23,11 @@ LOCK_TYPE_SHARED = select(device_types.c.device_type_id).where(TYPES.is_id).with
 COUNT_DEVICES = select(func.count()).select_from(devices).where(devices.c.device_type_id == bindparam("at_id"))
 
 
-class SqlDeviceTypeRepository(AccountEntityRepository[DeviceType]):
+class SqlDeviceTypeRepository(SqlAccountEntityRepository[DeviceType]):
     """Deleting a type deletes its definitions and clears the type of its devices, by foreign key."""
 
     statements = TYPES
-    list = AccountEntityRepository.list_by_account
+    list = SqlAccountEntityRepository.list_by_account
 
     async def lock_for_share(self, device_type_id: DeviceTypeId) -> None:
         if self._takes_locks:

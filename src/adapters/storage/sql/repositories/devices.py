@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import BindParameter, Select, bindparam, delete, exists, func, insert, literal_column, or_, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
-from adapters.storage.sql.repository_session_port import LOOK_UP, POSTGRES, SQLITE
-from adapters.storage.sql.row_mapper import JSON_TUPLE, NestedValue, RowMapper, enum_converter, to_json
+from adapters.storage.sql.row_mapper import JSON_TUPLE, EmbeddedDataclassColumns, RowMapper, enum_converter, to_json
+from adapters.storage.sql.sql_session_port import LOOK_UP, POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import for_update, insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import (
     deliveries,
@@ -61,7 +61,7 @@ DEVICE = RowMapper(
         "group_ids": (",".join, lambda text: tuple(sorted(text.split(","))) if text else ()),
     },
     always=("group_ids",),
-    nested={"about": NestedValue(DeviceMetadata)},
+    nested={"about": EmbeddedDataclassColumns(DeviceMetadata)},
     computed={"has_left_edges": _HAS_LEFT_EDGES, "group_ids": _GROUP_IDS},
 )
 

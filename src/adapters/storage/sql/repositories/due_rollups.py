@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, delete, func, literal_column, select, text
 from adapters.storage.sql.dialect_functions import greatest
 from adapters.storage.sql.dialect_inserts import insert
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.tables import rollups_due
 from domain.telemetry.ports import DueRollup
 

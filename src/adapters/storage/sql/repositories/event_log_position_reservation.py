@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import ARRAY, BigInteger, BindParameter, Integer, Text, TextClause, and_, bindparam, func, select, text
 from sqlalchemy.sql.elements import Grouping
 
-from adapters.storage.sql.repository_session_port import RepositorySession, Row
+from adapters.storage.sql.sql_session_port import Row, SqlSession
 from adapters.storage.sql.tables import event_writers, events
 from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import EventChainHead
@@ -93,9 +93,7 @@ class EventWriterReservation:
     heads: Mapping[AccountId, EventChainHead]
 
 
-async def reserve_positions(
-    session: RepositorySession, count: int, accounts: Collection[AccountId] = ()
-) -> EventWriterReservation:
+async def reserve_positions(session: SqlSession, count: int, accounts: Collection[AccountId] = ()) -> EventWriterReservation:
     """Of `count` positions for events of these accounts. For PostgreSQL."""
     names = sorted(accounts)
     rows = await session.write(RESERVE_POSITIONS, at_count=count, at_accounts=names)
@@ -118,5 +116,5 @@ def _heads_by_account(rows: Iterable[Row]) -> dict[AccountId, EventChainHead]:
     return {account: EventChainHead(sequence, hashed, position) for account, sequence, hashed, position in rows if sequence}
 
 
-async def end_of_log(session: RepositorySession) -> EventLogCursor:
+async def end_of_log(session: SqlSession) -> EventLogCursor:
     return EventLogCursor.from_all_writers({row[0]: row[1] for row in await session.read(WRITER_POSITIONS)})

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Integer, and_, bindparam, delete, literal, select, update
 
 from adapters.storage.sql.repositories.event_log_position_reservation import NOT_COVERED, cursor_parameters
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE, RepositorySession, Row
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE, Row, SqlSession
 from adapters.storage.sql.tables import audit_rounds, audit_seals, events
 from domain.events.event_log_cursor import EventLogCursor
 
@@ -39,7 +39,7 @@ DELETE_COVERED = {dialect: _delete_covered(dialect) for dialect in (SQLITE, POST
 """In the order of the positions, so that each chain loses records at its beginning only."""
 
 
-async def delete_sealed_events(session: RepositorySession, sealed_before_ms: int, limit: int) -> Sequence[Row]:
+async def delete_sealed_events(session: SqlSession, sealed_before_ms: int, limit: int) -> Sequence[Row]:
     """Delete at most `limit` of the oldest events that were sealed before this time, and the seals that only they needed. The
     rows are position, account, kind, device and writer."""
     found = await session.read(NEWEST_ROUND, at_before=sealed_before_ms)

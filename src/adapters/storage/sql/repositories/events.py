@@ -27,8 +27,8 @@ from adapters.storage.sql.repositories.event_log_position_reservation import (
     reserve_positions,
 )
 from adapters.storage.sql.repositories.event_retention import delete_sealed_events
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE, Row
 from adapters.storage.sql.row_mapper import JSON, RowMapper, to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE, Row
 from adapters.storage.sql.statement_builders import delete_batch, escape_like, without_none
 from adapters.storage.sql.tables import event_counts, event_totals, events
 from domain.events.event_log_cursor import EventLogCursor

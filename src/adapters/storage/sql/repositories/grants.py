@@ -7,14 +7,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, insert, or_, select
 
-from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository
-from adapters.storage.sql.repository_session_port import LOOK_UP
-from adapters.storage.sql.row_mapper import JSON_TUPLE, NestedValue, RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.entity_repository import EntityStatements, SqlStoredEntityRepository
+from adapters.storage.sql.row_mapper import JSON_TUPLE, EmbeddedDataclassColumns, RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.sql_session_port import LOOK_UP
 from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
 from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import ApiKeyReadGrant, Grant, GrantSubject, Scope
+from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject, Scope
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 
 g = grants.c
@@ -30,7 +30,7 @@ GRANT = RowMapper(
         "changed_by": (lambda by: to_json(by) if by else None, lambda text: tuple(from_json(text)) if text else ()),
     },
     always=("changed_by",),
-    nested={"subject": NestedValue(GrantSubject), "window": NestedValue(WeeklyGrantWindow)},
+    nested={"subject": EmbeddedDataclassColumns(GrantSubject), "window": EmbeddedDataclassColumns(WeeklyGrantWindow)},
     cached=1_024,
 )
 GRANTS = EntityStatements(GRANT, "grant_id")
@@ -101,7 +101,7 @@ ADD_USE = insert(grant_uses)
 DELETE_OLD_USES = delete_batch(grant_uses, u.at_ms < bindparam("at_before"), u.at_ms)
 
 
-class SqlGrantRepository(StoredEntityRepository[Grant]):
+class SqlGrantRepository(SqlStoredEntityRepository[Grant]):
     statements = GRANTS
 
     async def get_for_update(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
@@ -134,17 +134,17 @@ class SqlGrantRepository(StoredEntityRepository[Grant]):
         statement = LIST_BY_KEY if subject.key_id is not None else LIST_BY_MEMBERSHIP
         return await self._list(GRANT, statement, at_subject=subject.key_id or subject.membership_id, at_account=account_id)
 
-    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadGrant]:
+    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[ApiKeyReadAccess]:
         return await self._list_read_access(REACH_BY_KEYS, key_ids)
 
-    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadGrant]:
+    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[ApiKeyReadAccess]:
         return await self._list_read_access(REACH_BY_DEVICES, device_ids)
 
-    async def _list_read_access(self, statement: Select[Any], among: Collection[str]) -> Sequence[ApiKeyReadGrant]:
+    async def _list_read_access(self, statement: Select[Any], among: Collection[str]) -> Sequence[ApiKeyReadAccess]:
         if not among:
             return []
         rows = await self._session.read(statement, at_listed=to_json(sorted(set(among))))
-        return [ApiKeyReadGrant(*row) for row in rows]
+        return [ApiKeyReadAccess(*row) for row in rows]
 
     async def lock_for_share(self, grant: Grant) -> bool:
         return await self._lock_unchanged(LOCK_GRANT_FOR_SHARE, grant)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam
 
 from adapters.storage.conflict_error_factories import invitation_exists_error
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
+from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlAccountEntityRepository
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter
 from adapters.storage.sql.statement_builders import delete_batch
 from adapters.storage.sql.tables import invitations
@@ -26,7 +26,7 @@ FIND_BY_EMAIL = INVITATION.select().where(INVITATIONS.in_account, invitations.c.
 DELETE_EXPIRED = delete_batch(invitations, invitations.c.expires_ms < bindparam("at_before"), invitations.c.expires_ms)
 
 
-class SqlInvitationRepository(AccountEntityRepository[Invitation]):
+class SqlInvitationRepository(SqlAccountEntityRepository[Invitation]):
     statements = INVITATIONS
 
     async def find_by_token(self, token_hash: bytes) -> Invitation | None:

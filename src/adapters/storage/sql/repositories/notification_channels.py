@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, func, null, select
 
-from adapters.storage.sql.entity_repository import EntityRepository, EntityStatements
+from adapters.storage.sql.entity_repository import EntityStatements, SqlEntityRepository
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter
 from adapters.storage.sql.tables import notification_channels, notifications
 from domain.kernel.ids import AccountId, ChannelId, MembershipId
@@ -39,7 +39,7 @@ REKEY = CHANNELS.save.where(c.sealed == bindparam("at_before")).returning(c.chan
 COUNT_SEALED = select(func.count()).select_from(notification_channels).where(_SEALED)
 
 
-class SqlNotificationChannelRepository(EntityRepository[NotificationChannel]):
+class SqlNotificationChannelRepository(SqlEntityRepository[NotificationChannel]):
     statements = CHANNELS
 
     async def list_by_member(self, membership_id: MembershipId) -> Sequence[NotificationChannel]:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repository_session_port import POSTGRES
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.sql_session_port import POSTGRES
 from adapters.storage.sql.statement_builders import listed, listed_integers, upsert
 from adapters.storage.sql.tables import notification_settings, notifications
 from domain.kernel.ids import AccountId, DeviceId, MembershipId

@@ -9,8 +9,8 @@ from sqlalchemy import BindParameter, bindparam, column, delete, func, select, t
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.postgres_application_name import session_name
-from adapters.storage.sql.repository_session_port import POSTGRES, Row
 from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, Row
 from adapters.storage.sql.statement_builders import insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import members, partitions
 from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
@@ -55,7 +55,7 @@ END_SESSIONS = (
 REMOVE_MEMBERS = delete(members).where(m.instance.in_(listed()))
 
 
-class SqlPartitionRepository(SqlRepository):
+class SqlPartitionOwnershipRepository(SqlRepository):
     async def create_missing(self, count: int) -> int:
         found = await self.list_all()
         if not found:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, bindparam, text
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from domain.kernel.persisted_steady_time import StoredSteadyTime
 
 _WALL_MS = {SQLITE: ":at_wall", POSTGRES: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"}

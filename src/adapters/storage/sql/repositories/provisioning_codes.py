@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select
 
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
+from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlAccountEntityRepository
 from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converter
 from adapters.storage.sql.statement_builders import for_update
 from adapters.storage.sql.tables import device_types, memberships, projects, provisioning_codes
@@ -32,7 +32,7 @@ FIND_CODE = for_update(CODE.select().where(p.code_hash == bindparam("at_hash")))
 SET_CLAIMED = CODES.save.values(claimed_count=bindparam("at_count", type_=p.claimed_count.type))
 
 
-class SqlProvisioningCodeRepository(AccountEntityRepository[ProvisioningCode]):
+class SqlProvisioningCodeRepository(SqlAccountEntityRepository[ProvisioningCode]):
     statements = CODES
 
     async def find_by_hash_for_update(self, code_hash: bytes) -> ProvisioningCode | None:

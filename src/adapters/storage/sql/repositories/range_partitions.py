@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repository_session_port import POSTGRES
+from adapters.storage.sql.sql_session_port import POSTGRES
 from domain.kernel.clock import DAY_MS, HOUR_MS
 
 RANGES_AHEAD = 3
@@ -33,7 +33,7 @@ _BOUNDS = re.compile(r"FROM \((MINVALUE|'?-?\d+'?)\) TO \((MAXVALUE|'?-?\d+'?)\)
 
 
 @dataclass(frozen=True, slots=True)
-class RangePartitionScheme:
+class TimePartitionedTable:
     name: str
     width: int
     """Of a range, in the unit of its column."""
@@ -46,8 +46,8 @@ class RangePartitionScheme:
         return f"{self.name}_{datetime.fromtimestamp(low * self.unit_ms / 1000, UTC):%Y_%m_%d}"
 
 
-READINGS = RangePartitionScheme("readings", DAY_MS, 1)
-ROLLUPS = RangePartitionScheme("rollups", 7 * DAY_MS // HOUR_MS, HOUR_MS)
+READINGS = TimePartitionedTable("readings", DAY_MS, 1)
+ROLLUPS = TimePartitionedTable("rollups", 7 * DAY_MS // HOUR_MS, HOUR_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,13 @@ class SqlRangePartitionRepository(SqlRepository):
         [[locked]] = await self._session.write(_TRY_LOCK)
         return bool(locked)
 
-    async def _ranges(self, table: RangePartitionScheme) -> Sequence[RangePartition]:
+    async def _ranges(self, table: TimePartitionedTable) -> Sequence[RangePartition]:
         """Oldest first."""
         rows = await self._session.read(_CHILDREN, at_table=table.name)
         found = [RangePartition(name, *_bounds(expression), rows) for name, expression, rows in rows]
         return sorted(found, key=lambda each: (each.low is not None, each.low))
 
-    async def _extend(self, table: RangePartitionScheme, until: int) -> None:
+    async def _extend(self, table: TimePartitionedTable, until: int) -> None:
         """Make the ranges up to `until`. Rows that came before their range was made move into it."""
         last = (await self._ranges(table))[-1]
         if last.low is None or last.low >= until:
@@ -106,7 +106,7 @@ class SqlRangePartitionRepository(SqlRepository):
             f"DROP TABLE {name}_detached",
         )
 
-    async def _divide_before(self, table: RangePartitionScheme, since: int) -> None:
+    async def _divide_before(self, table: TimePartitionedTable, since: int) -> None:
         """Divide the time before the oldest range, while nothing is stored there."""
         first = (await self._ranges(table))[0]
         if first.high is None or since >= first.high or await self._has_rows(first.name):
@@ -115,17 +115,17 @@ class SqlRangePartitionRepository(SqlRepository):
         await self._create(table, since, first.high)
         await self._create_before(table, since)
 
-    async def _create(self, table: RangePartitionScheme, low: int, high: int) -> None:
+    async def _create(self, table: TimePartitionedTable, low: int, high: int) -> None:
         starts = [low, *range(table.floor(max(low, high - (MAX_NEW_RANGES - 1) * table.width)) + table.width, high, table.width)]
         for start, end in zip(starts, [*starts[1:], high], strict=True):
             await self._run(
                 f"CREATE TABLE {table.range_name(start)} PARTITION OF {table.name} FOR VALUES FROM ({start}) TO ({end})"
             )
 
-    async def _create_before(self, table: RangePartitionScheme, high: int) -> None:
+    async def _create_before(self, table: TimePartitionedTable, high: int) -> None:
         await self._run(f"CREATE TABLE {table.name}_before PARTITION OF {table.name} FOR VALUES FROM (MINVALUE) TO ({high})")
 
-    async def _drop(self, table: RangePartitionScheme, before: int) -> int:
+    async def _drop(self, table: TimePartitionedTable, before: int) -> int:
         """Drop the ranges that end at `before` or earlier. Returns their rows, as the statistics have them."""
         expired = [each for each in await self._ranges(table) if each.high is not None and each.high <= before]
         if not expired or (len(expired) == 1 and not await self._has_rows(expired[0].name)):
@@ -135,7 +135,7 @@ class SqlRangePartitionRepository(SqlRepository):
         await self._create_before(table, max(each.high or 0 for each in expired))
         return sum(each.rows for each in expired)
 
-    async def _drop_empty(self, table: RangePartitionScheme, before: int) -> None:
+    async def _drop_empty(self, table: TimePartitionedTable, before: int) -> None:
         """Drop the ranges that end at `before` or earlier, up to the first that has rows. The lock keeps new rows out."""
         if await self._end_of_empty(table, before) is not None:
             await self._run(f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
@@ -143,7 +143,7 @@ class SqlRangePartitionRepository(SqlRepository):
             if end is not None:
                 await self._drop(table, end)
 
-    async def _end_of_empty(self, table: RangePartitionScheme, before: int) -> int | None:
+    async def _end_of_empty(self, table: TimePartitionedTable, before: int) -> int | None:
         """Where the ranges without rows end; None if there are none but that of what is older than all others."""
         end = None
         for each in await self._ranges(table):

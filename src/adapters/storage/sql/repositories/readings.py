@@ -11,8 +11,8 @@ from sqlalchemy import BindParameter, bindparam, select, text, tuple_
 
 from adapters.storage.sql.bulk_statements import BulkStatement
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import (
     devices_with_older,
     listed,

@@ -8,8 +8,8 @@ from sqlalchemy import bindparam, delete, select, text
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.due_rollups import END_OF_TIME_HOUR, JSON_KEYS
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import devices_with_older, upsert
 from adapters.storage.sql.tables import rollups
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import bindparam, update
 
 from adapters.storage.sql.entity_repository import EntityStatements, SqlRepository
-from adapters.storage.sql.row_mapper import NestedValue, RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.row_mapper import EmbeddedDataclassColumns, RowMapper, enum_converter, from_json, to_json
 from adapters.storage.sql.tables import rules
 from domain.kernel.columnar_records import read_column
 from domain.kernel.ids import DeviceId, RuleId
@@ -33,7 +33,7 @@ RULE = RowMapper(
         "match": enum_converter(MatchMode),
         "clear_conditions": _CONDITIONS,
     },
-    nested={"state": NestedValue(RuleState)},
+    nested={"state": EmbeddedDataclassColumns(RuleState)},
 )
 _STATE_FIELDS = ("rule_no", "matched", "held_since_ms", "last_fired_ms")
 _STATE_PARAMETERS = ("at_no", *_STATE_FIELDS[1:])

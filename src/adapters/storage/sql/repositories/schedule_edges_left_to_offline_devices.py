@@ -12,9 +12,9 @@ from adapters.storage.sql.row_mapper import RowMapper, enum_converter, to_json
 from adapters.storage.sql.statement_builders import listed
 from adapters.storage.sql.tables import devices, left_edges
 from domain.kernel.ids import DeviceId
-from domain.schedules.model import OfflineDeviceEdge, SwitchEdge
+from domain.schedules.model import OfflineScheduleEdge, SwitchEdge
 
-LEFT_EDGE: RowMapper[OfflineDeviceEdge] = RowMapper(left_edges, OfflineDeviceEdge, {"edge": enum_converter(SwitchEdge)})
+LEFT_EDGE: RowMapper[OfflineScheduleEdge] = RowMapper(left_edges, OfflineScheduleEdge, {"edge": enum_converter(SwitchEdge)})
 
 e, d = left_edges.c, devices.c
 _KEY = (
@@ -38,7 +38,7 @@ SET_RESOLVE_TIME = update(left_edges).where(*_KEY).values(resolve_ms=bindparam("
 TAKE_LEFT = delete(left_edges).where(*_KEY).returning(e.due_ts)
 
 
-def _key(edge: OfflineDeviceEdge) -> dict[str, Any]:
+def _key(edge: OfflineScheduleEdge) -> dict[str, Any]:
     return {
         "at_schedule": edge.schedule_id,
         "at_revision": edge.revision,
@@ -47,23 +47,23 @@ def _key(edge: OfflineDeviceEdge) -> dict[str, Any]:
     }
 
 
-class SqlOfflineDeviceEdgeMixin(SqlRepository):
+class SqlOfflineScheduleEdgeMixin(SqlRepository):
     """The part of the schedule repository that stores left edges."""
 
-    async def add_left(self, edges: Sequence[OfflineDeviceEdge]) -> None:
+    async def add_left(self, edges: Sequence[OfflineScheduleEdge]) -> None:
         await self._session.execute_many(ADD_LEFT, [LEFT_EDGE.values(edge) for edge in edges])
 
-    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineDeviceEdge]:
+    async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineScheduleEdge]:
         return await self._list(LEFT_EDGE, LIST_LEFT_BY_DEVICES, at_listed=to_json(sorted(device_ids)))
 
-    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineDeviceEdge]:
+    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineScheduleEdge]:
         return await self._list(LEFT_EDGE, LIST_LEFT_OF_ONLINE, at_limit=limit)
 
-    async def set_plan_held(self, edges: Sequence[OfflineDeviceEdge], holds: bool) -> None:
+    async def set_plan_held(self, edges: Sequence[OfflineScheduleEdge], holds: bool) -> None:
         await self._session.execute_many(SET_PLAN_HELD, [_key(edge) | {"at_holds": holds} for edge in edges])
 
-    async def set_resolve_time(self, edges: Sequence[OfflineDeviceEdge], resolve_ms: int) -> None:
+    async def set_resolve_time(self, edges: Sequence[OfflineScheduleEdge], resolve_ms: int) -> None:
         await self._session.execute_many(SET_RESOLVE_TIME, [_key(edge) | {"at_resolve": resolve_ms} for edge in edges])
 
-    async def take_left(self, edges: Sequence[OfflineDeviceEdge]) -> Sequence[OfflineDeviceEdge]:
+    async def take_left(self, edges: Sequence[OfflineScheduleEdge]) -> Sequence[OfflineScheduleEdge]:
         return [edge for edge in edges if await self._session.write(TAKE_LEFT, **_key(edge))]

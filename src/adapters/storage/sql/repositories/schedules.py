@@ -9,25 +9,25 @@ from sqlalchemy import BindParameter, bindparam, func, select, text, tuple_, upd
 
 from adapters.storage.conflict_error_factories import edge_recorded_error, slot_taken_error
 from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
-from adapters.storage.sql.entity_repository import EntityStatements, StoredEntityRepository, unique_violation_as
-from adapters.storage.sql.repositories.schedule_edges_left_to_offline_devices import SqlOfflineDeviceEdgeMixin
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
+from adapters.storage.sql.entity_repository import EntityStatements, SqlStoredEntityRepository, unique_violation_as
+from adapters.storage.sql.repositories.schedule_edges_left_to_offline_devices import SqlOfflineScheduleEdgeMixin
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, from_json, to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import delete_batch, listed
 from adapters.storage.sql.tables import devices, schedule_edges, schedules
 from adapters.storage.sql.tables.schedules_and_rules import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
+    DecidedScheduleEdge,
     EdgeOutcome,
     MisfirePolicy,
     Schedule,
-    ScheduleEdgeRecord,
-    ScheduleSlotCommand,
+    ScheduledCommand,
     ScheduleStatus,
     SwitchEdge,
 )
 
-_COMMAND_CONVERTER = (lambda slot: to_json([slot.command, slot.params]), lambda text: ScheduleSlotCommand(*from_json(text)))
+_COMMAND_CONVERTER = (lambda slot: to_json([slot.command, slot.params]), lambda text: ScheduledCommand(*from_json(text)))
 
 SCHEDULE = RowMapper(
     schedules,
@@ -42,7 +42,7 @@ SCHEDULE = RowMapper(
     },
 )
 FIRED_EDGE = RowMapper(
-    schedule_edges, ScheduleEdgeRecord, {"edge": enum_converter(SwitchEdge), "outcome": enum_converter(EdgeOutcome)}
+    schedule_edges, DecidedScheduleEdge, {"edge": enum_converter(SwitchEdge), "outcome": enum_converter(EdgeOutcome)}
 )
 
 s = schedules.c
@@ -103,7 +103,7 @@ SET_OUTCOME = (
 DELETE_OLDER_THAN = delete_batch(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)
 
 
-class SqlScheduleRepository(StoredEntityRepository[Schedule], SqlOfflineDeviceEdgeMixin):
+class SqlScheduleRepository(SqlStoredEntityRepository[Schedule], SqlOfflineScheduleEdgeMixin):
     statements = SCHEDULES
 
     async def get_by_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
@@ -133,7 +133,7 @@ class SqlScheduleRepository(StoredEntityRepository[Schedule], SqlOfflineDeviceEd
     async def next_due_ts(self) -> int | None:
         return await self._number_or_none(NEXT_DUE[self._session.dialect])
 
-    async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
+    async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[DecidedScheduleEdge]) -> None:
         saved, added = list(map(_fired_values, schedules)), list(map(_edge_values, edges))
         with unique_violation_as(edge_recorded_error):
             await self._session.bulk_write_all([(SAVE_FIRED, saved), (ADD_EDGES, added)])
@@ -142,7 +142,7 @@ class SqlScheduleRepository(StoredEntityRepository[Schedule], SqlOfflineDeviceEd
         statement = LOCK_BY_IDS if self._takes_locks else LIST_BY_IDS
         return await self._list(SCHEDULE, statement, at_listed=to_json(sorted(schedule_ids)))
 
-    async def save_resolved(self, schedule: Schedule, edge: ScheduleEdgeRecord) -> None:
+    async def save_resolved(self, schedule: Schedule, edge: DecidedScheduleEdge) -> None:
         await self._session.bulk_write(SAVE_FIRED, [_fired_values(schedule)])
         key = {"at_schedule": edge.schedule_id, "at_revision": edge.revision, "at_edge": edge.edge.value, "at_due": edge.due_ts}
         await self._session.execute_many(SET_OUTCOME, [key | {"outcome": edge.outcome.value, "at_ms": edge.at_ms}])

@@ -11,10 +11,10 @@ from adapters.storage.sql.repositories.login_tokens_and_failures import LOCK_USE
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import delete_batch, upsert
 from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
-from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpSecret
+from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpEnrollment
 from domain.kernel.ids import UserId
 
-TOTP = RowMapper(totp_secrets, TotpSecret)
+TOTP = RowMapper(totp_secrets, TotpEnrollment)
 CHALLENGE = RowMapper(login_challenges, LoginChallenge)
 
 _USER: BindParameter[str] = bindparam("at_user")
@@ -64,15 +64,15 @@ class SqlSecondFactorRepository(SqlRepository):
     async def delete_totp(self, user_id: UserId) -> bool:
         return bool(await self._session.write(DELETE_TOTP, at_user=user_id))
 
-    async def get_totp_for_update(self, user_id: UserId) -> TotpSecret | None:
+    async def get_totp_for_update(self, user_id: UserId) -> TotpEnrollment | None:
         if self._takes_locks:
             await self._session.write(LOCK_USER, at_user=user_id)
         return await self._first(TOTP, GET_TOTP, at_user=user_id)
 
-    async def upsert_totp(self, secret: TotpSecret) -> None:
+    async def upsert_totp(self, secret: TotpEnrollment) -> None:
         await self._session.write(UPSERT_TOTP, **TOTP.values(secret))
 
-    async def list_totp_page(self, after: UserId | None, limit: int) -> Sequence[TotpSecret]:
+    async def list_totp_page(self, after: UserId | None, limit: int) -> Sequence[TotpEnrollment]:
         return await self._list(TOTP, LIST_TOTP, at_after=after or "", at_limit=limit)
 
     async def rekey_totp(self, user_id: UserId, before: bytes, sealed: bytes) -> int:

@@ -9,8 +9,8 @@ from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, u
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.process_liveness_probe import is_process_alive
-from adapters.storage.sql.repository_session_port import POSTGRES
 from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.sql_session_port import POSTGRES
 from adapters.storage.sql.statement_builders import delete_batch, insert_or_ignore
 from adapters.storage.sql.tables import stored_responses
 from domain.kernel.idempotency_ports import COMMITTED, StoredResponse, still_in_progress

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, func, select, update
 
-from adapters.storage.sql.entity_repository import EntityRepository, EntityStatements
+from adapters.storage.sql.entity_repository import EntityStatements, SqlEntityRepository
 from adapters.storage.sql.repositories.accounts_users_and_projects import MEMBERSHIP
-from adapters.storage.sql.repository_session_port import LOOK_UP
 from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.sql_session_port import LOOK_UP
 from adapters.storage.sql.statement_builders import delete_batch
 from adapters.storage.sql.tables import approvals, memberships, service_sessions, user_sessions
 from adapters.storage.sql.tables.grants_and_approvals import PENDING_APPROVAL
@@ -55,7 +55,7 @@ END_REQUESTS_BY_USER = _OVERDUE.where(
 DELETE_EXPIRED = delete_batch(user_sessions, user_sessions.c.expires_ms < bindparam("at_before"), user_sessions.c.expires_ms)
 
 
-class SqlUserSessionRepository(EntityRepository[UserSession]):
+class SqlUserSessionRepository(SqlEntityRepository[UserSession]):
     statements = SESSIONS
 
     async def find_with_membership(self, session_id: SessionId) -> tuple[UserSession, Membership] | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, func, select
 
-from adapters.storage.sql.entity_repository import AccountEntityRepository, AccountEntityStatements
+from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlAccountEntityRepository
 from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converter, to_json
 from adapters.storage.sql.statement_builders import listed
 from adapters.storage.sql.tables import api_keys, webhooks
@@ -34,7 +34,7 @@ LIST_UNSEALED = WEBHOOK.select().where(w.sealed_url.is_(None)).limit(bindparam("
 SEAL_URL = WEBHOOKS.save.where(w.sealed_url.is_(None))
 
 
-class SqlWebhookRepository(AccountEntityRepository[Webhook]):
+class SqlWebhookRepository(SqlAccountEntityRepository[Webhook]):
     statements = WEBHOOKS
 
     async def find(self, webhook_id: WebhookId) -> Webhook | None:

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.storage.sql.repository_session_port import Row
+from adapters.storage.sql.sql_session_port import Row
 from adapters.storage.sql.sqlite.pipelined_connection import TransactionControlError
 from adapters.storage.sql.sqlite.threaded_connection import SqliteConnection
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.storage.sql.repository_session_port import Row
+from adapters.storage.sql.sql_session_port import Row
 from domain.kernel.errors import Unavailable
 
 SAVEPOINT = "ticket"

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.bulk_statements import BulkStatement
-from adapters.storage.sql.repository_session_port import SQLITE, Query, Row, WritePlan
+from adapters.storage.sql.sql_session_port import SQLITE, Query, Row, WritePlan
 from adapters.storage.sql.sqlite.group_commit import WriteTicket
 from adapters.storage.sql.sqlite.pipelined_connection import (
     DeferredQueryStatement,
@@ -23,7 +23,7 @@ EARLY_FLUSH_ROWS = 32
 """From this many rows on, a bulk write gets a thread hop of its own: the thread writes while the event loop goes on."""
 
 
-class SqliteDeferredResult:
+class SqliteDeferredQueryResult:
     def __init__(self, session: SqliteSession, read: DeferredQueryStatement) -> None:
         self._session = session
         self._read = read
@@ -70,12 +70,12 @@ class SqliteSession:
         last_rows = await self._fetch(last_statement, last_params)
         return [*(read.rows for read in deferred), last_rows]
 
-    async def begin_read(self, statement: ClauseElement, **params: Any) -> SqliteDeferredResult:
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> SqliteDeferredQueryResult:
         self._require_open()
         compiled = compile_statement(statement, params)
         read = DeferredQueryStatement(compiled.sql, compiled.bind(params))
         self._defer(read)
-        return SqliteDeferredResult(self, read)
+        return SqliteDeferredQueryResult(self, read)
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open(writing=True)

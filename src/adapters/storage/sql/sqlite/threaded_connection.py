@@ -21,7 +21,7 @@ import aiosqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from adapters.storage.sql.compiled_statement import StatementCompiler
-from adapters.storage.sql.repository_session_port import ForeignKeyViolationError, Row, UniqueViolationError
+from adapters.storage.sql.sql_session_port import ForeignKeyViolationError, Row, UniqueViolationError
 from adapters.storage.sql.sqlite.pipelined_connection import (
     DeferredQueryStatement,
     DeferredReadThenWriteStatement,

@@ -7,7 +7,7 @@
 import { call, get } from "./api.js";
 import { useEffect, useRef, useState } from "./html.js";
 import { errorText, t, word } from "./i18n.js";
-import { countWaiting, useEvents } from "./live_updates.js";
+import { countWaiting, useEvents } from "./live_data_hooks.js";
 
 const TTL_S = 60;
 const LOOK_EVERY_MS = 700;

@@ -3,7 +3,7 @@
 import { call, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { useLoad } from "../core/live_updates.js";
+import { useLoad } from "../core/live_data_hooks.js";
 import { go, place } from "../core/router.js";
 import { mayEdit } from "../core/signed_in_user.js";
 import { Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";

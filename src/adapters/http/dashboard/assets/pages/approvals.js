@@ -4,7 +4,7 @@ import { call, get, getPage } from "../core/api.js";
 import { near, plainParams } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { countWaiting, liveDevice, ofKind, useLoad } from "../core/live_updates.js";
+import { countWaiting, liveDevice, ofKind, useLoad } from "../core/live_data_hooks.js";
 import { useRows } from "../core/live_rows.js";
 import { isAdmin, loadNames } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Facts, Loaded, More, PageHead, Time } from "../ui/basic_components.js";

@@ -4,7 +4,7 @@ import { get } from "../core/api.js";
 import { clock, dayMonth, dayName, startOfDay, zone } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live_updates.js";
+import { ofKind, useLoad } from "../core/live_data_hooks.js";
 import { place, setQuery } from "../core/router.js";
 import { clockChange } from "../core/time_zone_conversion.js";
 import { Badge, Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";

@@ -4,7 +4,7 @@ import { get } from "../core/api.js";
 import { whole } from "../core/format.js";
 import { html, useEffect } from "../core/html.js";
 import { n, serviceText, t } from "../core/i18n.js";
-import { useLoad } from "../core/live_updates.js";
+import { useLoad } from "../core/live_data_hooks.js";
 import { isAdmin } from "../core/signed_in_user.js";
 import { Badge, Card, Empty, Facts, LinkButton, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { Icon } from "../ui/icons.js";

@@ -4,7 +4,7 @@ import { call, get } from "../core/api.js";
 import { ago, exact, near } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { liveDevice, ofDevice, useLoad } from "../core/live_updates.js";
+import { liveDevice, ofDevice, useLoad } from "../core/live_data_hooks.js";
 import { go, place } from "../core/router.js";
 import { isAdmin, loadNames, mayEdit } from "../core/signed_in_user.js";
 import { Badge, Button, Empty, LinkButton, Problem, Skeleton, Tabs, Time } from "../ui/basic_components.js";

@@ -4,7 +4,7 @@ import { get, getPage } from "../core/api.js";
 import { whole } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { n, t, word } from "../core/i18n.js";
-import { liveDevice, ofKind, useLoad } from "../core/live_updates.js";
+import { liveDevice, ofKind, useLoad } from "../core/live_data_hooks.js";
 import { place, setQuery } from "../core/router.js";
 import { mayEdit } from "../core/signed_in_user.js";
 import { Badge, Button, Choice, Empty, LinkButton, Loaded, PageHead, Time } from "../ui/basic_components.js";

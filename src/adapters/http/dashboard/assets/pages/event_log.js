@@ -5,7 +5,7 @@ import { exact, localInput, whole } from "../core/format.js";
 import { csvBlob } from "../core/csv.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { serviceText, t, word } from "../core/i18n.js";
-import { useLoad } from "../core/live_updates.js";
+import { useLoad } from "../core/live_data_hooks.js";
 import { place, setQuery } from "../core/router.js";
 import { getCursorPage, useRows } from "../core/live_rows.js";
 import { loadNames } from "../core/signed_in_user.js";

@@ -3,7 +3,7 @@
 import { get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { useLoad } from "../core/live_updates.js";
+import { useLoad } from "../core/live_data_hooks.js";
 import { mayEdit } from "../core/signed_in_user.js";
 import { ClusterCard } from "./cluster.js";
 import { Badge, Card, Facts, LinkButton, Loaded, PageHead } from "../ui/basic_components.js";

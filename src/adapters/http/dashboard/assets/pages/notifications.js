@@ -4,7 +4,7 @@ import { call, get } from "../core/api.js";
 import { minuteClock, minuteOf, zone } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { errorText, language, t } from "../core/i18n.js";
-import { useLoad } from "../core/live_updates.js";
+import { useLoad } from "../core/live_data_hooks.js";
 import { keepPreferences, preferences } from "../core/browser_notifications.js";
 import { programOf } from "../core/user_agent.js";
 import { canInstall, canPush, install, keepOwnChannel, needsInstall, ownChannel, subscribe, unsubscribe } from "../core/push_subscription.js";

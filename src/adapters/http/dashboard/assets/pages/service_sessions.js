@@ -3,7 +3,7 @@
 import { call, get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { n, t, word } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live_updates.js";
+import { ofKind, useLoad } from "../core/live_data_hooks.js";
 import { Badge, Button, Card, Empty, Loaded, Time } from "../ui/basic_components.js";
 import { ask, confirmed, reveal } from "../ui/dialog.js";
 import { withStepUp } from "../ui/step_up.js";

@@ -3,7 +3,7 @@
 import { call, get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live_updates.js";
+import { ofKind, useLoad } from "../core/live_data_hooks.js";
 import { forgetNames, isAdmin, isOwner, me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmedByName } from "../ui/dialog.js";

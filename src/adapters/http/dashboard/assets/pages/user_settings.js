@@ -3,7 +3,7 @@
 import { call, get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { chooseLanguage, chosenLanguage, LANGUAGES, t, word } from "../core/i18n.js";
-import { useLoad } from "../core/live_updates.js";
+import { useLoad } from "../core/live_data_hooks.js";
 import { programOf } from "../core/user_agent.js";
 import { me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Facts, Loaded, PageHead, Time } from "../ui/basic_components.js";

@@ -3,7 +3,7 @@
 import { call, get } from "../core/api.js";
 import { html, useState } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live_updates.js";
+import { ofKind, useLoad } from "../core/live_data_hooks.js";
 import { isAdmin } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmed, confirmedByName, reveal } from "../ui/dialog.js";

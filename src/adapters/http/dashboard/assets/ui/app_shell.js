@@ -3,7 +3,7 @@
 import { ago, now } from "../core/format.js";
 import { html, useEffect, useRef } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
-import { connection, countWaiting, epoch, ofKind, useEvents, waitingCount } from "../core/live_updates.js";
+import { connection, countWaiting, epoch, ofKind, useEvents, waitingCount } from "../core/live_data_hooks.js";
 import { noticeEvent } from "../core/browser_notifications.js";
 import { place } from "../core/router.js";
 import { me } from "../core/signed_in_user.js";

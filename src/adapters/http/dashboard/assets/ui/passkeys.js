@@ -3,7 +3,7 @@
 import { call, get } from "../core/api.js";
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
-import { ofKind, useLoad } from "../core/live_updates.js";
+import { ofKind, useLoad } from "../core/live_data_hooks.js";
 import { canUsePasskeys, createPasskey } from "../core/passkeys.js";
 import { programOf } from "../core/user_agent.js";
 import { Badge, Button, Card, Loaded, Time } from "./basic_components.js";

@@ -3,7 +3,7 @@
 import { get, saveFile } from "../../core/api.js";
 import { html, useState } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
-import { useLoad } from "../../core/live_updates.js";
+import { useLoad } from "../../core/live_data_hooks.js";
 import { Button, Card, Choice, Loaded } from "../../ui/basic_components.js";
 import { CopyBlock } from "../../ui/copy_button.js";
 import { Fields } from "../../ui/form_fields.js";

@@ -3,7 +3,7 @@
 import { call, get } from "../../core/api.js";
 import { html, useEffect, useState } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
-import { liveDevice, ofDevice, useLoad } from "../../core/live_updates.js";
+import { liveDevice, ofDevice, useLoad } from "../../core/live_data_hooks.js";
 import { Button, Card, Facts, LinkButton, Loaded, PageHead } from "../../ui/basic_components.js";
 import { Problems, useNetwork } from "../network_reachability.js";
 import { Arrival } from "./first_connection.js";

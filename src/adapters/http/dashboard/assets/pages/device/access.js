@@ -4,7 +4,7 @@ import { call, get } from "../../core/api.js";
 import { localInput, minuteClock, minuteOf, near, weekdays, zone } from "../../core/format.js";
 import { html, useState } from "../../core/html.js";
 import { n, serviceText, t } from "../../core/i18n.js";
-import { ofKind, useLoad } from "../../core/live_updates.js";
+import { ofKind, useLoad } from "../../core/live_data_hooks.js";
 import { Badge, Button, Card, Empty, Loaded, Time } from "../../ui/basic_components.js";
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { Fields, initialValues, readValues } from "../../ui/form_fields.js";

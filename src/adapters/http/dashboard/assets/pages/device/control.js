@@ -5,7 +5,7 @@ import { KINDS, lifeText, reasonOf, useCommand } from "../../core/send_command.j
 import { plainParams, reading } from "../../core/format.js";
 import { html, useState } from "../../core/html.js";
 import { t, word } from "../../core/i18n.js";
-import { ofDevice, useLoad } from "../../core/live_updates.js";
+import { ofDevice, useLoad } from "../../core/live_data_hooks.js";
 import { getCursorPage, useRows } from "../../core/live_rows.js";
 import { mayEdit } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/basic_components.js";

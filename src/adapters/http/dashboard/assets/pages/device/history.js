@@ -2,7 +2,7 @@
 
 import { html } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
-import { ofDevice, useLoad } from "../../core/live_updates.js";
+import { ofDevice, useLoad } from "../../core/live_data_hooks.js";
 import { loadNames } from "../../core/signed_in_user.js";
 import { Card, Empty, Loaded, More } from "../../ui/basic_components.js";
 import { EventLine, useEventRows } from "../event_log.js";

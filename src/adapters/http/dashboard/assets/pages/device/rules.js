@@ -4,7 +4,7 @@ import { call, get } from "../../core/api.js";
 import { plainParams, seconds } from "../../core/format.js";
 import { html } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
-import { ofDevice, useLoad } from "../../core/live_updates.js";
+import { ofDevice, useLoad } from "../../core/live_data_hooks.js";
 import { mayEdit } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { confirmed } from "../../ui/dialog.js";

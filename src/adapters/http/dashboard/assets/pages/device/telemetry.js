@@ -4,7 +4,7 @@ import { download, get } from "../../core/api.js";
 import { reading } from "../../core/format.js";
 import { html, useState } from "../../core/html.js";
 import { serviceText, t } from "../../core/i18n.js";
-import { ofDevice, useLoad } from "../../core/live_updates.js";
+import { ofDevice, useLoad } from "../../core/live_data_hooks.js";
 import { Button, Card, Choice, Empty, Loaded, Time } from "../../ui/basic_components.js";
 import { Chart, stepFor } from "../../ui/chart.js";
 import { PREFERRED } from "../../ui/sparkline.js";

@@ -4,7 +4,7 @@ import { call, get, saveFile } from "../../core/api.js";
 import { csvBlob, parseCsv } from "../../core/csv.js";
 import { html, useState } from "../../core/html.js";
 import { errorText, n, serviceText, t, word } from "../../core/i18n.js";
-import { useLoad } from "../../core/live_updates.js";
+import { useLoad } from "../../core/live_data_hooks.js";
 import { mayEdit } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { Fields, initialValues } from "../../ui/form_fields.js";

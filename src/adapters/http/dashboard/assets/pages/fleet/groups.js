@@ -3,7 +3,7 @@
 import { call, get, getPage } from "../../core/api.js";
 import { html, useState } from "../../core/html.js";
 import { n, t } from "../../core/i18n.js";
-import { ofKind, useLoad } from "../../core/live_updates.js";
+import { ofKind, useLoad } from "../../core/live_data_hooks.js";
 import { go, place, replace } from "../../core/router.js";
 import { isAdmin, mayEdit } from "../../core/signed_in_user.js";
 import { Button, Card, Empty, Loaded } from "../../ui/basic_components.js";

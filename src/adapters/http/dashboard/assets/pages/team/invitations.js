@@ -3,7 +3,7 @@
 import { call, get } from "../../core/api.js";
 import { html } from "../../core/html.js";
 import { t, word } from "../../core/i18n.js";
-import { ofKind, useLoad } from "../../core/live_updates.js";
+import { ofKind, useLoad } from "../../core/live_data_hooks.js";
 import { isOwner } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Loaded, Time } from "../../ui/basic_components.js";
 import { ask, confirmed, reveal } from "../../ui/dialog.js";

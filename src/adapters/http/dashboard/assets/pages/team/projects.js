@@ -3,7 +3,7 @@
 import { call, get } from "../../core/api.js";
 import { html } from "../../core/html.js";
 import { n, t } from "../../core/i18n.js";
-import { ofKind, useLoad } from "../../core/live_updates.js";
+import { ofKind, useLoad } from "../../core/live_data_hooks.js";
 import { isAdmin } from "../../core/signed_in_user.js";
 import { Button, Card, Loaded } from "../../ui/basic_components.js";
 import { ask, confirmed } from "../../ui/dialog.js";

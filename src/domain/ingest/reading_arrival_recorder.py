@@ -12,13 +12,13 @@ from typing import Protocol
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.unit_of_work import Transaction
 from domain.rules.telemetry_engine_port import TelemetryRow
-from domain.telemetry.feed_reading_replay_ports import LATE_AFTER_MS, HasReadingArrivals, LateMark
+from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasReadingArrivals, LateMark
 
 
-class StoreTimeAndLateUploadRecorderTx(Transaction, HasReadingArrivals, Protocol): ...
+class ReadingArrivalTx(Transaction, HasReadingArrivals, Protocol): ...
 
 
-class StoreTimeAndLateUploadRecorder:
+class ReadingArrivalRecorder:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._read_at_s: int | None = None
@@ -26,7 +26,7 @@ class StoreTimeAndLateUploadRecorder:
         self._marked: dict[int, LateMark] = {}
         """By device number: the mark of the current minute."""
 
-    async def record(self, tx: StoreTimeAndLateUploadRecorderTx, rows: Sequence[TelemetryRow]) -> int:
+    async def record(self, tx: ReadingArrivalTx, rows: Sequence[TelemetryRow]) -> int:
         """Call it in the transaction that stores the rows. Returns their store time, Unix seconds."""
         now_s = self._clock.now_ms() // SECOND_MS
         store_time_s = self._store_time_s

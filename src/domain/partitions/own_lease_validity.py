@@ -19,8 +19,8 @@ from dataclasses import field
 from domain.kernel.clock import Clock
 from domain.kernel.service_dataclass_decorator import service
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
-from domain.partitions.own_lease_peer_query_port import OwnLeasePeerQueryClient, PeerLeaseRequest, PeerLeaseResponse
 from domain.partitions.ownership_and_log_position import LeaseLostError
+from domain.partitions.peer_lease_poller_port import PeerLeasePoller, PeerLeaseStatusQuery, PeerLeaseStatusReply
 
 POLL_AFTER_MS = 1_300
 """So long after its last beat an instance asks the others: early enough for two rounds of answers before its lease ends."""
@@ -33,7 +33,7 @@ CHANGES_MARGIN_MS = 10_000
 
 
 @service
-class InstanceLeaseService:
+class OwnLeaseValidityService:
     """`renewed_ms`: the start of the last beat that was confirmed, monotonic. `members`: those that were known then, also
     silent ones. `changes` returns the devices whose credentials this instance has changed in the last ms, None if it does
     not know all of them; `unknown` those whose stored credentials it could not read after a change. `refuse` closes the
@@ -42,7 +42,7 @@ class InstanceLeaseService:
 
     instance: str
     clock: Clock
-    calls: OwnLeasePeerQueryClient
+    calls: PeerLeasePoller
     renewed_ms: Callable[[], int]
     members: Callable[[], frozenset[str]]
     changes: Callable[[int], Sequence[str] | None]
@@ -80,9 +80,9 @@ class InstanceLeaseService:
             return 0.0
         return (max(self._own_until_ms(), self._permitted_until_ms) - self.clock.monotonic_ms()) / 1000
 
-    def answer(self, question: PeerLeaseRequest) -> PeerLeaseResponse:
+    def answer(self, question: PeerLeaseStatusQuery) -> PeerLeaseStatusReply:
         changed = self.changes(question.period_ms)
-        return PeerLeaseResponse(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self.unknown()}))
+        return PeerLeaseStatusReply(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self.unknown()}))
 
     async def poll(self) -> None:
         """Prolong the lease if no instance renews; refuse the devices whose credentials have changed."""
@@ -99,10 +99,10 @@ class InstanceLeaseService:
         self._expected()
         self._answered.add(instance)
 
-    def question(self) -> PeerLeaseRequest:
-        return PeerLeaseRequest(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
+    def question(self) -> PeerLeaseStatusQuery:
+        return PeerLeaseStatusQuery(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
 
-    def find_changed(self, polled_ms: int, answers: Mapping[str, PeerLeaseResponse]) -> Sequence[str] | None:
+    def find_changed(self, polled_ms: int, answers: Mapping[str, PeerLeaseStatusReply]) -> Sequence[str] | None:
         """The devices to refuse before the lease is prolonged; None if the answers to what was asked then do not prolong it."""
         self._answered |= answers.keys()
         away_ms = min(AWAY_MS, polled_ms - self.renewed_ms() - BEAT_SPREAD_MS)

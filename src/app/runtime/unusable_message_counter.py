@@ -14,7 +14,7 @@ MAX_TRACKED_DEVICES = 10_000
 log = structlog.get_logger("ingest")
 
 
-class UnusableMessageLog:
+class UnusableMessageCounter:
     def __init__(self, clock: Clock, dropped_messages: DroppedMessageService) -> None:
         self._clock = clock
         self._dropped_messages = dropped_messages

@@ -3,18 +3,18 @@
 
 use std::borrow::Borrow;
 
-use crate::device_record::DeviceRecord;
-use crate::device_record_layout::DeviceHeader;
+use crate::device_record::EngineDeviceRecord;
+use crate::device_record_layout::DeviceRecordHeader;
 use crate::payload_parser::MetricValue;
 
 /// A value of a later time than the slot's own, which rules see.
-pub struct OutOfOrderLatestValue {
+pub struct LatestValueHiddenFromRules {
     pub slot: usize,
     pub value: MetricValue<'static>,
     pub ts_ms: i64,
 }
 
-impl OutOfOrderLatestValue {
+impl LatestValueHiddenFromRules {
     pub fn new(slot: usize, value: MetricValue<'_>, ts_ms: i64) -> Self {
         let value = match value {
             MetricValue::Number(number) => MetricValue::Number(number),
@@ -25,13 +25,13 @@ impl OutOfOrderLatestValue {
     }
 }
 
-impl DeviceHeader {
-    pub(crate) fn later(&self, slot: usize) -> Option<&OutOfOrderLatestValue> {
+impl DeviceRecordHeader {
+    pub(crate) fn later(&self, slot: usize) -> Option<&LatestValueHiddenFromRules> {
         self.rare.as_ref()?.later.iter().find(|later| later.slot == slot)
     }
 }
 
-impl DeviceRecord<'_> {
+impl EngineDeviceRecord<'_> {
     /// Before a message of this time, which drives rules, replaces the values of these slots. A time after `believed_until_ms` is
     /// not believed: the service's clock was ahead.
     pub fn keep_later(&mut self, slots: impl Iterator<Item = usize>, ts_ms: i64, believed_until_ms: i64) {
@@ -40,7 +40,7 @@ impl DeviceRecord<'_> {
             let is_later = self.header.later(slot).is_some();
             if is_kept && !is_later {
                 let own = self.header.value(self.words, slot);
-                let own = own.map(|value| OutOfOrderLatestValue::new(slot, value, self.header.times(slot).0));
+                let own = own.map(|value| LatestValueHiddenFromRules::new(slot, value, self.header.times(slot).0));
                 own.into_iter().for_each(|own| self.put_later(own));
             } else if is_later && !is_kept {
                 self.header.rare_mut().later.retain(|later| later.slot != slot);
@@ -59,14 +59,14 @@ impl DeviceRecord<'_> {
         let mut has_changed = false;
         for (slot, value) in values {
             if !self.has_later_than(slot, ts_ms, believed_until_ms) {
-                self.put_later(OutOfOrderLatestValue::new(slot, value.borrow().clone(), ts_ms));
+                self.put_later(LatestValueHiddenFromRules::new(slot, value.borrow().clone(), ts_ms));
                 has_changed = true;
             }
         }
         has_changed
     }
 
-    pub(crate) fn put_later(&mut self, value: OutOfOrderLatestValue) {
+    pub(crate) fn put_later(&mut self, value: LatestValueHiddenFromRules) {
         let later = &mut self.header.rare_mut().later;
         later.retain(|other| other.slot != value.slot);
         later.push(value);

@@ -17,8 +17,8 @@ from enum import Enum, auto
 
 from domain.commands.device_reports import SCHEDULE_CAUSES
 from domain.kernel.clock import SECOND_MS
-from domain.schedules.due_edges import DueEdgeDecision, ScheduleEdgeOccurrence
-from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleStatus, SwitchEdge
+from domain.schedules.due_edges import DueScheduleEdgeDecision, ScheduleEdgeOccurrence
+from domain.schedules.model import EdgeOutcome, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge
 
 RESOLVE_AFTER_MS = 10 * SECOND_MS
 """How long a device that is back may take to report its relay."""
@@ -35,7 +35,7 @@ class RelayEvidence:
     is_by_command: bool = False
 
 
-class OfflineDeviceEdgeOutcome(Enum):
+class OfflineScheduleEdgeOutcome(Enum):
     CONFIRMED = auto()
     NOT_RUN = auto()
     SUPERSEDED = auto()
@@ -43,38 +43,38 @@ class OfflineDeviceEdgeOutcome(Enum):
 
 
 def judge_by_relay(
-    edges: Sequence[OfflineDeviceEdge], evidence: RelayEvidence
-) -> Mapping[OfflineDeviceEdge, OfflineDeviceEdgeOutcome]:
+    edges: Sequence[OfflineScheduleEdge], evidence: RelayEvidence
+) -> Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]:
     """Conclusions on the left edges of one device; empty when the report says nothing about them."""
     relevant = sorted((edge for edge in edges if edge.due_ts * SECOND_MS <= evidence.at_ms), key=lambda edge: edge.due_ts)
     if not relevant or evidence.is_by_command:
         return {}
     latest, is_by_schedule = relevant[-1], evidence.cause in SCHEDULE_CAUSES
     if evidence.relay is latest.relay:
-        earlier = OfflineDeviceEdgeOutcome.CONFIRMED if is_by_schedule else OfflineDeviceEdgeOutcome.SUPERSEDED
-        return dict.fromkeys(relevant[:-1], earlier) | {latest: OfflineDeviceEdgeOutcome.CONFIRMED}
-    last = OfflineDeviceEdgeOutcome.SUPERSEDED if evidence.cause in PERSON_CAUSES else OfflineDeviceEdgeOutcome.NOT_RUN
-    return dict.fromkeys(relevant[:-1], OfflineDeviceEdgeOutcome.SUPERSEDED) | {latest: last}
+        earlier = OfflineScheduleEdgeOutcome.CONFIRMED if is_by_schedule else OfflineScheduleEdgeOutcome.SUPERSEDED
+        return dict.fromkeys(relevant[:-1], earlier) | {latest: OfflineScheduleEdgeOutcome.CONFIRMED}
+    last = OfflineScheduleEdgeOutcome.SUPERSEDED if evidence.cause in PERSON_CAUSES else OfflineScheduleEdgeOutcome.NOT_RUN
+    return dict.fromkeys(relevant[:-1], OfflineScheduleEdgeOutcome.SUPERSEDED) | {latest: last}
 
 
-def judge_by_plan(edges: Sequence[OfflineDeviceEdge]) -> Mapping[OfflineDeviceEdge, OfflineDeviceEdgeOutcome]:
+def judge_by_plan(edges: Sequence[OfflineScheduleEdge]) -> Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]:
     """Conclusions for a device that is back and has not reported its relay."""
     ordered = sorted(edges, key=lambda edge: edge.due_ts)
     latest = ordered[-1]
     if latest.holds_plan:
-        return dict.fromkeys(ordered, OfflineDeviceEdgeOutcome.CONFIRMED)
-    return dict.fromkeys(ordered[:-1], OfflineDeviceEdgeOutcome.SUPERSEDED) | {latest: OfflineDeviceEdgeOutcome.NOT_RUN}
+        return dict.fromkeys(ordered, OfflineScheduleEdgeOutcome.CONFIRMED)
+    return dict.fromkeys(ordered[:-1], OfflineScheduleEdgeOutcome.SUPERSEDED) | {latest: OfflineScheduleEdgeOutcome.NOT_RUN}
 
 
-def decision_of(edge: OfflineDeviceEdge, now_ts: int, allowed_s: int, *, confirmed: bool) -> DueEdgeDecision:
+def decision_of(edge: OfflineScheduleEdge, now_ts: int, allowed_s: int, *, confirmed: bool) -> DueScheduleEdgeDecision:
     """A left edge in the form of a decided one. A confirmed edge ran in its second."""
     late_s = 0 if confirmed else max(0, now_ts - edge.due_ts)
     other = SwitchEdge.OFF if edge.edge is SwitchEdge.ON else SwitchEdge.ON
     following = None if edge.next_ts is None else ScheduleEdgeOccurrence(edge.next_ts, other)
-    return DueEdgeDecision(ScheduleEdgeOccurrence(edge.due_ts, edge.edge), 0, late_s, late_s > allowed_s, following)
+    return DueScheduleEdgeDecision(ScheduleEdgeOccurrence(edge.due_ts, edge.edge), 0, late_s, late_s > allowed_s, following)
 
 
-def may_be_made_good(edge: OfflineDeviceEdge, schedule: Schedule, now_ts: int) -> bool:
+def may_be_made_good(edge: OfflineScheduleEdge, schedule: Schedule, now_ts: int) -> bool:
     """Whether the slot is still as it was when the edge was left, and its next edge is not due yet."""
     if schedule.status is ScheduleStatus.CANCELLED or schedule.revision != edge.revision or not schedule.enabled:
         return False

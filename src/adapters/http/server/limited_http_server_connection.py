@@ -17,15 +17,15 @@ from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, Updated
 
-from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimiterEntry, HttpConnectionPhase
+from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionPhase, TrackedHttpConnection
 
 
 class LimitedServerConfig(Config):
     connections: HttpConnectionLimiter | None = None
 
 
-class LimitedTCPServer(TCPServer):
-    _connection: HttpConnectionLimiterEntry | None = None
+class LimitedHttpServerConnection(TCPServer):
+    _connection: TrackedHttpConnection | None = None
     _pending_writes = 0
     _idle_since: float | None = None
     """Time of the loop; None during a request or a WebSocket."""

@@ -33,7 +33,7 @@ MAX_QUEUED_EVENTS = 20_000
 log = structlog.get_logger("cluster_feed")
 
 
-class ClusterFeedWorker(DueTaskWorker):
+class ClusterReadingFeedWorker(DueTaskWorker):
     name = "cluster_feed"
 
     def __init__(

@@ -10,11 +10,11 @@ from sqlalchemy import Integer, and_, bindparam, func, insert, select
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.event_retention import encode_log_cursor
 from adapters.storage.sql.repositories.events import EVENT
-from adapters.storage.sql.repository_session_port import Row
 from adapters.storage.sql.row_mapper import RowMapper
+from adapters.storage.sql.sql_session_port import Row
 from adapters.storage.sql.statement_builders import escape_like
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events
-from domain.audit.seal_model import AuditSeal, AuditSealBatch, ChainHeads
+from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 
@@ -44,7 +44,7 @@ ADD_SEAL = insert(audit_seals)
 ADD_ROUND = insert(audit_rounds)
 
 
-class SqlAuditSealRepository(SqlRepository):
+class SqlAuditLogRepository(SqlRepository):
     async def heads(self, account_id: AccountId) -> ChainHeads:
         return _heads(await self._session.read(HEADS_OF_ACCOUNT, at_account=account_id)).get(account_id, {})
 
@@ -72,7 +72,7 @@ class SqlAuditSealRepository(SqlRepository):
     async def last_sealed_ms(self) -> int | None:
         return await self._number_or_none(LAST_SEALED)
 
-    async def add_round(self, sealed: AuditSealBatch) -> None:
+    async def add_round(self, sealed: AuditSealRound) -> None:
         if sealed.seals:
             await self._session.execute_many(ADD_SEAL, [{**SEAL.values(seal), "purged": False} for seal in sealed.seals])
         await self._session.write(ADD_ROUND, sealed_ms=sealed.sealed_ms, log=encode_log_cursor(sealed.log))

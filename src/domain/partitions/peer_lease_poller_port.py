@@ -8,21 +8,21 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class PeerLeaseRequest:
+class PeerLeaseStatusQuery:
     """Whether the others renew, and which credentials they have changed in the last `period_ms`."""
 
     period_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class PeerLeaseResponse:
+class PeerLeaseStatusReply:
     renewed_ms_ago: int
     """Since the start of the last beat that the database has confirmed."""
     changed: Sequence[str] | None
     """Devices; None: more than the instance keeps."""
 
 
-class OwnLeasePeerQueryClient(Protocol):
-    async def poll_leases(self, question: PeerLeaseRequest, expected: Collection[str]) -> Mapping[str, PeerLeaseResponse]:
+class PeerLeasePoller(Protocol):
+    async def poll_leases(self, question: PeerLeaseStatusQuery, expected: Collection[str]) -> Mapping[str, PeerLeaseStatusReply]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""

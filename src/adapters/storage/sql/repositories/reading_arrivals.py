@@ -9,13 +9,13 @@ from sqlalchemy import bindparam, delete, func, select, text, tuple_, update
 from adapters.storage.sql.dialect_functions import greatest, least
 from adapters.storage.sql.dialect_inserts import insert
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.row_mapper import to_json
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import listed_integers
 from adapters.storage.sql.tables import late_readings, reading_store_time
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
-from domain.telemetry.feed_reading_replay_ports import LateMark, ReadingRange
 from domain.telemetry.ports import PackedRow
+from domain.telemetry.reading_arrival_ports import LateMark, ReadingRange
 
 s, m = reading_store_time.c, late_readings.c
 _ONLY_ROW = 1
@@ -74,7 +74,7 @@ LIST_MESSAGES = {
 }
 
 
-class SqlFeedReadingReplayRepository(SqlRepository):
+class SqlReadingArrivalRepository(SqlRepository):
     async def store_time(self) -> int:
         rows = await self._session.read(STORE_TIME)
         return int(rows[0][0]) if rows else 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from domain.devices.model import FirmwareProfile
-from domain.kernel.domain_events import Json
+from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId
 
 PlanRow: TypeAlias = tuple[int, int, int, bool]
@@ -71,14 +71,14 @@ class CommandResultReport:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRevisionReport:
+class DevicePlanRevisionReport:
     """The revision of the schedule plan that the device stores."""
 
     rev: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlanClockReport:
+class DeviceClockReadyReport:
     """The device's clock runs in UTC, as the jobs of the schedule plan of this revision need it."""
 
     rev: int
@@ -114,8 +114,8 @@ DeviceReport: TypeAlias = (
     PresenceReport
     | RelayReport
     | CommandResultReport
-    | PlanRevisionReport
-    | PlanClockReport
+    | DevicePlanRevisionReport
+    | DeviceClockReadyReport
     | HelloReport
     | TimeRequest
     | StockFirmwareTelemetryReport
@@ -145,11 +145,11 @@ class DeviceCodec(Protocol):
         self, profile: FirmwareProfile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
     ) -> Sequence[OutboundMessage]:
         """The messages that make the device store exactly this plan and report its revision; empty if it cannot store one. A
-        firmware whose clock must be set before answers with a `PlanClockReport`, and then gets `encode_plan_jobs`."""
+        firmware whose clock must be set before answers with a `DeviceClockReadyReport`, and then gets `encode_plan_jobs`."""
 
     def encode_plan_jobs(
         self, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
     ) -> Sequence[OutboundMessage]:
-        """The plan for a device that has sent a `PlanClockReport` of this revision."""
+        """The plan for a device that has sent a `DeviceClockReadyReport` of this revision."""
 
     def encode_time(self, now_ms: int) -> OutboundMessage: ...

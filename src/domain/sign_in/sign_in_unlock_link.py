@@ -12,11 +12,11 @@ from typing import Protocol
 from domain.accounts.email_password_and_role_policy import EMAIL_MAX_LENGTH, normalize_email
 from domain.accounts.model import User
 from domain.accounts.ports import BackgroundMailer, HasMemberships, HasUsers, Translator
-from domain.accounts.session_and_sign_in_model import ClientInfo, UnlockLink
-from domain.accounts.sign_in_ports import HasLoginFailures, HasUnlockLinks, SecretHasher
+from domain.accounts.session_and_sign_in_model import ClientInfo, SignInUnlockLink
+from domain.accounts.sign_in_ports import HasLoginFailures, HasSignInUnlockLinks, TokenHasher
 from domain.accounts.translatable_mail import TranslatableMail, choose_language
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator
@@ -41,17 +41,17 @@ If you did not ask for it, you can ignore this mail.
 )
 
 
-class UnlockLinkTx(Transaction, HasLoginFailures, HasMemberships, HasUnlockLinks, HasUsers, Protocol): ...
+class SignInUnlockLinkTx(Transaction, HasLoginFailures, HasMemberships, HasSignInUnlockLinks, HasUsers, Protocol): ...
 
 
 @service
-class UnlockLinkService:
+class SignInUnlockLinkService:
     """`link_url`: the page that a link opens; the token is appended."""
 
-    uow: UnitOfWork[UnlockLinkTx]
+    uow: UnitOfWork[SignInUnlockLinkTx]
     clock: Clock
     ids: IdAndSecretGenerator
-    digest: SecretHasher
+    digest: TokenHasher
     mails: BackgroundMailer
     devices: HmacKnownBrowserTokenCodec
     link_url: str
@@ -73,7 +73,7 @@ class UnlockLinkService:
                 return
             language = await choose_language(tx, user, language)
             expires_ms = now_ms + UNLOCK_LINK_TTL_MS
-            await tx.unlock_links.upsert(UnlockLink(user.user_id, self.digest.sha256(token), now_ms, expires_ms, False))
+            await tx.unlock_links.upsert(SignInUnlockLink(user.user_id, self.digest.sha256(token), now_ms, expires_ms, False))
             await self._emit(tx, user, client, "unlock_requested", "A link to sign in in another browser was sent", now_ms)
         minutes = UNLOCK_LINK_TTL_MS // MINUTE_MS
         link_text = f"{self.link_url}{token}"
@@ -95,13 +95,13 @@ class UnlockLinkService:
         return self.devices.add_token(client.device_tokens, user.user_id)
 
     async def _emit(
-        self, tx: UnlockLinkTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int
+        self, tx: SignInUnlockLinkTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int
     ) -> None:
         for membership in await tx.memberships.list_by_user(user.user_id):
             caller = membership.to_session(client.address)
             await tx.emit(DomainEvent.from_caller(caller, kind, f"{user.name}: {description}", now_ms))
 
 
-def _is_cooling_down(link: UnlockLink, now_ms: int) -> bool:
+def _is_cooling_down(link: SignInUnlockLink, now_ms: int) -> bool:
     is_recent = now_ms < link.issued_ms + UNLOCK_COOLDOWN_MS and not is_of_earlier_clock(link.issued_ms, now_ms)
     return is_recent and not link.used

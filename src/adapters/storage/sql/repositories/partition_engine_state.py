@@ -11,7 +11,7 @@ from sqlalchemy import TextClause
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.repositories.rules import RULE
-from adapters.storage.sql.repository_session_port import POSTGRES, SQLITE
+from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import text_with_bigints
 from adapters.storage.sql.tables import PARTITION_HASH, rules
 from domain.ingest.engine_restore_ports import HashRange
@@ -50,7 +50,7 @@ LIST_ENABLED_RULES = (
 )
 
 
-class SqlEngineRestoreRepository(SqlRepository):
+class SqlPartitionEngineStateRepository(SqlRepository):
     async def list_checkpoints(self, hashes: HashRange) -> Sequence[tuple[int, int, bytes]]:
         low, high = hashes
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_CHECKPOINTS, at_low=low, at_high=high)]

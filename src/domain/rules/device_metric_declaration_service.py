@@ -11,11 +11,11 @@ from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.rules.reported_and_early_device_metric_ports import HasMetricDeclarations
+from domain.rules.reported_and_declared_metric_ports import HasMetricDeclarations
 
 MAX_METRICS_PER_DEVICE = 128
 
@@ -26,7 +26,7 @@ class MetricDeclarationTx(Transaction, HasMetricDeclarations, Protocol): ...
 class DeviceMetricDeclarationTx(AutomationTx, HasDevices, HasMetricDeclarations, Protocol): ...
 
 
-class EarlyDeviceMetricService:
+class DeviceMetricDeclarationService:
     def __init__(self, *, uow: UnitOfWork[DeviceMetricDeclarationTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock

@@ -26,7 +26,7 @@ async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[HasRead
     engine.add_metric_names(numbered)
 
 
-class MetricNumberingBatchRunner:
+class TelemetryEngineBatchRunner:
     """Runs a batch through the engine in as many calls as new metric names require."""
 
     def __init__(self, engine: TelemetryEngine, assign_names: AssignNames) -> None:

@@ -25,7 +25,7 @@ LateMark = tuple[int, int, int, int]
 """(device number, minute of the store time, from, until): late uploads lie between the last two, Unix ms, `until` exclusive."""
 
 
-class FeedReadingReplayRepository(Protocol):
+class ReadingArrivalRepository(Protocol):
     async def store_time(self) -> int:
         """The store time of the newest batch, Unix seconds; 0 before the first."""
 
@@ -53,4 +53,4 @@ class FeedReadingReplayRepository(Protocol):
 
 class HasReadingArrivals(Protocol):
     @property
-    def arrivals(self) -> FeedReadingReplayRepository: ...
+    def arrivals(self) -> ReadingArrivalRepository: ...

@@ -13,34 +13,34 @@ from adapters.http.server.connection_limits import HttpConnectionLimiter
 from app.config.settings import Settings
 from app.runtime.cached_readiness_probe import CachedReadinessProbe
 from app.runtime.metrics_registry import MetricsRegistry
+from app.runtime.unusable_message_counter import UnusableMessageCounter
 from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.cluster_feed import ClusterFeedWorker
 from app.workers.cluster_heartbeat import ClusterHeartbeatWorker
-from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventQueue, ClusterDeviceEventWorker
+from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
+from app.workers.cluster_reading_feed import ClusterReadingFeedWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.engine_checkpoint import EngineCheckpointWorker
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.inbound_log_probe import InboundLogProbeWorker
 from app.workers.ingest import IngestWorker
-from app.workers.lease_loss_link_suspension import DeviceLinkSuspensionWorker
+from app.workers.lease_loss_link_suspension import LeaseLossLinkSuspensionWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from app.workers.partition_ownership import PartitionOwnershipWorker
-from app.workers.peer_lease_polling import InstanceLeaseWorker
+from app.workers.peer_lease_polling import PeerLeasePollingWorker
 from app.workers.postgres_listener import PostgresListenerWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules_and_device_plans import ScheduleWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
-from app.workers.unusable_message_log import UnusableMessageLog
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
-from domain.partitions.instance_lease import InstanceLeaseService
+from domain.partitions.own_lease_validity import OwnLeaseValidityService
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
@@ -54,12 +54,12 @@ class ClusterWorkers:
     inbound: OwnedPartitionLogReader
     membership: ClusterHeartbeatWorker
     ownership: PartitionOwnershipWorker
-    lease: InstanceLeaseService
-    lease_worker: InstanceLeaseWorker
+    lease: OwnLeaseValidityService
+    lease_worker: PeerLeasePollingWorker
     log_probe: InboundLogProbeWorker
     front: TelemetryToInboundLogWorker
     front_events: ClusterDeviceEventWorker
-    front_queue: ClusterDeviceEventQueue
+    front_queue: NonTelemetryEventQueue
 
     def stopped_partitions(self) -> Mapping[int, str]:
         """Those that stand still, because their log is damaged, with the reason."""
@@ -79,7 +79,7 @@ class Workers:
     schedules: ScheduleWorker
     checkpoint: EngineCheckpointWorker
     feed_interest: DevicesWithSubscribersWorker
-    fault_log: UnusableMessageLog
+    fault_log: UnusableMessageCounter
     leader_only: tuple[BackgroundWorker, ...]
     rollups: RollupWorker
     retention: RetentionWorker
@@ -89,9 +89,9 @@ class Workers:
     log_follower: EventLogFollower | None = None
     postgres_listener: PostgresCoordinationConnection | None = None
     cluster: ClusterWorkers | None = None
-    shared_feed: ClusterFeedWorker | None = None
+    shared_feed: ClusterReadingFeedWorker | None = None
     """Set where other processes send readings to the feed clients of this one."""
-    device_lease: DeviceLinkSuspensionWorker | None = None
+    device_lease: LeaseLossLinkSuspensionWorker | None = None
     """Set when other instances may take the devices over."""
 
     def in_start_order(self, *, holds_devices: bool) -> list[BackgroundWorker]:
@@ -125,7 +125,7 @@ class Workers:
 
 
 @dataclass(slots=True)
-class ComposedService:
+class ComposedApplication:
     settings: Settings
     adapters: ServiceAdapters
     services: DomainServices

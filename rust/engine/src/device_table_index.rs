@@ -13,12 +13,12 @@ const NO_PLACE: u32 = u32::MAX;
 type IndexPage = Box<[u32; 1 << INDEX_BITS]>;
 
 #[derive(Default)]
-pub struct DevicePlaceIndex {
+pub struct DeviceTableIndex {
     pages: Vec<Option<IndexPage>>,
     sparse: HashMap<u32, u32, RandomState>,
 }
 
-impl DevicePlaceIndex {
+impl DeviceTableIndex {
     #[inline]
     pub fn get(&self, number: u32) -> Option<u32> {
         if number >= MAX_DENSE {

@@ -44,14 +44,14 @@ class ForeignKeyViolationError(Conflict):
         self.detail = detail
 
 
-class DeferredResult(Protocol):
+class DeferredQueryResult(Protocol):
     """A read that SQLite runs together with the transaction's next statement."""
 
     async def rows(self) -> Sequence[Row]:
         """Its rows. On SQLite, those of the moment at which it ran: before every later statement of the transaction."""
 
 
-class RepositorySession(Protocol):
+class SqlSession(Protocol):
     @property
     def dialect(self) -> str:
         """`sqlite` or `postgresql`, for the few statements that differ."""
@@ -64,7 +64,7 @@ class RepositorySession(Protocol):
     async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
         """The rows of each query. On SQLite they share one thread hop, which costs more than the queries."""
 
-    async def begin_read(self, statement: ClauseElement, **params: Any) -> DeferredResult:
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> DeferredQueryResult:
         """Start a read whose rows are needed later. PostgreSQL runs it at once, so a lock that it takes is held from now on."""
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:

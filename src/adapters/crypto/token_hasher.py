@@ -12,7 +12,7 @@ import hmac
 from adapters.crypto.key_ring import MasterKeyRing
 
 
-class KeyRingSecretHasher:
+class KeyRingTokenHasher:
     def __init__(self, ring: MasterKeyRing) -> None:
         self._key = ring.keys[-1].derive("digest")
 

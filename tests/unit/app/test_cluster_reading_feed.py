@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from adapters.feed_hub import InProcessFeedHub, QueuedFeedSubscription
-from app.workers import cluster_feed
-from app.workers.cluster_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, ClusterFeedWorker
+from app.workers import cluster_reading_feed
+from app.workers.cluster_reading_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, ClusterReadingFeedWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
@@ -68,7 +68,7 @@ class Instance:
         self.hub = InProcessFeedHub()
         self.interest_wake = WakeEvent()
         self.commit_lock = asyncio.Lock()
-        self.worker = ClusterFeedWorker(
+        self.worker = ClusterReadingFeedWorker(
             instance=name,
             bus=bus.of(name),
             hub=self.hub,
@@ -198,7 +198,7 @@ async def test_clients_resume_when_an_instance_is_gone_or_has_dropped_readings()
 
 
 async def test_an_instance_that_confirms_too_late_makes_the_clients_resume(monkeypatch: Any) -> None:
-    monkeypatch.setattr(cluster_feed, "CONFIRM_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(cluster_reading_feed, "CONFIRM_TIMEOUT_S", 0.01)
     cluster = Cluster(2)
     a, b = await cluster.start()
     client = b.client()

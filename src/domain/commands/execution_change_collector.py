@@ -19,7 +19,7 @@ from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatu
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandContexts, HasCommandExecutions
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.kernel.domain_events import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import Transaction
 
@@ -44,7 +44,7 @@ def can_report(execution: Execution, status: ExecutionStatus) -> bool:
 class CommandReportTx(Transaction, HasCommandContexts, HasDevices, HasCommandExecutions, Protocol): ...
 
 
-class ExecutionChanges:
+class ExecutionChangeCollector:
     def __init__(self, tx: CommandReportTx, executions: Sequence[Execution]) -> None:
         """`executions`: those that the reports of the batch name."""
         self.tx = tx

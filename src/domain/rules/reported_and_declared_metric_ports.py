@@ -13,7 +13,7 @@ class ReportedDeviceMetricRepository(Protocol):
         """(metric number, name, unit), by name."""
 
 
-class EarlyDeviceMetricRepository(ReportedDeviceMetricRepository, Protocol):
+class MetricDeclarationRepository(ReportedDeviceMetricRepository, Protocol):
     """Metrics that are known before a device reports them."""
 
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
@@ -23,7 +23,7 @@ class EarlyDeviceMetricRepository(ReportedDeviceMetricRepository, Protocol):
 
 class HasMetricDeclarations(Protocol):
     @property
-    def readings(self) -> EarlyDeviceMetricRepository: ...
+    def readings(self) -> MetricDeclarationRepository: ...
 
 
 class HasReportedDeviceMetrics(Protocol):

@@ -17,10 +17,10 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.due_edges import max_lateness_s
 from domain.schedules.edge_commands import automation_command, command_result
-from domain.schedules.model import EdgeOutcome, OfflineDeviceEdge, Schedule, ScheduleEdgeRecord
-from domain.schedules.offline_device_edge_resolution_policy import (
+from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule
+from domain.schedules.offline_schedule_edge_outcome import (
     RESOLVE_AFTER_MS,
-    OfflineDeviceEdgeOutcome,
+    OfflineScheduleEdgeOutcome,
     RelayEvidence,
     decision_of,
     judge_by_plan,
@@ -37,7 +37,7 @@ _QUERIES = frozenset({"STATUS", "GET_SCHEDULES"})
 _UNKNOWN = "whether the device ran it is not known, and a later edge, command or person has decided since."
 
 
-class OfflineDeviceEdgeService:
+class OfflineScheduleEdgeResolver:
     def __init__(self, *, uow: UnitOfWork[ScheduleTx], clock: Clock, commands: CommandSubmissionService) -> None:
         self._uow = uow
         self._clock = clock
@@ -85,7 +85,7 @@ class OfflineDeviceEdgeService:
         return min([*waiting, due_ms]) - now_ms
 
     async def _resolve(
-        self, tx: ScheduleTx, device: Device, conclusions: Mapping[OfflineDeviceEdge, OfflineDeviceEdgeOutcome]
+        self, tx: ScheduleTx, device: Device, conclusions: Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]
     ) -> None:
         claimed = await tx.schedules.take_left(list(conclusions))
         schedules = {one.schedule_id: one for one in await tx.schedules.list_by_ids({edge.schedule_id for edge in claimed})}
@@ -102,30 +102,35 @@ class OfflineDeviceEdgeService:
         tx: ScheduleTx,
         device: Device,
         schedule: Schedule,
-        edge: OfflineDeviceEdge,
-        conclusion: OfflineDeviceEdgeOutcome,
+        edge: OfflineScheduleEdge,
+        conclusion: OfflineScheduleEdgeOutcome,
         *,
         is_latest: bool,
     ) -> None:
         now_ms = self._clock.now_ms()
-        confirmed = conclusion is OfflineDeviceEdgeOutcome.CONFIRMED
+        confirmed = conclusion is OfflineScheduleEdgeOutcome.CONFIRMED
         decision = decision_of(edge, now_ms // SECOND_MS, max_lateness_s(schedule), confirmed=confirmed)
         slot = DueScheduleSlot(schedule, device, decision)
         result = await self._result(tx, slot, edge, conclusion, now_ms)
         if is_latest:
             schedule = apply_resolved_outcome(schedule, edge.edge, result.outcome, edge.due_ts * SECOND_MS, now_ms)
-        record = ScheduleEdgeRecord(edge.schedule_id, edge.revision, edge.edge, edge.due_ts, now_ms, result.outcome)
+        record = DecidedScheduleEdge(edge.schedule_id, edge.revision, edge.edge, edge.due_ts, now_ms, result.outcome)
         await tx.schedules.save_resolved(schedule, record)
         await tx.emit(edge_event(slot, result, now_ms))
 
     async def _result(
-        self, tx: ScheduleTx, slot: DueScheduleSlot, edge: OfflineDeviceEdge, conclusion: OfflineDeviceEdgeOutcome, now_ms: int
+        self,
+        tx: ScheduleTx,
+        slot: DueScheduleSlot,
+        edge: OfflineScheduleEdge,
+        conclusion: OfflineScheduleEdgeOutcome,
+        now_ms: int,
     ) -> ScheduleEdgeResult:
         schedule, device, decision = slot.schedule, slot.device, slot.decision
-        if conclusion is OfflineDeviceEdgeOutcome.CONFIRMED:
+        if conclusion is OfflineScheduleEdgeOutcome.CONFIRMED:
             return ScheduleEdgeResult(EdgeOutcome.RAN_ON_DEVICE)
         assert device is not None  # noqa: S101 - `_resolve` passes it
-        if conclusion is OfflineDeviceEdgeOutcome.SUPERSEDED or not may_be_made_good(edge, schedule, now_ms // SECOND_MS):
+        if conclusion is OfflineScheduleEdgeOutcome.SUPERSEDED or not may_be_made_good(edge, schedule, now_ms // SECOND_MS):
             return ScheduleEdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
         if decision.is_missed:
             reason = f"the device did not run it {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
@@ -139,7 +144,7 @@ class OfflineDeviceEdgeService:
         return command_result(slot, outcome)
 
 
-async def _is_overtaken(tx: ScheduleTx, schedule: Schedule, edge: OfflineDeviceEdge) -> bool:
+async def _is_overtaken(tx: ScheduleTx, schedule: Schedule, edge: OfflineScheduleEdge) -> bool:
     """Whether a command was given after the edge was due, or another schedule has the slot now."""
     newest = await tx.executions.page(schedule.device_id, limit=RECENT_COMMANDS)
     current = await tx.schedules.get_by_slot(schedule.device_id, schedule.slot)
@@ -148,8 +153,8 @@ async def _is_overtaken(tx: ScheduleTx, schedule: Schedule, edge: OfflineDeviceE
     return replaced or any(one.cmd not in _QUERIES for one in later)
 
 
-async def _list_by_device(tx: ScheduleTx, device_ids: Collection[DeviceId]) -> dict[DeviceId, list[OfflineDeviceEdge]]:
-    found: dict[DeviceId, list[OfflineDeviceEdge]] = {}
+async def _list_by_device(tx: ScheduleTx, device_ids: Collection[DeviceId]) -> dict[DeviceId, list[OfflineScheduleEdge]]:
+    found: dict[DeviceId, list[OfflineScheduleEdge]] = {}
     for edge in await tx.schedules.list_left_by_devices(device_ids) if device_ids else ():
         found.setdefault(edge.device_id, []).append(edge)
     return found
