@@ -85,12 +85,7 @@ async def write(world: StoredAccount, caller: Any, needs: Role, **more: Any) -> 
     ],
 )
 async def test_a_caller_that_has_lost_its_authority_changes_nothing(
-    world: StoredAccount,
-    change: Change,
-    caller: Callable[[StoredAccount], Any],
-    needs: Role,
-    expected: str,
-    locks_account: bool,
+    world: StoredAccount, change: Change, caller: Callable[[StoredAccount], Any], needs: Role, expected: str, locks_account: bool
 ) -> None:
     member = world.membership
     opened = UserSession(SESSION, member.user_id, member.membership_id, 0, 0, 9, "", "")

@@ -85,12 +85,7 @@ async def test_every_real_message_fits_its_schema(service: Service, owner: ApiCl
 
 
 async def cause_every_event(
-    owner: ApiClient,
-    robot: ApiClient,
-    pump: Device,
-    line: DeviceConnection,
-    feed: FeedClient,
-    sent: list[tuple[str, Any]],
+    owner: ApiClient, robot: ApiClient, pump: Device, line: DeviceConnection, feed: FeedClient, sent: list[tuple[str, Any]]
 ) -> None:
     """One event of each public type but `device_offline`."""
 

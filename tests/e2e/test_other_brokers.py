@@ -66,10 +66,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     await asyncio.to_thread(service.__enter__)
     try:
         headers = {"Authorization": f"Bearer {SECRET}"}
-        async with (
-            service.api() as owner,
-            httpx.AsyncClient(base_url=service.url, headers=headers, timeout=TIMEOUT_S) as broker,
-        ):
+        async with service.api() as owner, httpx.AsyncClient(base_url=service.url, headers=headers, timeout=TIMEOUT_S) as broker:
             yield World(service, broker, await create_device(owner))
     finally:
         await asyncio.to_thread(service.__exit__, None, None, None)

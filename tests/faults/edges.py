@@ -24,11 +24,7 @@ from support.service import ApiClient, Service
 PAUSE_S = 0.05
 EDGE_EVERY = 150
 """Reports between two edges: 7.5 s at least, because a rule that fires eleven times in a minute is disabled."""
-RULE = {
-    "name": "edge",
-    "conditions": [{"metric": "edge", "comparator": "==", "value": 1}],
-    "action": {"command": "ON"},
-}
+RULE = {"name": "edge", "conditions": [{"metric": "edge", "comparator": "==", "value": 1}], "action": {"command": "ON"}}
 TIMEOUT_S = 8
 SETTLE_S = 60.0
 

@@ -17,12 +17,7 @@ V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
 
 @pytest.mark.parametrize(
     ("transport", "version", "name"),
-    [
-        ("tcp", V311, "mqtt/3.1.1"),
-        ("tcp", V5, "mqtt/5"),
-        ("websockets", V311, "ws/mqtt/3.1.1"),
-        ("websockets", V5, "ws/mqtt/5"),
-    ],
+    [("tcp", V311, "mqtt/3.1.1"), ("tcp", V5, "mqtt/5"), ("websockets", V311, "ws/mqtt/3.1.1"), ("websockets", V5, "ws/mqtt/5")],
 )
 async def test_a_device_comes_in_with_its_password(transport, version, name) -> None:
     async with broker() as world:

@@ -31,11 +31,7 @@ def test_esphome_accepts_the_file_and_warns_of_nothing(tmp_path: Path, chip: str
     whole = file.content if (board := BOARDS[chip]) is None else ESP32.sub(board, file.content)
     (tmp_path / "pump.yaml").write_text(whole, encoding="utf-8")
     checked = subprocess.run(
-        [str(PROGRAM), "config", "--show-secrets", "pump.yaml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
+        [str(PROGRAM), "config", "--show-secrets", "pump.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "WARNING" not in checked.stdout + checked.stderr

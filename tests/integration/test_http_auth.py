@@ -21,16 +21,7 @@ async def test_login_gives_tokens_and_the_user(http: HttpClient) -> None:
     assert answer["expiresIn"] == 900
     assert answer["user"]["email"] == "ada@example.com"
     assert answer["user"]["role"] == "Owner"
-    assert set(answer["user"]) == {
-        "accountId",
-        "userId",
-        "email",
-        "name",
-        "plan",
-        "role",
-        "emailVerified",
-        "onboardingCompleted",
-    }
+    assert set(answer["user"]) == {"accountId", "userId", "email", "name", "plan", "role", "emailVerified", "onboardingCompleted"}
     me = (await http.get("/auth/me")).json()
     assert me["accountName"] == "Analytical Engines"
     assert me["hasPassword"] is True

@@ -144,11 +144,7 @@ async def test_a_metric_that_the_file_names_is_known_before_the_device_reports_i
     assert (await fleet(ada, "apply", of_type))["objects"] == []
     await app.report(DeviceId(device["deviceId"]), temperature=20.5, humidity=40)
     [change] = (await fleet(ada, "plan", one_device(metrics=["pressure"])))["objects"][0]["changes"]
-    assert change == {
-        "field": "metrics",
-        "before": ["humidity", "temperature"],
-        "after": ["humidity", "pressure", "temperature"],
-    }
+    assert change == {"field": "metrics", "before": ["humidity", "temperature"], "after": ["humidity", "pressure", "temperature"]}
     exported = (await ada.send_ok("GET", "/fleet"))["document"]
     assert exported["devices"][0]["metrics"] == ["humidity", "temperature"]
     assert exported["devices"][0]["rules"] == [HOT]

@@ -81,18 +81,8 @@ STATEMENTS = {
         0,
         2,  # one day, and the table that is changed
     ),
-    "the end of a batch to delete": (
-        readings.LAST_OF_BATCH,
-        AFTER | {"at_before": 2**52, "at_offset": 9},
-        1,
-        1,
-    ),
-    "a batch to delete": (
-        readings.DELETE_UP_TO,
-        AFTER | {"at_ts": A_DAY["at_until"] - 1, "at_digest": 0},
-        PER_DAY,
-        2,
-    ),
+    "the end of a batch to delete": (readings.LAST_OF_BATCH, AFTER | {"at_before": 2**52, "at_offset": 9}, 1, 1),
+    "a batch to delete": (readings.DELETE_UP_TO, AFTER | {"at_ts": A_DAY["at_until"] - 1, "at_digest": 0}, PER_DAY, 2),
     "roll-ups": (
         rollups.LIST_BETWEEN,
         {"at_device": 7, "at_from": TODAY // HOUR_MS - 24, "at_until": TODAY // HOUR_MS, "at_limit": 100},

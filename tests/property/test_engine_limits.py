@@ -11,10 +11,7 @@ from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceG
 MINUTE_MS = 60_000
 NOW = 1_800_000_000_000
 
-offsets = st.one_of(
-    st.integers(-2 * MINUTE_MS, 5_000),
-    st.sampled_from([-MINUTE_MS - 1, -MINUTE_MS, -MINUTE_MS + 1, -1, 0, 1]),
-)
+offsets = st.one_of(st.integers(-2 * MINUTE_MS, 5_000), st.sampled_from([-MINUTE_MS - 1, -MINUTE_MS, -MINUTE_MS + 1, -1, 0, 1]))
 histories = st.lists(offsets.map(lambda offset: NOW + offset), max_size=40)
 limits = st.one_of(st.integers(1, 12), st.just(1_000))
 

@@ -44,11 +44,7 @@ NOBODYS_ID = ("delete", "/revoke", "/toggle")
 real ones."""
 NOWHERE = "http://127.0.0.1:9/hook"
 TRIES = settings(
-    max_examples=EXAMPLES or FEW,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=EXAMPLES or FEW, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -140,11 +140,7 @@ async def test_a_password_is_changed_with_a_mailed_code(running: Service, owner:
     await owner.post("/auth/login", {"email": email, "password": new})
     assert code not in running.log(1_000_000)
     reported = database(running, "SELECT kind FROM events WHERE kind LIKE 'otp%' OR kind LIKE 'password%' ORDER BY position")
-    assert [kind for [kind] in reported] == [
-        "otp_requested",
-        "password_change_failed",
-        "password_changed",
-    ]
+    assert [kind for [kind] in reported] == ["otp_requested", "password_change_failed", "password_changed"]
 
 
 async def test_a_waiting_request_ends_with_the_callers_access(running: Service, owner: ApiClient) -> None:

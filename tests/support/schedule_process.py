@@ -48,12 +48,7 @@ async def populate(world: SqlScheduleWorld) -> None:
         for number in range(1, SLOTS):
             other = await tx.devices.add(replace(device, device_id=f"dev_copy{number:016d}", name=f"Copy {number}"))
             await tx.schedules.add(
-                replace(
-                    slot,
-                    schedule_id=f"sched_copy{number:016d}",
-                    device_id=other.device_id,
-                    device_no=other.device_no,
-                )
+                replace(slot, schedule_id=f"sched_copy{number:016d}", device_id=other.device_id, device_no=other.device_no)
             )
 
 

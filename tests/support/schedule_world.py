@@ -42,12 +42,7 @@ class ScheduleWorld(DeviceWorld):
             **shared, link=self.link, codec=ProfileDispatchingDeviceCodec(), publisher=self.marked.append
         )
         self.schedules = ScheduleService(
-            **shared,
-            ids=self.ids,
-            recurrence=self.recurrence,
-            commands=self.commands,
-            plans=self.plans,
-            wake=self.wake_event,
+            **shared, ids=self.ids, recurrence=self.recurrence, commands=self.commands, plans=self.plans, wake=self.wake_event
         )
         self.firing = self.make_firing()
         self.left_edges = OfflineScheduleEdgeResolver(**shared, commands=self.commands)

@@ -73,12 +73,7 @@ class CertificateAuthority:
         return self._issue(device_id, [], ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
 
     def _issue(
-        self,
-        common_name: str,
-        names: Sequence[x509.GeneralName],
-        usage: x509.ObjectIdentifier,
-        now: datetime.datetime,
-        days: int,
+        self, common_name: str, names: Sequence[x509.GeneralName], usage: x509.ObjectIdentifier, now: datetime.datetime, days: int
     ) -> PemCertificateAndKey:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(common_name), self._certificate.subject, key.public_key(), now, days, is_authority=False)

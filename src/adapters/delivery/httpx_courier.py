@@ -49,14 +49,7 @@ class ResponseTooLongError(Exception):
 class HttpxCourier:
     """See the port `Courier`. Create it inside the running event loop, and `close` it."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        guard: AddressGuard,
-        lookup: HostLookup | None = None,
-        extra_ca: bytes = b"",
-    ) -> None:
+    def __init__(self, *, clock: Clock, guard: AddressGuard, lookup: HostLookup | None = None, extra_ca: bytes = b"") -> None:
         """`extra_ca`: certificates (PEM) to trust beside those of the system. `lookup`: None for the system's resolver."""
         self._clock = clock
         self._guard = guard

@@ -32,14 +32,7 @@ _NativeResponse = tuple[int, int | None, bytes, int, str | None, tuple[str, int,
 class NativeCourier:
     """See the port `Courier`. Call `send` inside the running event loop, and `close` it."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        guard: AddressGuard,
-        lookup: HostLookup | None = None,
-        extra_ca: bytes = b"",
-    ) -> None:
+    def __init__(self, *, clock: Clock, guard: AddressGuard, lookup: HostLookup | None = None, extra_ca: bytes = b"") -> None:
         """`extra_ca`: certificates (PEM) to trust beside those of the system. Raises ValueError when they cannot be read."""
         self._clock = clock
         self._guard = guard

@@ -40,10 +40,7 @@ def create_app(
     app = TrimmedQuart("latchboard", static_folder=None, template_folder=None)
     app.request_class = SizeLimitedRequest
     app.config.update(
-        BODY_TIMEOUT=settings.body_timeout_s,
-        RESPONSE_TIMEOUT=None,
-        PROVIDE_AUTOMATIC_OPTIONS=True,
-        PROPAGATE_EXCEPTIONS=False,
+        BODY_TIMEOUT=settings.body_timeout_s, RESPONSE_TIMEOUT=None, PROVIDE_AUTOMATIC_OPTIONS=True, PROPAGATE_EXCEPTIONS=False
     )
     app.url_map.merge_slashes = False  # a path with "//" is not found instead of redirected
     app.extensions[API_DEPENDENCIES] = RequestHandlingDependencies(authenticator, idempotency_store, denial_log)

@@ -91,11 +91,7 @@ OPTIONS = (
         "per_listener_settings", "false", "false", "with true these options would hold for one listener only"
     ),
     RequiredMosquittoOption(
-        "sys_interval",
-        "10",
-        "10",
-        "seconds; the service watches the counter of dropped messages ($SYS)",
-        _is_at_most(60),
+        "sys_interval", "10", "10", "seconds; the service watches the counter of dropped messages ($SYS)", _is_at_most(60)
     ),
 )
 LISTENER_OPTIONS = (

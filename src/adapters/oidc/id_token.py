@@ -22,11 +22,7 @@ MAX_AGE_MS = HOUR_MS
 MAX_TOKEN_LENGTH = 16_384
 MAX_SUBJECT_LENGTH = 255
 MIN_RSA_BITS = 2_048
-ALGORITHMS = {
-    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    "EC": ("ES256", "ES384", "ES512"),
-    "OKP": ("EdDSA",),
-}
+ALGORITHMS = {"RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "EC": ("ES256", "ES384", "ES512"), "OKP": ("EdDSA",)}
 """By the kind of key. Symmetric keys are in no row."""
 _HALF_HASHES = {"256": hashlib.sha256, "384": hashlib.sha384, "512": hashlib.sha512}
 

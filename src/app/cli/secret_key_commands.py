@@ -55,8 +55,7 @@ def keys_rotate(
     if done.report.unreadable:
         named = ", ".join(done.report.unreadable[:10])
         exit_with(
-            f"{len(done.report.unreadable)} secrets open with no key of the ring ({named}). Generate new ones.",
-            EXIT_FAILURE,
+            f"{len(done.report.unreadable)} secrets open with no key of the ring ({named}). Generate new ones.", EXIT_FAILURE
         )
 
 

@@ -62,8 +62,7 @@ class OidcSettings(BaseSettings):
     oidc_account: str | None = Field(default=None, description="Their account, acc_…; default: the only one.")
     oidc_trust_email: bool = Field(default=False, description="Also of a provider that sends no email_verified.")
     oidc_second_factor: OidcFactorTrust = Field(
-        OidcFactorTrust.NEVER,
-        description="When the provider's sign-in stands for the second factor: never, always or claimed.",
+        OidcFactorTrust.NEVER, description="When the provider's sign-in stands for the second factor: never, always or claimed."
     )
     oidc_acr_values: str = Field(default="", max_length=500, description="Asked of the provider, and accepted when claimed.")
     oidc_session_hours: int = Field(default=24, ge=1, le=720, description="Until the provider must confirm the user again.")

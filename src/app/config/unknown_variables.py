@@ -11,9 +11,7 @@ from collections.abc import Collection, Iterable
 
 from app.config.setting_sources import PREFIX
 
-COMMAND_VARIABLES = frozenset(
-    {f"LATCHBOARD_{name}" for name in ("API_KEY", "NEW_PASSWORD", "PASSWORD", "TOKEN", "URL")},
-)
+COMMAND_VARIABLES = frozenset({f"LATCHBOARD_{name}" for name in ("API_KEY", "NEW_PASSWORD", "PASSWORD", "TOKEN", "URL")})
 """Variables that single commands read; they are not settings."""
 
 

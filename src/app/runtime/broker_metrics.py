@@ -30,18 +30,7 @@ def _metric(name: str, help_text: str, key: str) -> BrokerMetricDefinition:
     return BrokerMetricDefinition(name, help_text, {"": key})
 
 
-REFUSAL_REASONS = (
-    "credentials",
-    "anonymous",
-    "will",
-    "garbage",
-    "timeout",
-    "full",
-    "busy",
-    "address_full",
-    "banned",
-    "evicted",
-)
+REFUSAL_REASONS = ("credentials", "anonymous", "will", "garbage", "timeout", "full", "busy", "address_full", "banned", "evicted")
 GAUGES = (
     _metric("connections", "Connected devices.", "connections"),
     _metric("sockets", "Open sockets, including those that have not sent CONNECT.", "sockets"),
@@ -59,10 +48,7 @@ GAUGES = (
 COUNTERS = (
     _metric("connects", "Accepted connections.", "connects"),
     BrokerMetricDefinition(
-        "refused",
-        "Refused connections by reason.",
-        {reason: f"refused_{reason}" for reason in REFUSAL_REASONS},
-        "reason",
+        "refused", "Refused connections by reason.", {reason: f"refused_{reason}" for reason in REFUSAL_REASONS}, "reason"
     ),
     BrokerMetricDefinition(
         "closed",

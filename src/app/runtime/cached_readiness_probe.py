@@ -16,11 +16,7 @@ class CachedReadinessProbe:
     """Runs a check that raises Unavailable, at most once a second: it writes to the database, and anybody may poll `/readyz`."""
 
     def __init__(
-        self,
-        check: Callable[[], Awaitable[None]],
-        *,
-        interval_s: float = PROBE_INTERVAL_S,
-        timeout_s: float = PROBE_TIMEOUT_S,
+        self, check: Callable[[], Awaitable[None]], *, interval_s: float = PROBE_INTERVAL_S, timeout_s: float = PROBE_TIMEOUT_S
     ) -> None:
         self._check = check
         self._interval_s = interval_s

@@ -67,10 +67,7 @@ def _first_error(group: ExceptionGroup[Exception]) -> Exception:
 
 
 async def _run_fleet(
-    options: SimulationOptions,
-    provisioned: ProvisionedFleet,
-    api: SimulatorApiClient | None,
-    reporter: SimulationProgressDisplay,
+    options: SimulationOptions, provisioned: ProvisionedFleet, api: SimulatorApiClient | None, reporter: SimulationProgressDisplay
 ) -> Sequence[str]:
     host, port = _broker_address(options, provisioned)
     transport = f"{options.connection.transport}, MQTT {options.connection.version}"

@@ -48,10 +48,7 @@ def create_cluster_workers(
     log_reach = InboundLogReachabilityMonitor(adapters.clock)
     partitions = _create_partition_service(adapters, services, cluster, log_reach, feed_interest, feed)
     inbound = OwnedPartitionLogReader(
-        log=cluster.inbound_log,
-        ownership=cluster.ownership,
-        read_blocks=adapters.engine.read_blocks,
-        drop=partitions.drop,
+        log=cluster.inbound_log, ownership=cluster.ownership, read_blocks=adapters.engine.read_blocks, drop=partitions.drop
     )
     lease = _create_lease(adapters, services, cluster, partitions)
     queue, appender = (
@@ -133,11 +130,7 @@ def _create_membership(
     partitions: PartitionOwnershipService,
     inbound: OwnedPartitionLogReader,
 ) -> tuple[ClusterHeartbeatWorker, PartitionOwnershipWorker]:
-    membership = ClusterHeartbeatWorker(
-        partitions=partitions,
-        wake_event=cluster.beat_wake,
-        on_beat=cluster.ownership_wake.set,
-    )
+    membership = ClusterHeartbeatWorker(partitions=partitions, wake_event=cluster.beat_wake, on_beat=cluster.ownership_wake.set)
 
     async def adopt(live: frozenset[str]) -> None:
         """One instance does it; the others would find nothing left."""

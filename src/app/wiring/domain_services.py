@@ -86,10 +86,7 @@ class DomainServices:
         self.notification_observer = NotificationFanout(clock=adapters.clock, wake=wake_events.notifications.set)
         observers: list[TransactionEventObserver[Any]] = [self.fanout, self.notification_observer]
         self.event_recorder: DomainEventDispatcher[Any] = DomainEventDispatcher(
-            ids=adapters.ids,
-            observers=observers,
-            feed=self.followed_feed or adapters.feed,
-            hasher=adapters.engine.chain_hasher,
+            ids=adapters.ids, observers=observers, feed=self.followed_feed or adapters.feed, hasher=adapters.engine.chain_hasher
         )
         self.uow = adapters.database.unit_of_work(self.event_recorder)
         self.leader_uow = self.uow if adapters.fence is None else self.uow.fenced_by(adapters.fence)

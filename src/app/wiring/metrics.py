@@ -143,15 +143,10 @@ def _register_ingest(metrics: MetricsRegistry, workers: Workers) -> None:
         "ingest_lost", "Connects, disconnects and subscriptions that could not be stored.", lambda: ingest.lost
     )
     metrics.register_counter(
-        "ingest_faults",
-        "Unusable messages from devices, by error code.",
-        lambda: dict(workers.fault_log.counts),
-        label="code",
+        "ingest_faults", "Unusable messages from devices, by error code.", lambda: dict(workers.fault_log.counts), label="code"
     )
     metrics.register_gauge(
-        "ingest_batch_age_seconds",
-        "Age of the batch that is being stored; 0 when there is none.",
-        lambda: ingest.batch_age_s,
+        "ingest_batch_age_seconds", "Age of the batch that is being stored; 0 when there is none.", lambda: ingest.batch_age_s
     )
     metrics.register_counter(
         "rule_timers_refused",

@@ -70,15 +70,7 @@ class PendingApprovalCloserTx(Transaction, HasApprovals, Protocol): ...
 
 
 class ApprovalTx(
-    Transaction,
-    HasApiKeys,
-    HasApprovals,
-    HasDeviceGroups,
-    HasDevices,
-    HasGrants,
-    HasSecondFactors,
-    HasUserSessions,
-    Protocol,
+    Transaction, HasApiKeys, HasApprovals, HasDeviceGroups, HasDevices, HasGrants, HasSecondFactors, HasUserSessions, Protocol
 ): ...
 
 

@@ -198,8 +198,7 @@ async def _check_name_free(tx: CommandDefinitionTx, definition: CommandDefinitio
     existing = await tx.definitions.list_by_device(definition.device_id)
     if any(one.name == definition.name for one in existing):
         raise Conflict(
-            f"The device already has a command {definition.name}. Change that one, or choose another name.",
-            code="COMMAND_EXISTS",
+            f"The device already has a command {definition.name}. Change that one, or choose another name.", code="COMMAND_EXISTS"
         )
     if len(existing) >= definition_checks.MAX_DEFINITIONS:
         raise Conflict(

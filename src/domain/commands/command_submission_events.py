@@ -12,11 +12,7 @@ from domain.kernel.domain_event import DomainEvent, Json
 
 def command_sent_event(caller: Caller, command: DispatchEntry, now_ms: int, reason: str | None) -> DomainEvent:
     execution, device = command.execution, command.device
-    data: dict[str, Json] = {
-        "executionId": execution.execution_id,
-        "cmd": execution.cmd,
-        "source": execution.source.value,
-    }
+    data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": execution.source.value}
     if execution.approval_id is not None:
         data["approvalId"] = execution.approval_id
     if reason is not None:

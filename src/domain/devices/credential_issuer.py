@@ -49,13 +49,7 @@ class CredentialIssuer:
         data: dict[str, Json] = {"rotated": rotated}
         await tx.emit(
             DomainEvent.from_caller(
-                caller,
-                "credentials_generated",
-                text,
-                now_ms,
-                device_id=device.device_id,
-                device_name=device.name,
-                data=data,
+                caller, "credentials_generated", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
             )
         )
         return self.reveal(device, password)

@@ -34,9 +34,7 @@ class DomainEventDispatcher(Generic[TxT]):
         names = {device.device_id: device.name for device in await tx.devices.list_by_ids(unnamed)} if unnamed else {}
         events = [
             to_event(
-                event,
-                EventId(self.ids.new_id(IdPrefix.EVENT)),
-                event.device_name or names.get(event.device_id or DeviceId("")),
+                event, EventId(self.ids.new_id(IdPrefix.EVENT)), event.device_name or names.get(event.device_id or DeviceId(""))
             )
             for event in domain_events
         ]

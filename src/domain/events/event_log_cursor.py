@@ -79,6 +79,5 @@ class EventLogCursor:
             return self
         writers = {writer for writer, _ in (*self.entries, *other.entries)}
         return EventLogCursor.from_positions(
-            {writer: max(self.position_of(writer), other.position_of(writer)) for writer in writers},
-            max(self.base, other.base),
+            {writer: max(self.position_of(writer), other.position_of(writer)) for writer in writers}, max(self.base, other.base)
         )

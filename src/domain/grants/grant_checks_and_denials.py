@@ -126,10 +126,7 @@ def denial_error(denial: FailedGrantCheck, request: GrantCheckRequest, now_ms: i
         return PermissionDenied(message, code=denial.code)
     wait_ms = (denial.passes_from_ms or now_ms) - now_ms
     return RateLimited(
-        message,
-        retry_after=max(1, -(-wait_ms // SECOND_MS)),
-        limit=denial.grant.rate_limit_per_minute,
-        window_s=RATE_WINDOW_S,
+        message, retry_after=max(1, -(-wait_ms // SECOND_MS)), limit=denial.grant.rate_limit_per_minute, window_s=RATE_WINDOW_S
     )
 
 

@@ -103,12 +103,7 @@ def _device_no(row: tuple[object, ...]) -> int:
 
 class EngineResultWriter:
     def __init__(
-        self,
-        *,
-        clock: Clock,
-        engine: TelemetryEngine,
-        commands: CommandSubmissionService,
-        publisher: DomainEventDispatcher[Any],
+        self, *, clock: Clock, engine: TelemetryEngine, commands: CommandSubmissionService, publisher: DomainEventDispatcher[Any]
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
         self._publisher = publisher

@@ -1,4 +1,4 @@
-"""Gives metric names their numbers before the engine takes the messages that contain them.
+"""Runs a telemetry batch through the engine, and gives new metric names their numbers before it takes the messages with them.
 
 The law: only the database assigns a number, so that several instances that store readings at the same time never use one number
 for two names. The transaction is a short one of its own. A crash right after it leaves a number without readings, which is

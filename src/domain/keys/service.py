@@ -76,9 +76,7 @@ class ApiKeyService(Generic[TxT]):
         async with self.uow.write(caller, Role.ADMIN) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
             changed = replace(
-                key,
-                name=key.name if name is None else check_name(name),
-                enabled=key.enabled if enabled is None else enabled,
+                key, name=key.name if name is None else check_name(name), enabled=key.enabled if enabled is None else enabled
             )
             if changed == key:
                 return

@@ -173,10 +173,7 @@ class NotificationDeliveryService:
             await tx.notifications.delete(claimed.seqs)
         elif result.retry_after_s is not None:
             attempt = max(each.attempt for each in claimed.group)
-            pause_ms = min(
-                max(RETRY_PAUSES_MS[attempt], result.retry_after_s * SECOND_MS),
-                RETRY_PAUSES_MS[-1],
-            )
+            pause_ms = min(max(RETRY_PAUSES_MS[attempt], result.retry_after_s * SECOND_MS), RETRY_PAUSES_MS[-1])
             await tx.notifications.postpone(claimed.seqs, self.clock.steady_ms() + pause_ms, attempt + 1)
         await record_result(tx, claimed.channel, result, self.clock.now_ms())
 

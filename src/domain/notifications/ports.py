@@ -109,14 +109,7 @@ class NotificationSettingsTx(
 
 
 class NotificationDeliveryTx(
-    Transaction,
-    HasApprovals,
-    HasMemberships,
-    HasNotificationChannels,
-    HasNotifications,
-    HasSecondFactors,
-    HasUsers,
-    Protocol,
+    Transaction, HasApprovals, HasMemberships, HasNotificationChannels, HasNotifications, HasSecondFactors, HasUsers, Protocol
 ): ...
 
 

@@ -57,11 +57,7 @@ def superseded_event(slot: DueScheduleSlot, edge: SwitchEdge, due_ts: int, now_m
     """The event of edges that a later one superseded: it names the first and gives their number."""
     schedule, decision = slot.schedule, slot.decision
     late_s = now_ms // SECOND_MS - due_ts
-    extra: dict[str, Json] = {
-        "reason": EdgeOutcome.SUPERSEDED.value,
-        "lateSeconds": late_s,
-        "edges": decision.superseded_count,
-    }
+    extra: dict[str, Json] = {"reason": EdgeOutcome.SUPERSEDED.value, "lateSeconds": late_s, "edges": decision.superseded_count}
     text = f"Slot {schedule.slot}: {decision.superseded_count} missed edge(s) skipped because {decision.due.edge} is due"
     return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
 

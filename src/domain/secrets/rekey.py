@@ -30,13 +30,7 @@ PAGE_SECRETS = 200
 
 
 class RekeyTx(
-    HasDeviceCredentials,
-    HasNotificationChannels,
-    HasSecondFactors,
-    HasServiceSecrets,
-    HasStoredResponses,
-    HasWebhooks,
-    Protocol,
+    HasDeviceCredentials, HasNotificationChannels, HasSecondFactors, HasServiceSecrets, HasStoredResponses, HasWebhooks, Protocol
 ): ...
 
 

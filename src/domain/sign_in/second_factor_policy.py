@@ -40,9 +40,7 @@ def second_factor_required_error() -> Conflict:
 
 def challenge_expired_error() -> ValidationFailed:
     return ValidationFailed.for_field(
-        "challengeToken",
-        "is wrong, used or older than five minutes. Begin again with your password.",
-        code="CHALLENGE_EXPIRED",
+        "challengeToken", "is wrong, used or older than five minutes. Begin again with your password.", code="CHALLENGE_EXPIRED"
     )
 
 

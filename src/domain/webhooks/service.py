@@ -210,8 +210,7 @@ async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:
     others = [other for other in await tx.webhooks.list_by_account(webhook.account_id) if other.key_id == webhook.key_id]
     if len(others) >= MAX_WEBHOOKS_PER_KEY:
         raise Conflict(
-            f"A key has at most {MAX_WEBHOOKS_PER_KEY} webhooks. Delete one, or create another key.",
-            code="WEBHOOK_LIMIT",
+            f"A key has at most {MAX_WEBHOOKS_PER_KEY} webhooks. Delete one, or create another key.", code="WEBHOOK_LIMIT"
         )
 
 

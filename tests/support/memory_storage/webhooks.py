@@ -121,11 +121,7 @@ class MemoryDeliveryRepository:
                 continue
             if stored.claimed_until_ms == delivery.claimed_until_ms:
                 rows[delivery.no] = replace(
-                    stored,
-                    state=delivery.state,
-                    attempts=delivery.attempts,
-                    due_ms=delivery.due_ms,
-                    claimed_until_ms=None,
+                    stored, state=delivery.state, attempts=delivery.attempts, due_ms=delivery.due_ms, claimed_until_ms=None
                 )
 
     async def next_due_ms(self) -> int | None:

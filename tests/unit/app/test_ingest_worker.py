@@ -111,9 +111,7 @@ def a_message(device_no: int, *reports: Any) -> DecodedMessage:
 def rows_of(*devices: int) -> IngestResult:
     """A result with a new metric and a row of each of these devices."""
     return replace(
-        NOTHING,
-        new_metrics=[(no, 100 + no, f"m{no}", None) for no in devices],
-        rows=[(no, 7, 0, b"") for no in devices],
+        NOTHING, new_metrics=[(no, 100 + no, f"m{no}", None) for no in devices], rows=[(no, 7, 0, b"") for no in devices]
     )
 
 

@@ -49,9 +49,7 @@ async def test_a_viewer_is_denied_and_the_denial_is_logged(world: DeviceWorld) -
     assert [event.data["code"] for event in world.events_of_kind("credentials_reveal_refused")] == ["ROLE_REQUIRED"]
 
 
-async def test_guessing_the_password_is_throttled_even_for_the_right_one_until_the_window_is_over(
-    world: DeviceWorld,
-) -> None:
+async def test_guessing_the_password_is_throttled_even_for_the_right_one_until_the_window_is_over(world: DeviceWorld) -> None:
     device = await world.device()
     for _ in range(PASSWORD_CONFIRMATIONS.max_failures):
         with pytest.raises(PermissionDenied):

@@ -51,10 +51,7 @@ async def test_a_store_time_that_another_leader_set_is_taken_over() -> None:
 async def test_only_readings_older_than_five_seconds_are_marked_in_whole_minutes() -> None:
     arrivals = Arrivals()
     await arrivals.record((1, 5_000), (1, -60_000), (2, 5_001), (3, 61_000), (3, 3_600_000))
-    assert await arrivals.late() == {
-        2: (START_MS - MINUTE_MS, START_MS),
-        3: (START_MS - 60 * MINUTE_MS, START_MS - MINUTE_MS),
-    }
+    assert await arrivals.late() == {2: (START_MS - MINUTE_MS, START_MS), 3: (START_MS - 60 * MINUTE_MS, START_MS - MINUTE_MS)}
 
 
 async def test_a_mark_grows_and_each_minute_of_the_store_time_has_its_own() -> None:

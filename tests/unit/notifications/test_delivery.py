@@ -343,11 +343,7 @@ async def test_a_destination_that_is_gone_is_removed(desk: Desk) -> None:
 
 async def test_a_receiver_may_lengthen_the_pause_and_not_shorten_it(desk: Desk) -> None:
     await desk.choose(topics=ALL)
-    for retry_after_s, pause_ms in (
-        (1, RETRY_PAUSES_MS[0]),
-        (600, 600_000),
-        (10**8, RETRY_PAUSES_MS[-1]),
-    ):
+    for retry_after_s, pause_ms in ((1, RETRY_PAUSES_MS[0]), (600, 600_000), (10**8, RETRY_PAUSES_MS[-1])):
         await desk.happen("rule_disabled")
         desk.sender.result = ChannelSendResult(
             NotificationSendOutcome.FAILED, ChannelErrorCode.RECEIVER_ERROR, "429", retry_after_s

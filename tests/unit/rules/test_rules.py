@@ -116,11 +116,7 @@ async def test_a_command_that_came_to_need_approval_later_does_not_run_and_the_l
 async def test_a_member_needs_a_grant_for_the_action_and_a_viewer_has_no_rules(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
-    fields = {
-        "name": "r",
-        "conditions": (RuleCondition("temperature", Comparator.GREATER, 30.0),),
-        "action": RuleAction("OFF"),
-    }
+    fields = {"name": "r", "conditions": (RuleCondition("temperature", Comparator.GREATER, 30.0),), "action": RuleAction("OFF")}
     with pytest.raises(PermissionDenied) as refusal:
         await world.rules.create(world.session(Role.MEMBER), device.device_id, fields)
     assert refusal.value.code == "GRANT_MISSING"

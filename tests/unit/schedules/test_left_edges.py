@@ -36,11 +36,7 @@ async def returns(world: ScheduleWorld, device: Device, at_ts: int, relay: bool,
 async def test_nothing_is_announced_until_the_device_confirms_the_edge(world: ScheduleWorld) -> None:
     device = await left(world)
     slot = await world.slot(device)
-    assert (slot.last_outcome, slot.status, slot.next_fire_ts) == (
-        EdgeOutcome.LEFT_TO_DEVICE,
-        ScheduleStatus.PENDING,
-        OFF_TS,
-    )
+    assert (slot.last_outcome, slot.status, slot.next_fire_ts) == (EdgeOutcome.LEFT_TO_DEVICE, ScheduleStatus.PENDING, OFF_TS)
     assert (device.has_left_edges, world.fired(), world.skipped(), await world.sent(device)) == (True, [], [], [])
     await returns(world, device, ON_TS + 600, True, "sched")
     slot = await world.slot(device)
@@ -125,8 +121,7 @@ async def test_an_edge_is_not_made_good_against_a_later_decision(world: Schedule
 
 
 @pytest.mark.parametrize(
-    ("holds", "outcome"),
-    [(0, EdgeOutcome.FIRED_LATE), (None, EdgeOutcome.FIRED_LATE), (1, EdgeOutcome.RAN_ON_DEVICE)],
+    ("holds", "outcome"), [(0, EdgeOutcome.FIRED_LATE), (None, EdgeOutcome.FIRED_LATE), (1, EdgeOutcome.RAN_ON_DEVICE)]
 )
 async def test_a_device_that_tells_no_relay_is_judged_by_the_plan_it_holds(
     world: ScheduleWorld, holds: int | None, outcome: EdgeOutcome

@@ -113,12 +113,7 @@ class RequestModel(BaseModel):
     """What a client sends, with the camelCase names only. Unknown names are refused."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-        defer_build=True,
+        alias_generator=to_camel, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True, defer_build=True
     )
 
     def to_domain(self, kind: Callable[..., Made], **given: object) -> Made:

@@ -68,10 +68,7 @@ REQUEST_EXAMPLES: dict[str, Any] = {
     },
     "InvitationCreateRequest": {"email": "grace@example.com", "name": "Grace", "role": "Member"},
     "InvitationPreviewRequest": {"token": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz"},
-    "InvitationAcceptRequest": {
-        "token": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz",
-        "password": "four words only you know",
-    },
+    "InvitationAcceptRequest": {"token": "b7Qe2LmXc9TzR4uWk1HsY6vJ8dPn3aFg5oKx0iMz", "password": "four words only you know"},
     "MemberUpdateRequest": {"role": "Admin"},
     "ApiKeyCreateRequest": {"name": "Irrigation robot"},
     "ApiKeyUpdateRequest": {"enabled": False},

@@ -28,11 +28,7 @@ _ENVELOPE = {
     "title": "Readings under m",
     "type": "object",
     "required": ["m"],
-    "properties": {
-        "ts": _TIME,
-        "m": {"type": "object", "propertyNames": _NAMES, "additionalProperties": _VALUE},
-        "u": _UNITS,
-    },
+    "properties": {"ts": _TIME, "m": {"type": "object", "propertyNames": _NAMES, "additionalProperties": _VALUE}, "u": _UNITS},
     "additionalProperties": False,
 }
 

@@ -91,9 +91,7 @@ def bulk_update(table: Table, key: str, names: Sequence[str]) -> BulkStatement:
 
     named = ["key", *names]
     return BulkStatement(
-        statement(lambda place: out[place], "json_each(?) AS r"),
-        statement(lambda place: f"r.{named[place]}", given),
-        frozenset(),
+        statement(lambda place: out[place], "json_each(?) AS r"), statement(lambda place: f"r.{named[place]}", given), frozenset()
     )
 
 

@@ -131,8 +131,4 @@ class RowMapper(Generic[T]):
         names = [name for name in self.names if name not in without and name not in self._computed]
         paths = [self._paths[name] for name in names]
         get = attrgetter(*paths) if len(paths) > 1 else _single_getter(paths[0])
-        return (
-            names,
-            get,
-            [(name, out, name in self._convert_none) for name, out in self._to_database.items() if name in names],
-        )
+        return (names, get, [(name, out, name in self._convert_none) for name, out in self._to_database.items() if name in names])

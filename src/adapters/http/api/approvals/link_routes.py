@@ -52,11 +52,7 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
     )
     async def approve_or_deny_linked(body: schema.LinkDecisionRequest) -> schema.LinkDecisionResponse:
         execution_id = await links.decide(
-            body.token,
-            approve=body.decision == "APPROVE",
-            note=body.note,
-            factor=body.to_factor(),
-            address=client_info().address,
+            body.token, approve=body.decision == "APPROVE", note=body.note, factor=body.to_factor(), address=client_info().address
         )
         return schema.LinkDecisionResponse(execution_id=execution_id)
 

@@ -41,11 +41,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a
         rate limit. An API key can ask for itself before it acts."""
         explanation = await access.explain(
-            current_caller(),
-            device_id,
-            command=query.cmd,
-            key_id=query.api_key_id,
-            membership_id=query.membership_id,
+            current_caller(), device_id, command=query.cmd, key_id=query.api_key_id, membership_id=query.membership_id
         )
         return schema.AccessExplanationResponse.from_domain(explanation)
 
@@ -65,12 +61,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
             return schema.GrantCreatedWithWarningsResponse.of(granted.grant, details=granted.warnings)
         return schema.GrantCreatedResponse.of(granted.grant)
 
-    @bp.operation(
-        "PATCH /devices/<device_id>/grants/<grant_id>",
-        AllowedCallers.SESSION,
-        "Change a grant",
-        errors=GRANT_ERRORS,
-    )
+    @bp.operation("PATCH /devices/<device_id>/grants/<grant_id>", AllowedCallers.SESSION, "Change a grant", errors=GRANT_ERRORS)
     async def update_grant(device_id: DeviceId, grant_id: GrantId, body: schema.GrantUpdateRequest) -> GrantUpdateResult:
         """Takes effect with the next call. Requires the role Admin or Owner."""
         granted = await grants.update(current_session(), device_id, grant_id, body.to_changes())

@@ -85,9 +85,7 @@ def provisioning_blueprint(
             429: "LOGIN_THROTTLED",
         },
     )
-    async def claim_device(
-        body: schema.DeviceClaimRequest,
-    ) -> schema.DeviceClaimedResponse | schema.DeviceClaimWaitsResponse:
+    async def claim_device(body: schema.DeviceClaimRequest) -> schema.DeviceClaimedResponse | schema.DeviceClaimWaitsResponse:
         """For a device at its first start; needs no other authentication. 202 while an Admin has not decided. The answer with the
         credentials comes once for each hardware id: store it before anything else."""
         issued = await claims.claim(ProvisioningClaimInput(body.code, body.hardware_id, body.name, client_address()))

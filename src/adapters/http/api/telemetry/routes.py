@@ -30,12 +30,7 @@ _UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: DownsamplingQueryService) -> ApiBlueprint:
     bp = ApiBlueprint("telemetry", "Telemetry")
 
-    @bp.operation(
-        "GET /devices/<device_id>/telemetry",
-        AllowedCallers.KEY,
-        "List telemetry",
-        errors=NOT_GRANTED,
-    )
+    @bp.operation("GET /devices/<device_id>/telemetry", AllowedCallers.KEY, "List telemetry", errors=NOT_GRANTED)
     async def list_telemetry(
         device_id: DeviceId, query: schema.TelemetryHistoryQueryParameters
     ) -> list[schema.ReadingResponse] | list[schema.BucketResponse]:
@@ -69,12 +64,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
                 points += [schema.series_bucket(device, bucket) for bucket in buckets]
         return sorted(points, key=lambda point: (point.timestamp, point.device_name, point.device_id, point.metric))
 
-    @bp.operation(
-        "GET /devices/<device_id>/telemetry/latest",
-        AllowedCallers.KEY,
-        "Get the latest telemetry",
-        errors=NOT_GRANTED,
-    )
+    @bp.operation("GET /devices/<device_id>/telemetry/latest", AllowedCallers.KEY, "Get the latest telemetry", errors=NOT_GRANTED)
     async def get_latest_telemetry(device_id: DeviceId) -> schema.LatestTelemetryResponse:
         """The relay state and the latest value of each metric, from memory."""
         latest = await telemetry.latest(current_caller(), device_id)

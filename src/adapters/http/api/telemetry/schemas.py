@@ -110,12 +110,7 @@ def reading_response(reading: Reading) -> ReadingResponse:
 
 def series_reading(device: Device, reading: Reading) -> SeriesPointResponse:
     return SeriesPointResponse.of(
-        reading,
-        device,
-        device_name=device.name,
-        timestamp=reading.at_ms,
-        time=reading.at_ms,
-        value_text=reading.text,
+        reading, device, device_name=device.name, timestamp=reading.at_ms, time=reading.at_ms, value_text=reading.text
     )
 
 

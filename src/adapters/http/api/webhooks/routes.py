@@ -45,12 +45,7 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
     async def update_webhook(webhook_id: str, body: schema.WebhookUpdateRequest) -> None:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
         await webhooks.update(
-            current_session(),
-            webhook_id,
-            url=body.url,
-            enabled=body.enabled,
-            types=body.types,
-            webhook_format=body.format,
+            current_session(), webhook_id, url=body.url, enabled=body.enabled, types=body.types, webhook_format=body.format
         )
 
     @bp.operation("DELETE /webhooks/<webhook_id>", AllowedCallers.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)

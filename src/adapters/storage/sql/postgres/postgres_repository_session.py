@@ -17,14 +17,7 @@ from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.sql.bulk_statements import BulkStatement, join_for_postgres
 from adapters.storage.sql.compiled_statement import StatementCompiler
-from adapters.storage.sql.sql_session_port import (
-    POSTGRES,
-    ForeignKeyViolationError,
-    Query,
-    Row,
-    UniqueViolationError,
-    WritePlan,
-)
+from adapters.storage.sql.sql_session_port import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError, WritePlan
 from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError, SecondReadStatementError, TransactionClosedError
 from domain.kernel.errors import Unavailable, UnstorableValue
 

@@ -49,10 +49,7 @@ FIND_LANGUAGE = (
 )
 
 MEMBERSHIPS = EntityStatements(
-    MEMBERSHIP,
-    "membership_id",
-    unchanged=("account_id", "user_id"),
-    exists_error=lambda _: member_exists_error(),
+    MEMBERSHIP, "membership_id", unchanged=("account_id", "user_id"), exists_error=lambda _: member_exists_error()
 )
 GET_MEMBERSHIP_FOR_SHARE = {False: MEMBERSHIPS.get[False], True: MEMBERSHIPS.get[False].with_for_update(read=True)}
 LIST_MEMBERSHIPS_BY_USER = MEMBERSHIP.select().where(memberships.c.user_id == _ID).order_by(memberships.c.seq)

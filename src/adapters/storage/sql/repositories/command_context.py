@@ -70,11 +70,7 @@ class SqlCommandContextRepository(SqlRepository):
         if self._session.dialect == POSTGRES:
             return await self._get_in_one_statement(account_id, device_id, subject)
         here = {"at_device": device_id}
-        questions: list[Query] = [
-            (GET, {"at_id": device_id, "at_account": account_id}),
-            (DEFINITIONS, here),
-            (COUNT_OPEN, here),
-        ]
+        questions: list[Query] = [(GET, {"at_id": device_id, "at_account": account_id}), (DEFINITIONS, here), (COUNT_OPEN, here)]
         if subject is not None:
             held = GRANTS_BY_KEY if subject.key_id is not None else GRANTS_BY_MEMBERSHIP
             questions.append((held, here | {"at_subject": subject.key_id or subject.membership_id}))

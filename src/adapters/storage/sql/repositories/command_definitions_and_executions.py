@@ -34,10 +34,7 @@ EXECUTION = RowMapper(
 
 d = definitions.c
 DEFINITIONS = EntityStatements(
-    DEFINITION,
-    "command_id",
-    unchanged=("account_id", "created_ms"),
-    exists_error=lambda _: command_exists_error(),
+    DEFINITION, "command_id", unchanged=("account_id", "created_ms"), exists_error=lambda _: command_exists_error()
 )
 GET_DEFINITION_FOR_UPDATE = for_update(DEFINITIONS.get[False].where(d.account_id == bindparam("at_account")))
 LIST_BY_DEVICE = DEFINITION.select().where(d.device_id == bindparam("at_id")).order_by(d.seq)

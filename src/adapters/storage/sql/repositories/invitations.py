@@ -16,10 +16,7 @@ from domain.kernel.ids import AccountId
 INVITATION = RowMapper(invitations, Invitation, {"role": enum_converter(Role)})
 
 INVITATIONS = AccountEntityStatements(
-    INVITATION,
-    "invitation_id",
-    unchanged=("account_id", "email"),
-    exists_error=lambda _: invitation_exists_error(),
+    INVITATION, "invitation_id", unchanged=("account_id", "email"), exists_error=lambda _: invitation_exists_error()
 )
 FIND_BY_TOKEN = INVITATION.select().where(invitations.c.token_hash == bindparam("at_hash"))
 FIND_BY_EMAIL = INVITATION.select().where(INVITATIONS.in_account, invitations.c.email == bindparam("at_email"))

@@ -46,9 +46,7 @@ LIST_MEMBERS = select(m.instance, m.beats, m.log_reach).order_by(m.instance)
 END_SESSIONS = (
     select(func.pg_terminate_backend(column("pid")))
     .where(
-        column("application_name").in_(listed()),
-        column("usename") == func.current_user(),
-        column("pid") != func.pg_backend_pid(),
+        column("application_name").in_(listed()), column("usename") == func.current_user(), column("pid") != func.pg_backend_pid()
     )
     .select_from(table("pg_stat_activity"))
 )

@@ -30,10 +30,7 @@ UPSERT_STORE_TIME = _set_time.on_conflict_do_update(
 _mark = insert(late_readings)
 UPSERT_LATE = _mark.on_conflict_do_update(
     index_elements=[m.device_no, m.stored_minute],
-    set_={
-        "from_ms": least(m.from_ms, _mark.excluded.from_ms),
-        "until_ms": greatest(m.until_ms, _mark.excluded.until_ms),
-    },
+    set_={"from_ms": least(m.from_ms, _mark.excluded.from_ms), "until_ms": greatest(m.until_ms, _mark.excluded.until_ms)},
 )
 LIST_LATE = (
     select(m.device_no, func.min(m.from_ms), func.max(m.until_ms))

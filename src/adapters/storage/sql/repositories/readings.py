@@ -44,11 +44,7 @@ LIST_EXISTING = {
         "AND readings.digest = CAST(r.key ->> 2 AS bigint)"
     ),
 }
-_TIME_RANGE = (
-    r.device_no == bindparam("at_device"),
-    r.ts >= bindparam("at_since"),
-    r.ts < bindparam("at_until"),
-)
+_TIME_RANGE = (r.device_no == bindparam("at_device"), r.ts >= bindparam("at_since"), r.ts < bindparam("at_until"))
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 LIST_NEWEST_FIRST = select(r.ts, r.packed).where(*_TIME_RANGE).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
 LIST_OLDEST_FIRST = select(r.ts, r.packed).where(*_TIME_RANGE).order_by(r.ts, r.digest).limit(_LIMIT)
@@ -142,12 +138,7 @@ _AFTER_TS = bindparam("at_after_ts", type_=r.ts.type)
 _AFTER = tuple_(_AFTER_TS, bindparam("at_after_digest", type_=r.digest.type))
 LAST_OF_BATCH = (
     select(r.ts, r.digest)
-    .where(
-        r.device_no == bindparam("at_device"),
-        r.ts >= _AFTER_TS,
-        _KEY > _AFTER,
-        r.ts < bindparam("at_before"),
-    )
+    .where(r.device_no == bindparam("at_device"), r.ts >= _AFTER_TS, _KEY > _AFTER, r.ts < bindparam("at_before"))
     .order_by(r.ts, r.digest)
     .limit(1)
     .offset(bindparam("at_offset"))

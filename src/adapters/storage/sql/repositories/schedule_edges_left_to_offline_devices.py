@@ -39,12 +39,7 @@ TAKE_LEFT = delete(left_edges).where(*_KEY).returning(e.due_ts)
 
 
 def _key(edge: OfflineScheduleEdge) -> dict[str, Any]:
-    return {
-        "at_schedule": edge.schedule_id,
-        "at_revision": edge.revision,
-        "at_edge": edge.edge.value,
-        "at_due": edge.due_ts,
-    }
+    return {"at_schedule": edge.schedule_id, "at_revision": edge.revision, "at_edge": edge.edge.value, "at_due": edge.due_ts}
 
 
 class SqlOfflineScheduleEdgeMixin(SqlRepository):

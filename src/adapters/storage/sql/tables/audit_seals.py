@@ -19,8 +19,5 @@ audit_seals = Table(  # signed heads of an account's chains (see domain/audit/se
 )
 
 audit_rounds = Table(  # what of the log was sealed when, of all accounts: retention deletes no record before it is sealed
-    "audit_rounds",
-    metadata,
-    Column("sealed_ms", Int64, primary_key=True, autoincrement=False),
-    text_column("log"),
+    "audit_rounds", metadata, Column("sealed_ms", Int64, primary_key=True, autoincrement=False), text_column("log")
 )

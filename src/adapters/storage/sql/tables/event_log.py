@@ -41,10 +41,7 @@ events = Table(
 )
 
 event_writers = Table(  # the last position of each writer number; PostgreSQL only (see event_log_position_reservation.py)
-    "event_writers",
-    metadata,
-    Column("writer", Int64, primary_key=True, autoincrement=False),
-    integer_column("position"),
+    "event_writers", metadata, Column("writer", Int64, primary_key=True, autoincrement=False), integer_column("position")
 )
 
 event_totals = Table(  # per account and writer: how many events are stored, and the last record of their chain

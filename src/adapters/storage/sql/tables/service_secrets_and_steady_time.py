@@ -7,10 +7,7 @@ from sqlalchemy import Column, LargeBinary, Table, Text
 from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, text_column
 
 write_probes = Table(
-    "write_probes",
-    metadata,
-    Column("probe_id", Int64, primary_key=True, autoincrement=False),
-    text_column("padding"),
+    "write_probes", metadata, Column("probe_id", Int64, primary_key=True, autoincrement=False), text_column("padding")
 )
 """One row, rewritten by each readiness check."""
 
@@ -25,9 +22,6 @@ steady_time = Table(
 
 
 service_secrets = Table(
-    "service_secrets",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("sealed", LargeBinary, nullable=False),
+    "service_secrets", metadata, Column("name", Text, primary_key=True), Column("sealed", LargeBinary, nullable=False)
 )
 """Secrets of the installation itself, encrypted."""

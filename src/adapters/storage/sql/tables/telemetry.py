@@ -36,17 +36,11 @@ rollups_due = Table(
 )
 
 tombstones = Table(
-    "graves",
-    metadata,
-    Column("device_no", Int64, primary_key=True, autoincrement=False),
-    integer_column("deleted_ms"),
+    "graves", metadata, Column("device_no", Int64, primary_key=True, autoincrement=False), integer_column("deleted_ms")
 )
 
 metric_names = Table(
-    "metric_names",
-    metadata,
-    Column("metric_no", Int64, primary_key=True, autoincrement=False),
-    text_column("name", unique=True),
+    "metric_names", metadata, Column("metric_no", Int64, primary_key=True, autoincrement=False), text_column("name", unique=True)
 )
 
 device_metrics = Table(

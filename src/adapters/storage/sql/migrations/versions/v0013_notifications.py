@@ -22,10 +22,7 @@ def upgrade() -> None:
         sa.Column("quiet_to_minute", NUMBER, nullable=True),
         sa.Column("timezone", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
-            ["membership_id"],
-            ["memberships.membership_id"],
-            name="fk_notification_settings__membership_id",
-            ondelete="CASCADE",
+            ["membership_id"], ["memberships.membership_id"], name="fk_notification_settings__membership_id", ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("membership_id", name="pk_notification_settings"),
     )

@@ -44,10 +44,7 @@ def _create_channels() -> None:
         sa.Column("last_error", sa.Text(), nullable=True),
         sa.Column("last_error_ms", NUMBER, nullable=True),
         sa.ForeignKeyConstraint(
-            ["membership_id"],
-            ["memberships.membership_id"],
-            name="fk_notification_channels__membership_id",
-            ondelete="CASCADE",
+            ["membership_id"], ["memberships.membership_id"], name="fk_notification_channels__membership_id", ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("channel_id", name="pk_notification_channels"),
     )
