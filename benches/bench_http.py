@@ -29,7 +29,7 @@ from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWi
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
 from adapters.http.core.trimmed_quart import TrimmedQuart
 from domain.accounts.model import Membership
-from domain.grants.grant_checks_and_denials import GrantCheckRequest, filter_applicable
+from domain.grants.grant_checks_and_denials import GrantCheckInput, filter_applicable
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.kernel.caller import Role
@@ -62,7 +62,7 @@ GRANT = Grant(
 def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
     """Command, scope, expiry, window; the window is checked by the extension."""
     evaluator = NativeGrantWindowAndRateEvaluator() if windows == "native" else ReferenceGrantWindowAndRateEvaluator()
-    request, grants = GrantCheckRequest("ON", False), [GRANT]
+    request, grants = GrantCheckInput("ON", False), [GRANT]
     cpu(lambda: [filter_applicable(grants, request, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
 
 

@@ -40,7 +40,7 @@ from domain.kernel.ids import EventId
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 from domain.webhooks.in_flight_delivery import InFlightWebhookDelivery
 from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
-from domain.webhooks.ports import WebhookRequest, WebhookResponse
+from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse
 from support.webhook_world import MovableClock, WebhookWorld
 
 ROOT = Path(__file__).parents[1]
@@ -71,15 +71,15 @@ def fast_url() -> Iterator[str]:
         yield fast
 
 
-def signed_posts(url: str) -> Iterator[WebhookRequest]:
+def signed_posts(url: str) -> Iterator[OutboundHttpRequest]:
     signer = create_native_signer(SECRET)
     for number in range(POSTS):
         [(service, standard)] = signer.sign_batch([(f"evt_{number}", 1_800_000_000, BODY)])
         headers = (("Content-Type", "application/json"), ("X-Service-Signature", service), ("webhook-signature", standard))
-        yield WebhookRequest(url, headers, BODY, 10.0)
+        yield OutboundHttpRequest(url, headers, BODY, 10.0)
 
 
-async def posting(post: Callable[[WebhookRequest], Awaitable[Any]], url: str, in_flight: int) -> None:
+async def posting(post: Callable[[OutboundHttpRequest], Awaitable[Any]], url: str, in_flight: int) -> None:
     left = signed_posts(url)
 
     async def work() -> None:
@@ -95,7 +95,7 @@ async def with_courier(kind: type[NativeCourier] | type[HttpxCourier], url: str,
     done = asyncio.Event()
     answered = 0
 
-    def on_responses(replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def on_responses(replies: Sequence[tuple[int, OutboundHttpResponse]]) -> None:
         nonlocal answered
         answered += len(replies)
         courier.send(list(itertools.islice(left, len(replies))))
@@ -121,7 +121,7 @@ async def with_httpx(url: str, in_flight: int) -> None:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False) as client:
 
-        async def post(what: WebhookRequest) -> None:
+        async def post(what: OutboundHttpRequest) -> None:
             async with asyncio.timeout(what.deadline_s):
                 async with client.stream("POST", what.url, content=what.body, headers=list(what.headers)) as response:
                     async for _ in response.aiter_raw(4_096):
@@ -158,7 +158,7 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         took: list[float] = []
         original = world.loop._record_attempt_end
 
-        def note(attempt: InFlightWebhookDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
+        def note(attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: WallAndSteadyTime) -> None:
             if attempt.webhook.webhook_id in fast_hooks:
                 took.append(at.wall_ms - attempt.delivery.created_ms)
             original(attempt, response, at)
@@ -234,7 +234,7 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     took: list[float] = []
     original = world.loop._record_attempt_end
 
-    def note(attempt: InFlightWebhookDelivery, response: WebhookResponse | None, at: WallAndSteadyTime) -> None:
+    def note(attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: WallAndSteadyTime) -> None:
         if attempt.delivery.device_id == device.device_id:
             took.append(at.wall_ms - attempt.delivery.created_ms)
         original(attempt, response, at)

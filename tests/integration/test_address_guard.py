@@ -8,7 +8,7 @@ from ipaddress import ip_network
 import pytest
 
 from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError, is_public
-from domain.webhooks.ports import WebhookRequest
+from domain.webhooks.ports import OutboundHttpRequest
 from support.couriers import COURIERS, CourierClient
 from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import MovableClock
@@ -174,8 +174,8 @@ async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
         await counter.courier.close()
 
 
-def post(url: str) -> WebhookRequest:
-    return WebhookRequest(url, (), b"{}", 5.0)
+def post(url: str) -> OutboundHttpRequest:
+    return OutboundHttpRequest(url, (), b"{}", 5.0)
 
 
 async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(make: Make) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from domain.grants.authorizer import AccessPermit, AutomationGrantCheckRequest
-from domain.grants.grant_checks_and_denials import GrantCheckRequest
+from domain.grants.authorizer import AccessPermit, AutomationGrantCheckInput
+from domain.grants.grant_checks_and_denials import GrantCheckInput
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.ids import DeviceId, DeviceTypeId, GrantId, MembershipId
 from support.two_instances import DATABASES, NEW_DEVICE, TwoInstances, concurrent_change, two_instances
@@ -171,10 +171,10 @@ async def test_a_demotion_waits_for_what_an_automation_of_the_member_is_about_to
     async with concurrent_change(pair, demotion) as (tx, others_come):
         device = await tx.devices.get(account_id, device_id)
         now_ms = pair.first.clock.now_ms()
-        await services.authorizer.authorize(tx, caller, device, GrantCheckRequest("ON"), now_ms)
+        await services.authorizer.authorize(tx, caller, device, GrantCheckInput("ON"), now_ms)
         await others_come()
         [request] = await services.authorizer.authorize_many(
-            tx, [AutomationGrantCheckRequest(caller, device, GrantCheckRequest("ON", False))], now_ms
+            tx, [AutomationGrantCheckInput(caller, device, GrantCheckInput("ON", False))], now_ms
         )
         assert isinstance(request, AccessPermit)
 

@@ -18,7 +18,7 @@ from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.error_messages import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES
 from adapters.delivery.native_courier import NativeCourier
 from domain.kernel.clock import SECOND_MS
-from domain.webhooks.ports import NOT_SENT, WebhookRequest
+from domain.webhooks.ports import NOT_SENT, OutboundHttpRequest
 from support.couriers import COURIERS, CourierClient
 from support.waiting import TIMEOUT_S, until
 from support.webhook_receiver import (
@@ -48,8 +48,8 @@ async def courier(request: pytest.FixtureRequest) -> AsyncIterator[CourierClient
     await courier.close()
 
 
-def post(url: str, deadline_s: float = TIMEOUT_S) -> WebhookRequest:
-    return WebhookRequest(url, (("Content-Type", "application/json"), ("X-Service-Event", "ping")), b'{"a":1}', deadline_s)
+def post(url: str, deadline_s: float = TIMEOUT_S) -> OutboundHttpRequest:
+    return OutboundHttpRequest(url, (("Content-Type", "application/json"), ("X-Service-Event", "ping")), b'{"a":1}', deadline_s)
 
 
 async def test_exactly_the_bytes_and_headers_given_are_sent(courier: CourierClient) -> None:
@@ -308,7 +308,7 @@ async def test_concurrent_requests_each_get_their_own_response(courier: CourierC
         return True
 
     async with webhook_receiver(echo) as receiver:
-        numbered = [WebhookRequest(receiver.url, (("X-Number", str(number)),), b"{}", TIMEOUT_S) for number in range(200)]
+        numbered = [OutboundHttpRequest(receiver.url, (("X-Number", str(number)),), b"{}", TIMEOUT_S) for number in range(200)]
         replies = await courier.send_all(numbered)
     assert [reply.excerpt for reply in replies] == [str(number).encode() for number in range(200)]
 
@@ -395,7 +395,7 @@ async def test_only_the_beginning_of_a_response_is_kept(courier: CourierClient) 
 
 async def test_a_header_with_a_line_break_is_not_sent(courier: CourierClient) -> None:
     async with webhook_receiver(respond()) as receiver:
-        reply = await courier.send(WebhookRequest(receiver.url, (("X-A", "b\r\nX-C: d"),), b"", 10.0))
+        reply = await courier.send(OutboundHttpRequest(receiver.url, (("X-A", "b\r\nX-C: d"),), b"", 10.0))
         assert not receiver.requests
     assert reply.status is None
     assert reply.error

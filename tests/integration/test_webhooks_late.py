@@ -15,7 +15,7 @@ from domain.kernel.clock import WallAndSteadyTime
 from domain.webhooks.delivery_service import WebhookDeliveryBatch
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery
 from domain.webhooks.model import LEASE_MS, WebhookDelivery, WebhookDeliveryState
-from domain.webhooks.ports import WebhookResponse
+from domain.webhooks.ports import OutboundHttpResponse
 from support.empty_database import empty_postgres, empty_sqlite
 from support.storage import STORAGES
 from support.waiting import TIMEOUT_S
@@ -23,7 +23,7 @@ from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import WebhookWorld
 
 STOOD_STILL_S = LEASE_MS / 1000 + 1
-OK, FAILED = WebhookResponse(200, None, b"", 5), WebhookResponse(500, None, b"", 5)
+OK, FAILED = OutboundHttpResponse(200, None, b"", 5), OutboundHttpResponse(500, None, b"", 5)
 
 Pair = tuple[WebhookWorld, WebhookWorld]
 
@@ -48,7 +48,7 @@ async def begun(world: WebhookWorld) -> InFlightWebhookDelivery:
     return job
 
 
-async def end(world: WebhookWorld, job: InFlightWebhookDelivery, reply: WebhookResponse) -> WebhookDeliveryBatch:
+async def end(world: WebhookWorld, job: InFlightWebhookDelivery, reply: OutboundHttpResponse) -> WebhookDeliveryBatch:
     world.deliveries.release(job, 0.01)
     return await world.deliveries.next_batch([DeliveryAttemptResult(job, reply, WallAndSteadyTime.now(world.clock))])
 
@@ -59,7 +59,9 @@ async def stored(world: WebhookWorld, job: InFlightWebhookDelivery) -> WebhookDe
 
 
 @pytest.mark.parametrize("late", [OK, FAILED], ids=["success", "failure"])
-async def test_a_late_result_does_not_affect_the_instance_that_holds_the_delivery_now(pair: Pair, late: WebhookResponse) -> None:
+async def test_a_late_result_does_not_affect_the_instance_that_holds_the_delivery_now(
+    pair: Pair, late: OutboundHttpResponse
+) -> None:
     first, second = pair
     device = await first.device()
     made = await first.webhook("http://127.0.0.1:9/", device)

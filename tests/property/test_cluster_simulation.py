@@ -10,7 +10,7 @@ import pytest
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.own_lease_validity import OwnLeaseValidityService
 from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance
-from domain.partitions.peer_lease_poller_port import PeerLeaseStatusReply
+from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialReply
 from support.cluster_simulation import ClusterSimulation, Size, Violation
 from support.thoroughness import usual_or_thorough
 
@@ -54,7 +54,7 @@ def test_the_simulation_notices_an_epoch_that_does_not_count(monkeypatch: pytest
     [
         {"_expected": lambda lease: frozenset()},
         {"prolong": lambda lease, polled_ms: setattr(lease, "_permitted_until_ms", polled_ms + 3 * OWN_LEASE_MS)},
-        {"answer": lambda lease, question: PeerLeaseStatusReply(lease._renewed_ms_ago(), [])},
+        {"answer": lambda lease, question: PeerLeaseAndCredentialReply(lease._renewed_ms_ago(), [])},
     ],
     ids=["silence counts as an answer", "answers hold for too long", "revoked devices are not named"],
 )

@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_checks_and_denials import GrantCheckRequest
+from domain.grants.grant_checks_and_denials import GrantCheckInput
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.reference_window_and_rate_limit import is_open
@@ -152,7 +152,7 @@ class Gated(RuleBasedStateMachine):
         now_ms = self.world.clock.now_ms()
         try:
             async with self.world.uow.write() as tx:
-                permit = await self.gate.authorize(tx, self.key, self.device, GrantCheckRequest(command, is_query), now_ms)
+                permit = await self.gate.authorize(tx, self.key, self.device, GrantCheckInput(command, is_query), now_ms)
         except DomainError as error:
             return error
         return permit.grant

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from adapters.delivery.httpx_courier import HttpxCourier
 from adapters.delivery.native_courier import NativeCourier
-from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
+from domain.webhooks.ports import Courier, OutboundHttpRequest, OutboundHttpResponse
 from support.waiting import TIMEOUT_S
 
 COURIERS: list[type[NativeCourier] | type[HttpxCourier]] = [NativeCourier, HttpxCourier]
@@ -22,25 +22,25 @@ class CourierClient:
     def __init__(self, courier: Courier) -> None:
         self.courier = courier
         self._next_ticket = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[WebhookResponse]] = {}
+        self._waiting: dict[int, asyncio.Future[OutboundHttpResponse]] = {}
         self.answered: list[int] = []
         courier.on_responses(self._on_responses)
 
-    async def send(self, post: WebhookRequest) -> WebhookResponse:
+    async def send(self, post: OutboundHttpRequest) -> OutboundHttpResponse:
         return (await self.send_all([post]))[0]
 
-    async def send_all(self, posts: Sequence[WebhookRequest]) -> list[WebhookResponse]:
+    async def send_all(self, posts: Sequence[OutboundHttpRequest]) -> list[OutboundHttpResponse]:
         futures = [self.submit(post)[1] for post in posts]
         return await asyncio.wait_for(asyncio.gather(*futures), TIMEOUT_S)
 
-    def submit(self, post: WebhookRequest) -> tuple[int, asyncio.Future[WebhookResponse]]:
+    def submit(self, post: OutboundHttpRequest) -> tuple[int, asyncio.Future[OutboundHttpResponse]]:
         ticket = next(self._next_ticket)
-        future: asyncio.Future[WebhookResponse] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[OutboundHttpResponse] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future
         self.courier.send([(ticket, post)])
         return ticket, future
 
-    def _on_responses(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def _on_responses(self, replies: Sequence[tuple[int, OutboundHttpResponse]]) -> None:
         for ticket, reply in replies:
             self.answered.append(ticket)
             self._waiting.pop(ticket).set_result(reply)

@@ -46,7 +46,7 @@ from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login import LoginService
-from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
+from domain.sign_in.passkeys.assertion_verification_and_use import PasskeyAssertionService
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
 from domain.sign_in.passkeys.sign_in import PasskeySignInService
 from domain.sign_in.password_change_and_mailed_code import PasswordChangeService

@@ -32,7 +32,7 @@ from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
 from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
-from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
+from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse, ResponseCallback
 from support.device_world import FakeLink
 from support.empty_database import empty_sqlite
 from support.http import PASSWORD, FakeMailer
@@ -59,17 +59,19 @@ class FakeCourier:
     """Every receiver responds with 204."""
 
     def __init__(self, **_: Any) -> None:
-        self.requests: list[WebhookRequest] = []
+        self.requests: list[OutboundHttpRequest] = []
         self._callback: ResponseCallback | None = None
 
     def on_responses(self, callback: ResponseCallback) -> None:
         self._callback = callback
 
-    def send(self, posts: Sequence[tuple[int, WebhookRequest]]) -> None:
+    def send(self, posts: Sequence[tuple[int, OutboundHttpRequest]]) -> None:
         self.requests += [post for _, post in posts]
-        asyncio.get_running_loop().call_soon(self._respond, [(ticket, WebhookResponse(204, None, b"", 0)) for ticket, _ in posts])
+        asyncio.get_running_loop().call_soon(
+            self._respond, [(ticket, OutboundHttpResponse(204, None, b"", 0)) for ticket, _ in posts]
+        )
 
-    def _respond(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def _respond(self, replies: Sequence[tuple[int, OutboundHttpResponse]]) -> None:
         if self._callback is not None:
             self._callback(replies)
 

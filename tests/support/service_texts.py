@@ -48,7 +48,7 @@ NO_SENTENCES = frozenset(
         "off ran, more to come",
         "on ran, more to come",
         "the last edge was decided",
-        "Callable[[Sequence[tuple[int, WebhookResponse]]], None]",
+        "Callable[[Sequence[tuple[int, OutboundHttpResponse]]], None]",
     }
 )
 VALUES = frozenset(

@@ -13,7 +13,7 @@ from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.own_lease_validity import AWAY_MS, OwnLeaseValidityService
-from domain.partitions.peer_lease_poller_port import PeerLeaseStatusReply
+from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialReply
 
 if TYPE_CHECKING:
     from support.cluster_simulation import ClusterSimulation, Node
@@ -156,7 +156,7 @@ class SimulatedFront:
                 continue
             polled_ms, question = self.monotonic_ms(), self.lease.question()
             yield random.randint(1, 50)
-            answers: dict[str, PeerLeaseStatusReply] = {}
+            answers: dict[str, PeerLeaseAndCredentialReply] = {}
             for node in self._simulation.nodes:
                 is_reached = (
                     node.alive and self.sees_bus and node.front.sees_bus and node.slow_until_ms <= self._simulation.now_ms

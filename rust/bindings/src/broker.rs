@@ -41,7 +41,7 @@ fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<MqttLi
 
 /// The attributes of the Python object with this name; None leaves the default.
 #[derive(FromPyObject)]
-struct UnauthenticatedConnectionArgs {
+struct UnauthenticatedConnectionLimitArgs {
     max_pending: Option<usize>,
     max_pending_per_address: Option<usize>,
     ban_after: Option<u32>,
@@ -50,7 +50,7 @@ struct UnauthenticatedConnectionArgs {
     trusted_networks: Option<Vec<(IpAddr, u8)>>,
 }
 
-impl UnauthenticatedConnectionArgs {
+impl UnauthenticatedConnectionLimitArgs {
     fn apply(self, limits: BrokerLimits) -> PyResult<BrokerLimits> {
         let networks = self.trusted_networks.map(|networks| {
             let networks = networks.into_iter();
@@ -105,7 +105,7 @@ impl PyBroker {
         session_expiry_s: Option<u32>,
         rate_per_second: Option<f64>,
         rate_burst: Option<f64>,
-        pending: Option<UnauthenticatedConnectionArgs>,
+        pending: Option<UnauthenticatedConnectionLimitArgs>,
     ) -> PyResult<Self> {
         let default = BrokerLimits::default();
         let limits = BrokerLimits {

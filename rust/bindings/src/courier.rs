@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use bytes::Bytes;
-use latchboard_courier::{AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, HttpOrigin, WebhookRequest};
+use latchboard_courier::{
+    AttemptFailure, AttemptResult, Courier, CourierStartError, HttpCourierEvent, HttpOrigin, OutboundHttpRequest,
+};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -30,9 +32,9 @@ type EventTuples<'py> = (Vec<Bound<'py, PyTuple>>, Vec<(u64, String, u16, bool)>
 
 fn webhook_request(
     (attempt_id, queue_key, endpoint, path_and_query, headers, body, timeout_s): RequestTuple<'_>,
-) -> PyResult<WebhookRequest> {
+) -> PyResult<OutboundHttpRequest> {
     let (https, host, port) = endpoint;
-    Ok(WebhookRequest {
+    Ok(OutboundHttpRequest {
         attempt_id,
         queue_key,
         endpoint: HttpOrigin { https, host, port },
@@ -133,8 +135,8 @@ impl PyCourier {
         let mut lookups = Vec::new();
         for event in self.courier.take_events() {
             match event {
-                CourierEvent::Finished(attempt) => results.push(result_tuple(py, attempt)?),
-                CourierEvent::LookupRequested {
+                HttpCourierEvent::Finished(attempt) => results.push(result_tuple(py, attempt)?),
+                HttpCourierEvent::LookupRequested {
                     lookup_id,
                     host,
                     port,

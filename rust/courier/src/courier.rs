@@ -11,13 +11,13 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::connector::GuardedConnector;
-use crate::courier_event_queue::CourierEventQueue;
+use crate::courier_event_queue::HttpCourierEventQueue;
 use crate::delegated_address_lookups::DelegatedAddressLookups;
 use crate::endpoint_queue::EndpointQueues;
 use crate::error::{AttemptFailure, CourierStartError};
 use crate::http_exchange::{HttpClient, exchange, http_client};
 use crate::limits::QUEUE_TIMEOUT;
-use crate::model::{AttemptResult, CourierEvent, WebhookRequest};
+use crate::model::{AttemptResult, HttpCourierEvent, OutboundHttpRequest};
 use crate::tls;
 
 /// One thread sends more than a database can log, and leaves the other cores to the rest of the service.
@@ -26,7 +26,7 @@ const THREADS: usize = 1;
 struct SharedCourierState {
     client: HttpClient,
     lookups: Arc<DelegatedAddressLookups>,
-    events: Arc<CourierEventQueue>,
+    events: Arc<HttpCourierEventQueue>,
     queues: EndpointQueues,
     in_flight: Mutex<HashMap<u64, AbortHandle>>,
 }
@@ -46,7 +46,7 @@ impl Courier {
             .thread_name("webhook-courier")
             .enable_all()
             .build()?;
-        let events = Arc::new(CourierEventQueue::new()?);
+        let events = Arc::new(HttpCourierEventQueue::new()?);
         let lookups = Arc::new(DelegatedAddressLookups::new(Arc::clone(&events)));
         let shared = Arc::new(SharedCourierState {
             client: http_client(GuardedConnector::new(Arc::clone(&lookups), tls)),
@@ -68,7 +68,7 @@ impl Courier {
     }
 
     /// After `stop` nothing is sent.
-    pub fn send(&self, requests: Vec<WebhookRequest>) {
+    pub fn send(&self, requests: Vec<OutboundHttpRequest>) {
         let runtime = self.runtime.lock();
         let Some(runtime) = runtime.as_ref() else {
             return;
@@ -102,7 +102,7 @@ impl Courier {
         self.shared.lookups.complete(lookup_id, Err(reason));
     }
 
-    pub fn take_events(&self) -> Vec<CourierEvent> {
+    pub fn take_events(&self) -> Vec<HttpCourierEvent> {
         self.shared.events.take_all()
     }
 
@@ -125,7 +125,7 @@ impl Drop for Courier {
     }
 }
 
-async fn attempt(shared: Arc<SharedCourierState>, request: WebhookRequest) {
+async fn attempt(shared: Arc<SharedCourierState>, request: OutboundHttpRequest) {
     let queue = shared.queues.join(&request.queue_key);
     let permit = timeout(QUEUE_TIMEOUT, queue.acquire()).await;
     let started = Instant::now();
@@ -141,7 +141,7 @@ async fn attempt(shared: Arc<SharedCourierState>, request: WebhookRequest) {
     // A request that is cancelled at this moment has no result.
     let attempt_id = request.attempt_id;
     if shared.in_flight.lock().remove(&attempt_id).is_some() {
-        shared.events.push(CourierEvent::Finished(AttemptResult {
+        shared.events.push(HttpCourierEvent::Finished(AttemptResult {
             attempt_id,
             result,
             duration: started.elapsed(),

@@ -9,20 +9,20 @@ use std::os::unix::net::UnixStream;
 
 use parking_lot::Mutex;
 
-use crate::model::CourierEvent;
+use crate::model::HttpCourierEvent;
 
 struct CourierQueueState {
-    events: VecDeque<CourierEvent>,
+    events: VecDeque<HttpCourierEvent>,
     signalled: bool,
 }
 
-pub struct CourierEventQueue {
+pub struct HttpCourierEventQueue {
     inner: Mutex<CourierQueueState>,
     signal_writer: UnixStream,
     signal_reader: UnixStream,
 }
 
-impl CourierEventQueue {
+impl HttpCourierEventQueue {
     pub fn new() -> io::Result<Self> {
         let (signal_writer, signal_reader) = UnixStream::pair()?;
         signal_writer.set_nonblocking(true)?;
@@ -38,7 +38,7 @@ impl CourierEventQueue {
         })
     }
 
-    pub fn push(&self, event: CourierEvent) {
+    pub fn push(&self, event: HttpCourierEvent) {
         let mut inner = self.inner.lock();
         inner.events.push_back(event);
         if !inner.signalled {
@@ -47,7 +47,7 @@ impl CourierEventQueue {
         }
     }
 
-    pub fn take_all(&self) -> Vec<CourierEvent> {
+    pub fn take_all(&self) -> Vec<HttpCourierEvent> {
         let mut inner = self.inner.lock();
         if inner.signalled {
             let mut byte = [0_u8; 1];

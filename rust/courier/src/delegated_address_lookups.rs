@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::courier_event_queue::CourierEventQueue;
+use crate::courier_event_queue::HttpCourierEventQueue;
 use crate::error::AttemptFailure;
-use crate::model::{CourierEvent, HttpOrigin};
+use crate::model::{HttpCourierEvent, HttpOrigin};
 
 /// Addresses in the order in which to try them, or why there are none.
 pub type LookupResult = Result<Vec<IpAddr>, String>;
 
 pub struct DelegatedAddressLookups {
-    events: Arc<CourierEventQueue>,
+    events: Arc<HttpCourierEventQueue>,
     next_id: AtomicU64,
     pending: Mutex<HashMap<u64, oneshot::Sender<LookupResult>>>,
 }
 
 impl DelegatedAddressLookups {
-    pub fn new(events: Arc<CourierEventQueue>) -> Self {
+    pub fn new(events: Arc<HttpCourierEventQueue>) -> Self {
         Self {
             events,
             next_id: AtomicU64::new(0),
@@ -42,7 +42,7 @@ impl DelegatedAddressLookups {
         let (sender, receiver) = oneshot::channel();
         self.pending.lock().insert(lookup_id, sender);
         let _removes = PendingLookupGuard(self, lookup_id);
-        self.events.push(CourierEvent::LookupRequested {
+        self.events.push(HttpCourierEvent::LookupRequested {
             lookup_id,
             host: endpoint.host.clone(),
             port: endpoint.port,

@@ -24,8 +24,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
 use crate::limits::{MAX_EXCERPT, MAX_RESPONSE};
-use crate::model::{HttpOrigin, WebhookRequest, WebhookResponse};
-use crate::pooled_connection_stream::PooledConnectionFlagsHandle;
+use crate::model::{HttpOrigin, OutboundHttpRequest, OutboundHttpResponse};
+use crate::pooled_connection_stream::PooledHttpConnectionFlagsHandle;
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
 /// is on its way.
@@ -49,7 +49,7 @@ pub fn http_client(connector: GuardedConnector) -> HttpClient {
         .build(connector)
 }
 
-pub async fn exchange(client: &HttpClient, request: &WebhookRequest) -> Result<WebhookResponse, AttemptFailure> {
+pub async fn exchange(client: &HttpClient, request: &OutboundHttpRequest) -> Result<OutboundHttpResponse, AttemptFailure> {
     let is_large = request.body.len() > MAX_UNGUARDED;
     let mut request = http_request(request)?;
     let connection = is_large.then(|| capture_connection(&mut request));
@@ -61,7 +61,7 @@ pub async fn exchange(client: &HttpClient, request: &WebhookRequest) -> Result<W
     let mut guard = AbortConnectionOnDrop(guard.0.take());
     let excerpt = read_body(&mut body).await?;
     guard.0 = None;
-    Ok(WebhookResponse {
+    Ok(OutboundHttpResponse {
         status: head.status.as_u16(),
         excerpt,
         retry_after: retry_after(&head.headers),
@@ -83,7 +83,7 @@ impl Drop for AbortConnectionOnDrop {
     }
 }
 
-fn connection_state(connected: &Connected) -> Option<PooledConnectionFlagsHandle> {
+fn connection_state(connected: &Connected) -> Option<PooledHttpConnectionFlagsHandle> {
     let mut extras = Extensions::new();
     connected.get_extras(&mut extras);
     extras.remove()
@@ -94,7 +94,7 @@ fn response_started(error: &legacy::Error) -> bool {
     connection.is_some_and(|connection| connection.response_started())
 }
 
-fn http_request(request: &WebhookRequest) -> Result<Request<Full<Bytes>>, AttemptFailure> {
+fn http_request(request: &OutboundHttpRequest) -> Result<Request<Full<Bytes>>, AttemptFailure> {
     let mut http_request = Request::builder()
         .method(Method::POST)
         .uri(uri(&request.endpoint, &request.path_and_query)?)

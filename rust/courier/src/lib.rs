@@ -1,7 +1,7 @@
 //! Sends webhook requests: many at a time, over pooled connections, on a thread of its own.
 //!
 //! Requests go in as a batch and their results come out as a batch. No Python runs in between, except when a new connection needs an
-//! address (`CourierEvent::LookupRequested`): the owner of the courier resolves the name and checks the addresses, and the courier
+//! address (`HttpCourierEvent::LookupRequested`): the owner of the courier resolves the name and checks the addresses, and the courier
 //! connects to the addresses it gets and to no others. HTTP/1.1 is hyper's, pooling hyper-util's, TLS rustls' with the system's
 //! certificates.
 //!
@@ -26,4 +26,4 @@ mod tls;
 
 pub use courier::Courier;
 pub use error::{AttemptFailure, CourierStartError};
-pub use model::{AttemptResult, CourierEvent, HttpOrigin, WebhookRequest, WebhookResponse};
+pub use model::{AttemptResult, HttpCourierEvent, HttpOrigin, OutboundHttpRequest, OutboundHttpResponse};

@@ -15,7 +15,7 @@ pub struct HttpOrigin {
     pub port: u16,
 }
 
-pub struct WebhookRequest {
+pub struct OutboundHttpRequest {
     /// The owner's number for this attempt; its result carries it.
     pub attempt_id: u64,
     /// Requests with the same key share a limit of concurrent requests; without a key there is no limit.
@@ -31,7 +31,7 @@ pub struct WebhookRequest {
 }
 
 #[derive(Debug)]
-pub struct WebhookResponse {
+pub struct OutboundHttpResponse {
     pub status: u16,
     /// The first `MAX_EXCERPT` bytes of the body.
     pub excerpt: Vec<u8>,
@@ -42,12 +42,12 @@ pub struct WebhookResponse {
 #[derive(Debug)]
 pub struct AttemptResult {
     pub attempt_id: u64,
-    pub result: Result<WebhookResponse, AttemptFailure>,
+    pub result: Result<OutboundHttpResponse, AttemptFailure>,
     pub duration: Duration,
 }
 
 #[derive(Debug)]
-pub enum CourierEvent {
+pub enum HttpCourierEvent {
     Finished(AttemptResult),
     /// To be answered with `Courier::resolve_lookup` or `Courier::fail_lookup`; the request's timeout is running.
     LookupRequested {

@@ -19,15 +19,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 
 /// Shared by a connection and the request that uses it.
 #[derive(Clone, Default)]
-pub struct PooledConnectionFlagsHandle(Arc<PooledConnectionFlags>);
+pub struct PooledHttpConnectionFlagsHandle(Arc<PooledHttpConnectionFlags>);
 
 #[derive(Default)]
-struct PooledConnectionFlags {
+struct PooledHttpConnectionFlags {
     response_started: AtomicBool,
     aborted: AtomicBool,
 }
 
-impl PooledConnectionFlagsHandle {
+impl PooledHttpConnectionFlagsHandle {
     /// A byte has arrived after the last byte sent; records of TLS itself do not count.
     pub fn response_started(&self) -> bool {
         self.0.response_started.load(Ordering::Relaxed)
@@ -48,7 +48,7 @@ impl PooledConnectionFlagsHandle {
 
 pub struct PooledHttpStream {
     stream: Box<dyn AsyncStream>,
-    state: PooledConnectionFlagsHandle,
+    state: PooledHttpConnectionFlagsHandle,
     open_connections: Arc<AtomicUsize>,
     is_pooled: bool,
 }
@@ -59,7 +59,7 @@ impl PooledHttpStream {
         let others = open_connections.fetch_add(1, Ordering::Relaxed);
         Self {
             stream,
-            state: PooledConnectionFlagsHandle::default(),
+            state: PooledHttpConnectionFlagsHandle::default(),
             open_connections,
             is_pooled: others < MAX_POOLED,
         }

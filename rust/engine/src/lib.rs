@@ -17,7 +17,7 @@ pub mod event_chain;
 pub mod grant_rate_limit;
 pub mod grant_window;
 pub mod hex;
-mod partition_handover;
+mod partition_checkpoint_and_drop;
 pub mod payload_parser;
 pub mod reading_packing;
 pub mod telemetry_message_framing;

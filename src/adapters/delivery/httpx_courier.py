@@ -28,7 +28,7 @@ from adapters.delivery.error_messages import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYT
 from adapters.delivery.guarded_transport import GuardedTransport
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK
-from domain.webhooks.ports import NOT_SENT, ResponseCallback, WebhookRequest, WebhookResponse
+from domain.webhooks.ports import NOT_SENT, OutboundHttpRequest, OutboundHttpResponse, ResponseCallback
 
 MAX_RESPONSE_HEADERS = 100
 MAX_RESPONSE_HEADER_BYTES = 32 * 1024
@@ -67,13 +67,13 @@ class HttpxCourier:
             headers={"Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"},
         )
         self._on_responses: ResponseCallback | None = None
-        self._tasks: dict[int, asyncio.Task[WebhookResponse]] = {}
+        self._tasks: dict[int, asyncio.Task[OutboundHttpResponse]] = {}
         self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def on_responses(self, callback: ResponseCallback) -> None:
         self._on_responses = callback
 
-    def send(self, requests: Sequence[tuple[int, WebhookRequest]]) -> None:
+    def send(self, requests: Sequence[tuple[int, OutboundHttpRequest]]) -> None:
         for ticket, request in requests:
             task = asyncio.create_task(self._send_queued(request), name=f"webhook request {ticket}")
             self._tasks[ticket] = task
@@ -93,7 +93,7 @@ class HttpxCourier:
         await self._client.aclose()
         self._resolver.close()
 
-    def _on_task_done(self, ticket: int, task: asyncio.Task[WebhookResponse]) -> None:
+    def _on_task_done(self, ticket: int, task: asyncio.Task[OutboundHttpResponse]) -> None:
         if self._tasks.pop(ticket, None) is None or task.cancelled():
             return
         error = task.exception()
@@ -101,11 +101,11 @@ class HttpxCourier:
             response = task.result()
         else:
             log.error("the courier failed", exc_info=error)
-            response = WebhookResponse(None, f"The delivery failed: {type(error).__name__}.", b"", 0)
+            response = OutboundHttpResponse(None, f"The delivery failed: {type(error).__name__}.", b"", 0)
         if self._on_responses is not None:
             self._on_responses([(ticket, response)])
 
-    async def _send_queued(self, request: WebhookRequest) -> WebhookResponse:
+    async def _send_queued(self, request: OutboundHttpRequest) -> OutboundHttpResponse:
         if not request.queue_key:
             return await self._send_one(request)
         slots = self._semaphores.setdefault(request.queue_key, asyncio.Semaphore(MAX_CONCURRENT_PER_WEBHOOK))
@@ -119,7 +119,7 @@ class HttpxCourier:
         finally:
             slots.release()
 
-    async def _send_one(self, request: WebhookRequest) -> WebhookResponse:
+    async def _send_one(self, request: OutboundHttpRequest) -> OutboundHttpResponse:
         started = time.perf_counter()
         status: int | None = None
         excerpt = b""
@@ -137,9 +137,9 @@ class HttpxCourier:
             except _EXPECTED_FAILURES as failure:
                 error = describe_failure(failure)
         duration_ms = int((time.perf_counter() - started) * SECOND_MS)
-        return WebhookResponse(status, error, excerpt, duration_ms, retry_after_s)
+        return OutboundHttpResponse(status, error, excerpt, duration_ms, retry_after_s)
 
-    async def _exchange(self, request: WebhookRequest) -> tuple[int, bytes, int | None]:
+    async def _exchange(self, request: OutboundHttpRequest) -> tuple[int, bytes, int | None]:
         """(status, first bytes of the body, `Retry-After` in s)."""
         async with self._client.stream("POST", request.url, content=request.body, headers=list(request.headers)) as response:
             _check_header_size(response)

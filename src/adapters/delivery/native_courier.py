@@ -20,7 +20,7 @@ from adapters.delivery.error_messages import describe_native_failure, format_mes
 from adapters.engine import _native
 from domain.kernel.clock import Clock
 from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK
-from domain.webhooks.ports import NOT_SENT, ResponseCallback, WebhookRequest, WebhookResponse
+from domain.webhooks.ports import NOT_SENT, OutboundHttpRequest, OutboundHttpResponse, ResponseCallback
 
 _DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "identity"))
 
@@ -48,7 +48,7 @@ class NativeCourier:
     def on_responses(self, callback: ResponseCallback) -> None:
         self._on_responses = callback
 
-    def send(self, requests: Sequence[tuple[int, WebhookRequest]]) -> None:
+    def send(self, requests: Sequence[tuple[int, OutboundHttpRequest]]) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._courier.fileno(), self._receive)
@@ -61,7 +61,7 @@ class NativeCourier:
                 headers = [("Host", host), *_DEFAULT_HEADERS, *request.headers]
                 outgoing.append((ticket, request.queue_key, place, target, headers, request.body, request.deadline_s))
             else:
-                rejected.append((ticket, WebhookResponse(None, f"The url {rejection}", b"", 0)))
+                rejected.append((ticket, OutboundHttpResponse(None, f"The url {rejection}", b"", 0)))
         if outgoing:
             self._courier.send(outgoing)
         if rejected:
@@ -92,7 +92,7 @@ class NativeCourier:
             now_ms = self._clock.now_ms()
             self._report([(answer[0], _to_response(answer, now_ms)) for answer in came])
 
-    def _report(self, responses: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def _report(self, responses: Sequence[tuple[int, OutboundHttpResponse]]) -> None:
         if self._on_responses is not None:
             self._on_responses(responses)
 
@@ -118,11 +118,11 @@ def _split_url(url: str) -> tuple[tuple[bool, str, int], str, str]:
     return (https, parts.raw_host or "", parts.port or 0), parts.raw_path_qs, parts.host_port_subcomponent or ""
 
 
-def _to_response(answer: _NativeResponse, now_ms: int) -> WebhookResponse:
+def _to_response(answer: _NativeResponse, now_ms: int) -> OutboundHttpResponse:
     _, status, excerpt, duration_ms, retry_after, failure = answer
     if failure is not None and failure[0] == "unsent":
         return NOT_SENT
     if failure is not None:
-        return WebhookResponse(None, describe_native_failure(*failure), excerpt, duration_ms)
+        return OutboundHttpResponse(None, describe_native_failure(*failure), excerpt, duration_ms)
     pause_s = None if retry_after is None else error_messages.parse_retry_after_s(retry_after, now_ms)
-    return WebhookResponse(status, None, excerpt, duration_ms, pause_s)
+    return OutboundHttpResponse(status, None, excerpt, duration_ms, pause_s)

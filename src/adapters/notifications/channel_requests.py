@@ -7,7 +7,7 @@ import json
 from domain.notifications.destination_addresses import NtfyDestination, TelegramDestination
 from domain.notifications.model import ChannelErrorCode as Code
 from domain.notifications.model import ChannelSendResult, NotificationMessage, NotificationSendOutcome
-from domain.webhooks.ports import WebhookRequest, WebhookResponse
+from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse
 
 DEADLINE_S = 10.0
 JSON_HEADERS = (("Content-Type", "application/json"), ("User-Agent", "Latchboard"))
@@ -19,7 +19,7 @@ TRY_AGAIN = frozenset({408, 425, 429})
 """Of the responses from 400 to 499, those after which the same request may be accepted later."""
 
 
-def ntfy_request(to: NtfyDestination, message: NotificationMessage) -> WebhookRequest:
+def ntfy_request(to: NtfyDestination, message: NotificationMessage) -> OutboundHttpRequest:
     """JSON to the root of the server, https://docs.ntfy.sh/publish/#publish-as-json: headers could not hold every name."""
     body = {
         "topic": to.topic,
@@ -29,17 +29,17 @@ def ntfy_request(to: NtfyDestination, message: NotificationMessage) -> WebhookRe
         "priority": NTFY_URGENT if message.is_urgent else NTFY_DEFAULT,
     }
     access = () if to.token is None else (("Authorization", f"Bearer {to.token}"),)
-    return WebhookRequest(f"{to.url.rstrip('/')}/", (*JSON_HEADERS, *access), _encode(body), DEADLINE_S)
+    return OutboundHttpRequest(f"{to.url.rstrip('/')}/", (*JSON_HEADERS, *access), _encode(body), DEADLINE_S)
 
 
-def telegram_request(base_url: str, to: TelegramDestination, message: NotificationMessage) -> WebhookRequest:
+def telegram_request(base_url: str, to: TelegramDestination, message: NotificationMessage) -> OutboundHttpRequest:
     """`sendMessage` of the Bot API, without a preview: Telegram's servers would open the link."""
     text = f"{message.title}\n\n{message.text[:MAX_TEXT]}\n\n{message.link}"
     body = {"chat_id": to.chat_id, "text": text, "link_preview_options": {"is_disabled": True}}
-    return WebhookRequest(f"{base_url.rstrip('/')}/bot{to.bot_token}/sendMessage", JSON_HEADERS, _encode(body), DEADLINE_S)
+    return OutboundHttpRequest(f"{base_url.rstrip('/')}/bot{to.bot_token}/sendMessage", JSON_HEADERS, _encode(body), DEADLINE_S)
 
 
-def result_of(response: WebhookResponse, *, gone: frozenset[int] = frozenset()) -> ChannelSendResult:
+def result_of(response: OutboundHttpResponse, *, gone: frozenset[int] = frozenset()) -> ChannelSendResult:
     """`gone`: the statuses by which the receiver says that the destination does not exist any more."""
     status = response.status
     if status is None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from adapters.notifications.awaitable_courier import AwaitableCourier
+from adapters.notifications.awaitable_http_courier import AwaitableHttpCourier
 from adapters.notifications.channel_requests import ntfy_request, result_of, telegram_request
 from domain.accounts.ports import Mailer
 from domain.kernel.clock import Clock
@@ -45,7 +45,7 @@ class ChannelNotificationSender:
         """`push_key`: the private key of VAPID. `contact`: as for `push_request`."""
         self._clock = clock
         self._mailer = mailer
-        self._http = AwaitableCourier(create_courier)
+        self._http = AwaitableHttpCourier(create_courier)
         self._push_key = push_key
         self._contact = contact
         self._telegram_url = telegram_url

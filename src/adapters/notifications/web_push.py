@@ -16,7 +16,7 @@ from adapters.notifications.channel_requests import DEADLINE_S
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.notifications.destination_addresses import WebPushDestination
 from domain.notifications.model import NotificationMessage
-from domain.webhooks.ports import WebhookRequest
+from domain.webhooks.ports import OutboundHttpRequest
 
 GONE = frozenset({404, 410})
 """How a push service says that a subscription has ended (RFC 8030, 7.3)."""
@@ -47,7 +47,7 @@ class VapidKeyCodec:
 
 def push_request(
     to: WebPushDestination, message: NotificationMessage, *, private_key: str, contact: str, now_ms: int
-) -> WebhookRequest:
+) -> OutboundHttpRequest:
     """`contact`: whom the operator of a push service can reach, a mailto or https URL. Raises ValueError for keys that no browser
     makes."""
     content = {"title": message.title, "body": message.text[:MAX_TEXT], "link": message.link, "tag": message.tag}
@@ -66,7 +66,7 @@ def push_request(
         ("Urgency", "high" if message.is_urgent else "normal"),
         ("User-Agent", "Latchboard"),
     )
-    return WebhookRequest(to.endpoint, headers, body, DEADLINE_S)
+    return OutboundHttpRequest(to.endpoint, headers, body, DEADLINE_S)
 
 
 def _authorization(endpoint: str, private_key: str, contact: str, now_ms: int) -> str:

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from adapters.stream.feed_message_codec import decode_interest, decode_readings
 from domain.feed.feed_message_bus import PeerFeedReadingsMessage
 from domain.feed.remote_feed_interest import PeerFeedInterestMessage
-from domain.partitions.peer_lease_poller_port import PeerLeaseStatusQuery, PeerLeaseStatusReply
+from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
 from domain.partitions.ports import ConnectedDevices
 
 CALL_TIMEOUT_S = 0.3
@@ -27,8 +27,8 @@ _PREFIX = "latchboard"
 _NO_LEASE = b"no lease"
 _SENDER = "Latchboard-Instance"
 
-_question = msgspec.json.Decoder(PeerLeaseStatusQuery)
-_answer = msgspec.json.Decoder(PeerLeaseStatusReply)
+_question = msgspec.json.Decoder(PeerLeaseAndCredentialQuery)
+_answer = msgspec.json.Decoder(PeerLeaseAndCredentialReply)
 _connected = msgspec.json.Decoder(list[tuple[str, int]])
 
 log = structlog.get_logger("stream")
@@ -70,7 +70,7 @@ class NatsClusterBus:
             return False
         return True
 
-    async def answer_leases(self, answer: Callable[[PeerLeaseStatusQuery], PeerLeaseStatusReply]) -> None:
+    async def answer_leases(self, answer: Callable[[PeerLeaseAndCredentialQuery], PeerLeaseAndCredentialReply]) -> None:
         """From now on `poll_leases` of every instance gets an answer of this one."""
 
         async def reply(message: Msg) -> None:
@@ -79,8 +79,10 @@ class NatsClusterBus:
 
         await self._client.subscribe(f"{_PREFIX}.leases", cb=reply)
 
-    async def poll_leases(self, question: PeerLeaseStatusQuery, expected: Collection[str]) -> Mapping[str, PeerLeaseStatusReply]:
-        found: dict[str, PeerLeaseStatusReply] = {}
+    async def poll_leases(
+        self, question: PeerLeaseAndCredentialQuery, expected: Collection[str]
+    ) -> Mapping[str, PeerLeaseAndCredentialReply]:
+        found: dict[str, PeerLeaseAndCredentialReply] = {}
         is_complete = asyncio.Event()
 
         async def collect(message: Msg) -> None:

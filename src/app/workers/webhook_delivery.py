@@ -22,7 +22,7 @@ from domain.webhooks.attempt_outcome_and_retry_policy import is_success
 from domain.webhooks.delivery_service import WebhookDeliveryBatch, WebhookDeliveryService
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery
 from domain.webhooks.model import Webhook
-from domain.webhooks.ports import NOT_SENT, Courier, WebhookRequest, WebhookResponse
+from domain.webhooks.ports import NOT_SENT, Courier, OutboundHttpRequest, OutboundHttpResponse
 
 CLAIM_RETRY_S = 0.25
 """Pause when due deliveries cannot be claimed: their endpoint queue is full, or another instance holds them. The end of an
@@ -110,11 +110,11 @@ class WebhookDeliveryWorker(DueTaskWorker):
         return False
 
     def _start_attempts(self, attempts: list[InFlightWebhookDelivery]) -> None:
-        requests: list[tuple[int, WebhookRequest]] = []
+        requests: list[tuple[int, OutboundHttpRequest]] = []
         built = self._deliveries.requests.build(attempts)
         now = WallAndSteadyTime.now(self._clock)
         for attempt, request in built:
-            if isinstance(request, WebhookResponse):
+            if isinstance(request, OutboundHttpResponse):
                 self._record_attempt_end(attempt, request, now)
             elif now.steady_ms > self._deliveries.send_before_ms(attempt):
                 self._record_attempt_end(attempt, NOT_SENT, now)
@@ -131,7 +131,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
         for ticket in tickets:
             self._record_attempt_end(self._in_flight.pop(ticket), None, now)
 
-    def _on_responses(self, responses: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def _on_responses(self, responses: Sequence[tuple[int, OutboundHttpResponse]]) -> None:
         now = WallAndSteadyTime.now(self._clock)
         for ticket, response in responses:
             attempt = self._in_flight.pop(ticket, None)
@@ -139,7 +139,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
                 self._record_attempt_end(attempt, response, now)
 
     def _record_attempt_end(
-        self, attempt: InFlightWebhookDelivery, response: WebhookResponse | None, at: WallAndSteadyTime
+        self, attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: WallAndSteadyTime
     ) -> None:
         """`response`: None for a cancelled attempt, NOT_SENT for one whose time to send was over."""
         if attempt.is_manual:

@@ -34,8 +34,8 @@ from domain.commands.model import (
 from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDefinitions, ParamsValidator
 from domain.commands.replay_authorization import end_replay
 from domain.devices.model import Device
-from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckRequest
-from domain.grants.grant_checks_and_denials import GrantCheckRequest
+from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckInput
+from domain.grants.grant_checks_and_denials import GrantCheckInput
 from domain.grants.rate_limit import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
@@ -149,7 +149,7 @@ class CommandSubmissionService:
         contexts = await load_contexts(tx, [command.request.device for command in commands])
         checked = [self._check_before_permission(contexts, command) for command in commands]
         requests = [
-            AutomationGrantCheckRequest(command.caller, command.request.device, _permission_request(definition))
+            AutomationGrantCheckInput(command.caller, command.request.device, _permission_request(definition))
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)
         ]
@@ -257,5 +257,5 @@ class CommandSubmissionService:
         return approval
 
 
-def _permission_request(definition: CommandDefinition, *, runs_later: bool = False) -> GrantCheckRequest:
-    return GrantCheckRequest(definition.name, definition.kind is CommandKind.QUERY, runs_later)
+def _permission_request(definition: CommandDefinition, *, runs_later: bool = False) -> GrantCheckInput:
+    return GrantCheckInput(definition.name, definition.kind is CommandKind.QUERY, runs_later)

@@ -12,7 +12,7 @@ from domain.commands.definition_model import CommandKind
 from domain.commands.effective_definitions import find_definition
 from domain.commands.model import CommandContext
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_checks_and_denials import GrantCheckRequest
+from domain.grants.grant_checks_and_denials import GrantCheckInput
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
@@ -35,7 +35,7 @@ async def end_replay(
     for cmd in cmds:
         definition = find_definition(context, cmd)
         is_query = definition is not None and definition.kind is CommandKind.QUERY
-        request = GrantCheckRequest(cmd, is_query, runs_later=run_later)
+        request = GrantCheckInput(cmd, is_query, runs_later=run_later)
         known = None if run_later else context.grants
         await authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=known)
     raise IdempotentReplayRollbackError

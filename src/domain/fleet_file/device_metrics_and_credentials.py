@@ -7,7 +7,7 @@ from dataclasses import replace
 from domain.devices.bulk_registration import BulkCredentials
 from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device, DeviceStatus
-from domain.fleet_file.device_reconcilers import FleetFileDeviceReconciler
+from domain.fleet_file.device_reconciler import FleetFileDeviceReconciler
 from domain.fleet_file.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
 from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext
 from domain.kernel.errors import DomainError

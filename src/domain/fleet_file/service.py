@@ -20,7 +20,7 @@ from domain.devices.service import DeviceCredentialSyncPort, DeviceEraserPort
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
 from domain.fleet_file.device_part_reconcilers import PARTS
-from domain.fleet_file.device_reconcilers import FleetFileDeviceReconciler
+from domain.fleet_file.device_reconciler import FleetFileDeviceReconciler
 from domain.fleet_file.group_and_grant_reconcilers import FleetFileGrantReconciler, FleetFileGroupReconciler
 from domain.fleet_file.model import (
     MAX_OBJECTS,

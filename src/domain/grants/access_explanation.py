@@ -12,7 +12,7 @@ from domain.grants.authorizer import Principal, required_grant_subject, session_
 from domain.grants.grant_checks_and_denials import (
     READ_REQUEST,
     FailedGrantCheck,
-    GrantCheckRequest,
+    GrantCheckInput,
     GrantCheckStep,
     closest_denial,
     explain_denial,
@@ -91,19 +91,19 @@ class AccessExplainer(Generic[TxT]):
         waits = requires_approval and explanation.allowed and principal.subject_to_approval
         return replace(explanation, needs_approval=waits, device_is_active=device.is_active)
 
-    async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[GrantCheckRequest, bool]:
+    async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[GrantCheckInput, bool]:
         if command is None:
             return READ_REQUEST, False
         for definition in await self.commands.effective_definitions(tx, device):
             if definition.name == command:
-                return GrantCheckRequest(command, is_query=definition.kind == "QUERY"), definition.requires_approval
+                return GrantCheckInput(command, is_query=definition.kind == "QUERY"), definition.requires_approval
         raise ValidationFailed(
             f"This device has no command {command!r}. GET /devices/{device.device_id}/commands lists those it has.",
             code="UNKNOWN_COMMAND",
         )
 
     async def _explain(
-        self, tx: TxT, device: Device, principal: Principal, request: GrantCheckRequest, now_ms: int
+        self, tx: TxT, device: Device, principal: Principal, request: GrantCheckInput, now_ms: int
     ) -> AccessExplanation:
         try:
             subject = required_grant_subject(principal, request)
@@ -131,7 +131,7 @@ class AccessExplainer(Generic[TxT]):
         return None if allowance.is_allowed else FailedGrantCheck(grant, GrantCheckStep.RATE, allowance.next_free_ms)
 
 
-def _summarize(grants: Sequence[Grant], denials: Sequence[FailedGrantCheck], request: GrantCheckRequest) -> AccessExplanation:
+def _summarize(grants: Sequence[Grant], denials: Sequence[FailedGrantCheck], request: GrantCheckInput) -> AccessExplanation:
     denied = {denial.grant.grant_id: denial for denial in denials}
     results = tuple(_grant_result(grant, denied.get(grant.grant_id), request) for grant in grants)
     first = next((grant for grant in grants if grant.grant_id not in denied), None)
@@ -143,7 +143,7 @@ def _summarize(grants: Sequence[Grant], denials: Sequence[FailedGrantCheck], req
     return AccessExplanation(False, denial.code, explain_denial(denial, request), soonest, denial.grant, results)
 
 
-def _grant_result(grant: Grant, denial: FailedGrantCheck | None, request: GrantCheckRequest) -> SingleGrantResult:
+def _grant_result(grant: Grant, denial: FailedGrantCheck | None, request: GrantCheckInput) -> SingleGrantResult:
     if denial is None:
         return SingleGrantResult(grant, None, "Allows this.", None)
     return SingleGrantResult(grant, denial.code, explain_denial(denial, request), denial.passes_from_ms)

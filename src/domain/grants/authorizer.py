@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from domain.accounts.model import Membership
 from domain.devices.model import Device
 from domain.grants import grant_checks_and_denials
-from domain.grants.grant_checks_and_denials import FailedGrantCheck, GrantCheckRequest, GrantCheckStep
+from domain.grants.grant_checks_and_denials import FailedGrantCheck, GrantCheckInput, GrantCheckStep
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import GrantWindowAndRateEvaluator, RemainingRateLimit, rate_window
@@ -59,12 +59,12 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
-class AutomationGrantCheckRequest:
+class AutomationGrantCheckInput:
     """One command that a schedule or rule wants to run now."""
 
     caller: SystemCaller
     device: Device
-    request: GrantCheckRequest
+    request: GrantCheckInput
 
 
 class Authorizer:
@@ -76,7 +76,7 @@ class Authorizer:
         tx: AuthorizationTx,
         caller: Caller,
         device: Device,
-        request: GrantCheckRequest,
+        request: GrantCheckInput,
         now_ms: int,
         *,
         spend: bool = True,
@@ -100,7 +100,7 @@ class Authorizer:
         return AccessPermit(grant, principal.subject_to_approval, quota)
 
     async def authorize_many(
-        self, tx: AuthorizationTx, requests: Sequence[AutomationGrantCheckRequest], now_ms: int
+        self, tx: AuthorizationTx, requests: Sequence[AutomationGrantCheckInput], now_ms: int
     ) -> Sequence[AccessPermit | PermissionDenied | RateLimited]:
         """`authorize` for many commands, with one look-up of memberships and grants. Returns errors instead of raising them."""
         membership_ids = {item.caller.on_behalf_of for item in requests if item.caller.on_behalf_of is not None}
@@ -124,7 +124,7 @@ class Authorizer:
         tx: AuthorizationTx,
         principal: Principal,
         grants: Mapping[GrantSubject, Sequence[Grant]],
-        item: AutomationGrantCheckRequest,
+        item: AutomationGrantCheckInput,
         now_ms: int,
     ) -> AccessPermit | PermissionDenied | RateLimited:
         if principal.subject is None:
@@ -151,7 +151,7 @@ class Authorizer:
         principal: Principal,
         grants: Sequence[Grant],
         device: Device,
-        request: GrantCheckRequest,
+        request: GrantCheckInput,
         now_ms: int,
         *,
         spend: bool,
@@ -178,7 +178,7 @@ class Authorizer:
         raise Unavailable("The grants on this device are being changed. Try again in a moment.")
 
     async def _count_use(
-        self, tx: AuthorizationTx, passing: Iterable[Grant], request: GrantCheckRequest, now_ms: int
+        self, tx: AuthorizationTx, passing: Iterable[Grant], request: GrantCheckInput, now_ms: int
     ) -> tuple[Grant, RemainingRateLimit | None] | None:
         """Count one use on the first grant that has one left. Raises RateLimited for the grant that is free again soonest. None
         when a grant changed after it was read: a use must be counted against the current limit."""
@@ -241,7 +241,7 @@ def _system_principal(caller: SystemCaller, membership: Membership | None, devic
 
 
 def _automation_principal(
-    item: AutomationGrantCheckRequest, members: Mapping[MembershipId, Membership | None]
+    item: AutomationGrantCheckInput, members: Mapping[MembershipId, Membership | None]
 ) -> Principal | PermissionDenied:
     """The principal with the grants it needs, or the error that no grant can lift."""
     membership = None if item.caller.on_behalf_of is None else members.get(item.caller.on_behalf_of)
@@ -258,7 +258,7 @@ def session_principal(membership_id: MembershipId, role: Role, display_name: str
     return Principal(display_name, role, subject, is_session=True)
 
 
-def required_grant_subject(principal: Principal, request: GrantCheckRequest) -> GrantSubject | None:
+def required_grant_subject(principal: Principal, request: GrantCheckInput) -> GrantSubject | None:
     """The subject whose grant this call needs; None when the role alone is enough.
 
     Raises PermissionDenied `ROLE_REQUIRED` for a Viewer's ACTION."""

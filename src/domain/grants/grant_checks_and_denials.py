@@ -41,7 +41,7 @@ GRANT_MISSING = "GRANT_MISSING"
 
 
 @dataclass(frozen=True, slots=True)
-class GrantCheckRequest:
+class GrantCheckInput:
     """`command` None is a read. `runs_later`: the command will run at another time, so its window is checked when it runs."""
 
     command: str | None
@@ -49,7 +49,7 @@ class GrantCheckRequest:
     runs_later: bool = False
 
 
-READ_REQUEST = GrantCheckRequest(None)
+READ_REQUEST = GrantCheckInput(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class FailedGrantCheck:
 
 
 def first_failed_check(
-    grant: Grant, request: GrantCheckRequest, now_ms: int, evaluator: GrantWindowEvaluator
+    grant: Grant, request: GrantCheckInput, now_ms: int, evaluator: GrantWindowEvaluator
 ) -> FailedGrantCheck | None:
     """The first failed check, except the rate; None when the grant allows the call."""
     if request.command is not None:
@@ -85,7 +85,7 @@ def first_failed_check(
 
 
 def filter_applicable(
-    grants: Iterable[Grant], request: GrantCheckRequest, now_ms: int, evaluator: GrantWindowEvaluator
+    grants: Iterable[Grant], request: GrantCheckInput, now_ms: int, evaluator: GrantWindowEvaluator
 ) -> tuple[list[Grant], list[FailedGrantCheck]]:
     """The grants that allow the call apart from their rate, and the denials of the others; both in the given order."""
     checked = [(grant, first_failed_check(grant, request, now_ms, evaluator)) for grant in grants]
@@ -120,7 +120,7 @@ def _closeness(denial: FailedGrantCheck) -> tuple[int, float]:
     return denial.check, float("-inf") if denial.passes_from_ms is None else -denial.passes_from_ms
 
 
-def denial_error(denial: FailedGrantCheck, request: GrantCheckRequest, now_ms: int) -> PermissionDenied | RateLimited:
+def denial_error(denial: FailedGrantCheck, request: GrantCheckInput, now_ms: int) -> PermissionDenied | RateLimited:
     message = explain_denial(denial, request)
     if denial.check is not GrantCheckStep.RATE:
         return PermissionDenied(message, code=denial.code)
@@ -130,7 +130,7 @@ def denial_error(denial: FailedGrantCheck, request: GrantCheckRequest, now_ms: i
     )
 
 
-def explain_denial(denial: FailedGrantCheck, request: GrantCheckRequest) -> str:
+def explain_denial(denial: FailedGrantCheck, request: GrantCheckInput) -> str:
     """What is wrong and what to do about it, in one or two sentences."""
     grant = denial.grant
     name = f"Grant {grant.grant_id}"
@@ -175,7 +175,7 @@ def _format_minute(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
-def missing_grant_error(subject_name: str, device_id: str, request: GrantCheckRequest) -> PermissionDenied:
+def missing_grant_error(subject_name: str, device_id: str, request: GrantCheckInput) -> PermissionDenied:
     action = "read it" if request.command is None else f"run {request.command} on it"
     return PermissionDenied(
         f"{subject_name} has no grant on device {device_id} and may not {action}. "

@@ -20,7 +20,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.service_dataclass_decorator import service
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.ownership_and_log_position import LeaseLostError
-from domain.partitions.peer_lease_poller_port import PeerLeasePoller, PeerLeaseStatusQuery, PeerLeaseStatusReply
+from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply, PeerLeasePoller
 
 POLL_AFTER_MS = 1_300
 """So long after its last beat an instance asks the others: early enough for two rounds of answers before its lease ends."""
@@ -80,9 +80,11 @@ class OwnLeaseValidityService:
             return 0.0
         return (max(self._own_until_ms(), self._permitted_until_ms) - self.clock.monotonic_ms()) / 1000
 
-    def answer(self, question: PeerLeaseStatusQuery) -> PeerLeaseStatusReply:
+    def answer(self, question: PeerLeaseAndCredentialQuery) -> PeerLeaseAndCredentialReply:
         changed = self.changes(question.period_ms)
-        return PeerLeaseStatusReply(self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self.unknown()}))
+        return PeerLeaseAndCredentialReply(
+            self._renewed_ms_ago(), None if changed is None else sorted({*changed, *self.unknown()})
+        )
 
     async def poll(self) -> None:
         """Prolong the lease if no instance renews; refuse the devices whose credentials have changed."""
@@ -99,10 +101,10 @@ class OwnLeaseValidityService:
         self._expected()
         self._answered.add(instance)
 
-    def question(self) -> PeerLeaseStatusQuery:
-        return PeerLeaseStatusQuery(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
+    def question(self) -> PeerLeaseAndCredentialQuery:
+        return PeerLeaseAndCredentialQuery(self._renewed_ms_ago() + CHANGES_MARGIN_MS)
 
-    def find_changed(self, polled_ms: int, answers: Mapping[str, PeerLeaseStatusReply]) -> Sequence[str] | None:
+    def find_changed(self, polled_ms: int, answers: Mapping[str, PeerLeaseAndCredentialReply]) -> Sequence[str] | None:
         """The devices to refuse before the lease is prolonged; None if the answers to what was asked then do not prolong it."""
         self._answered |= answers.keys()
         away_ms = min(AWAY_MS, polled_ms - self.renewed_ms() - BEAT_SPREAD_MS)

@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class PeerLeaseStatusQuery:
+class PeerLeaseAndCredentialQuery:
     """Whether the others renew, and which credentials they have changed in the last `period_ms`."""
 
     period_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class PeerLeaseStatusReply:
+class PeerLeaseAndCredentialReply:
     renewed_ms_ago: int
     """Since the start of the last beat that the database has confirmed."""
     changed: Sequence[str] | None
@@ -23,6 +23,8 @@ class PeerLeaseStatusReply:
 
 
 class PeerLeasePoller(Protocol):
-    async def poll_leases(self, question: PeerLeaseStatusQuery, expected: Collection[str]) -> Mapping[str, PeerLeaseStatusReply]:
+    async def poll_leases(
+        self, question: PeerLeaseAndCredentialQuery, expected: Collection[str]
+    ) -> Mapping[str, PeerLeaseAndCredentialReply]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""

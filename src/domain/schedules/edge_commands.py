@@ -9,11 +9,11 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied
 from domain.schedules.due_edges import DueScheduleEdgeDecision, max_lateness_s
 from domain.schedules.model import Schedule
-from domain.schedules.schedule_run_events import DueScheduleSlot, ScheduleEdgeResult, command_for_edge
+from domain.schedules.schedule_run_events import DueSlotWithDecision, ScheduleEdgeResult, command_for_edge
 from domain.schedules.schedule_state_machine import fired_outcome, outcome_for_error
 
 
-def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
+def automation_command(slot: DueSlotWithDecision, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
     """The command of the slot's edge, or the result if the slot may run none."""
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     if device is None or device.status is DeviceStatus.DELETING:
@@ -28,7 +28,7 @@ def automation_command(slot: DueScheduleSlot, now_ms: int) -> AutomationCommand 
     return AutomationCommand(caller, request, TriggeredBy.SCHEDULE)
 
 
-def command_result(slot: DueScheduleSlot, outcome: Execution | DomainError) -> ScheduleEdgeResult:
+def command_result(slot: DueSlotWithDecision, outcome: Execution | DomainError) -> ScheduleEdgeResult:
     if isinstance(outcome, DomainError):
         return denied_result(outcome)
     return ScheduleEdgeResult(fired_outcome(slot.decision.late_s), execution=outcome)

@@ -27,7 +27,7 @@ from domain.schedules.edge_commands import automation_command, command_result
 from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule
 from domain.schedules.ports import RecurrenceCalculator, ScheduleTx
 from domain.schedules.schedule_run_events import (
-    DueScheduleSlot,
+    DueSlotWithDecision,
     ScheduleEdgeResult,
     describe_misfire_policy,
     edge_event,
@@ -116,15 +116,15 @@ class ScheduleFiringService:
 
     def _evaluate_slot(
         self, schedule: Schedule, devices: Mapping[DeviceId, Device], now_ms: int, lateness_allowance_s: int
-    ) -> DueScheduleSlot:
+    ) -> DueSlotWithDecision:
         try:
             decision = decide_due_edge(schedule, now_ms // SECOND_MS, self.recurrence, lateness_allowance_s)
         except Exception as error:
             raise SlotDecisionFailedError(schedule) from error
-        return DueScheduleSlot(schedule, devices.get(schedule.device_id), decision)
+        return DueSlotWithDecision(schedule, devices.get(schedule.device_id), decision)
 
     async def _queue_commands(
-        self, tx: ScheduleTx, slots: Sequence[DueScheduleSlot], now_ms: int
+        self, tx: ScheduleTx, slots: Sequence[DueSlotWithDecision], now_ms: int
     ) -> Sequence[ScheduleEdgeResult]:
         """Queue the commands of the slots that run. Returns one result per slot."""
         first = [_decide_without_command(slot) or automation_command(slot, now_ms) for slot in slots]
@@ -136,7 +136,7 @@ class ScheduleFiringService:
         ]
 
 
-def _decide_without_command(slot: DueScheduleSlot) -> ScheduleEdgeResult | None:
+def _decide_without_command(slot: DueSlotWithDecision) -> ScheduleEdgeResult | None:
     """The result of a slot that runs no command; None for the others."""
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     if decision.is_missed:
@@ -148,7 +148,7 @@ def _decide_without_command(slot: DueScheduleSlot) -> ScheduleEdgeResult | None:
     return None
 
 
-def _edge_records(slot: DueScheduleSlot, outcome: EdgeOutcome, at_ms: int) -> Sequence[DecidedScheduleEdge]:
+def _edge_records(slot: DueSlotWithDecision, outcome: EdgeOutcome, at_ms: int) -> Sequence[DecidedScheduleEdge]:
     """The decided edge, and the first edge that it supersedes."""
     schedule, due = slot.schedule, slot.decision.due
     decided = DecidedScheduleEdge(schedule.schedule_id, schedule.revision, due.edge, due.ts, at_ms, outcome)
@@ -159,7 +159,7 @@ def _edge_records(slot: DueScheduleSlot, outcome: EdgeOutcome, at_ms: int) -> Se
     return [decided, superseded]
 
 
-async def _emit_edge_events(tx: ScheduleTx, slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -> None:
+async def _emit_edge_events(tx: ScheduleTx, slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> None:
     schedule = slot.schedule
     if slot.decision.superseded_count and schedule.next_edge is not None and schedule.next_fire_ts is not None:
         await tx.emit(superseded_event(slot, schedule.next_edge, schedule.next_fire_ts, now_ms))
@@ -167,7 +167,7 @@ async def _emit_edge_events(tx: ScheduleTx, slot: DueScheduleSlot, result: Sched
         await tx.emit(edge_event(slot, result, now_ms))
 
 
-def _offline_device_edge(slot: DueScheduleSlot) -> OfflineScheduleEdge:
+def _offline_device_edge(slot: DueSlotWithDecision) -> OfflineScheduleEdge:
     schedule, device, decision = slot.schedule, slot.device, slot.decision
     assert device is not None  # noqa: S101 - only a device that was loaded can hold its plan
     next_ts = None if decision.next_edge is None else decision.next_edge.ts

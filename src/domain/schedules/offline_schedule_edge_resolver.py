@@ -28,7 +28,7 @@ from domain.schedules.offline_schedule_edge_outcome import (
     may_be_made_good,
 )
 from domain.schedules.ports import ScheduleTx
-from domain.schedules.schedule_run_events import DueScheduleSlot, ScheduleEdgeResult, describe_misfire_policy, edge_event
+from domain.schedules.schedule_run_events import DueSlotWithDecision, ScheduleEdgeResult, describe_misfire_policy, edge_event
 from domain.schedules.schedule_state_machine import apply_resolved_outcome
 
 BATCH_SIZE = 160
@@ -110,7 +110,7 @@ class OfflineScheduleEdgeResolver:
         now_ms = self._clock.now_ms()
         confirmed = conclusion is OfflineScheduleEdgeOutcome.CONFIRMED
         decision = decision_of(edge, now_ms // SECOND_MS, max_lateness_s(schedule), confirmed=confirmed)
-        slot = DueScheduleSlot(schedule, device, decision)
+        slot = DueSlotWithDecision(schedule, device, decision)
         result = await self._result(tx, slot, edge, conclusion, now_ms)
         if is_latest:
             schedule = apply_resolved_outcome(schedule, edge.edge, result.outcome, edge.due_ts * SECOND_MS, now_ms)
@@ -121,7 +121,7 @@ class OfflineScheduleEdgeResolver:
     async def _result(
         self,
         tx: ScheduleTx,
-        slot: DueScheduleSlot,
+        slot: DueSlotWithDecision,
         edge: OfflineScheduleEdge,
         conclusion: OfflineScheduleEdgeOutcome,
         now_ms: int,

@@ -28,7 +28,7 @@ class ScheduleEdgeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class DueScheduleSlot:
+class DueSlotWithDecision:
     """A due slot with its device (None if deleted) and the decision about its edges."""
 
     schedule: Schedule
@@ -36,7 +36,7 @@ class DueScheduleSlot:
     decision: DueScheduleEdgeDecision
 
 
-def edge_event(slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:
+def edge_event(slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:
     schedule, decision = slot.schedule, slot.decision
     extra: dict[str, Json] = {"lateSeconds": decision.late_s}
     edge = decision.due.edge
@@ -53,7 +53,7 @@ def edge_event(slot: DueScheduleSlot, result: ScheduleEdgeResult, now_ms: int) -
     return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
 
 
-def superseded_event(slot: DueScheduleSlot, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
+def superseded_event(slot: DueSlotWithDecision, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
     """The event of edges that a later one superseded: it names the first and gives their number."""
     schedule, decision = slot.schedule, slot.decision
     late_s = now_ms // SECOND_MS - due_ts

@@ -29,7 +29,7 @@ from domain.accounts.sign_in_ports import (
     PasswordHasher,
     TokenHasher,
 )
-from domain.accounts.translatable_mail import TranslatableMail, choose_language
+from domain.accounts.translatable_mail_template import TranslatableMailTemplate, choose_language
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_event import DomainEvent
@@ -42,7 +42,7 @@ from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.sign_in.session_revocation import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
-MAIL = TranslatableMail(
+MAIL = TranslatableMailTemplate(
     "Your Latchboard code",
     """Hello {name},
 

@@ -10,7 +10,7 @@ from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
 from domain.kernel.domain_event import JsonObject
 from domain.kernel.ids import UserId
 from domain.kernel.vault import Vault
-from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
+from domain.sign_in.passkeys.assertion_verification_and_use import PasskeyAssertionService
 from domain.sign_in.passkeys.model import VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.recovery_codes import hash_recovery_code

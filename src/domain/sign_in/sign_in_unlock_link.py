@@ -14,7 +14,7 @@ from domain.accounts.model import User
 from domain.accounts.ports import BackgroundMailer, HasMemberships, HasUsers, Translator
 from domain.accounts.session_and_sign_in_model import ClientInfo, SignInUnlockLink
 from domain.accounts.sign_in_ports import HasLoginFailures, HasSignInUnlockLinks, TokenHasher
-from domain.accounts.translatable_mail import TranslatableMail, choose_language
+from domain.accounts.translatable_mail_template import TranslatableMailTemplate, choose_language
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import ValidationFailed
@@ -26,7 +26,7 @@ from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network
 
 TOKEN_LENGTH = 40
-MAIL = TranslatableMail(
+MAIL = TranslatableMailTemplate(
     "Sign in to Latchboard in this browser",
     """Hello {name},
 

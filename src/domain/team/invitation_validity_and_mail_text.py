@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from domain.accounts.email_password_and_role_policy import may_assign_role
 from domain.accounts.model import Invitation, Membership
-from domain.accounts.translatable_mail import TranslatableMail
+from domain.accounts.translatable_mail_template import TranslatableMailTemplate
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.sign_in.attempt_window_limit import AttemptLimit
 
@@ -16,7 +16,7 @@ INVITATION_TOKEN_LENGTH = 40
 INVITATION_MAILS = AttemptLimit(60, HOUR_MS)
 """Invitations that one account has mailed: nobody uses the service to fill a stranger's mailbox."""
 
-MAIL = TranslatableMail(
+MAIL = TranslatableMailTemplate(
     "You are invited to Latchboard",
     """Hello {name},
 

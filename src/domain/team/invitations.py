@@ -14,7 +14,7 @@ from domain.accounts.email_password_and_role_policy import check_can_assign_role
 from domain.accounts.model import Invitation
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Mailer, Translator
 from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
-from domain.accounts.translatable_mail import choose_language
+from domain.accounts.translatable_mail_template import choose_language
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_event import DomainEvent

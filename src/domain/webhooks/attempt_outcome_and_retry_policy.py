@@ -20,7 +20,7 @@ from domain.webhooks.model import (
     WebhookDelivery,
     WebhookDeliveryState,
 )
-from domain.webhooks.ports import WebhookResponse
+from domain.webhooks.ports import OutboundHttpResponse
 
 JITTER = 0.1
 HTTP_GONE = 410
@@ -29,11 +29,11 @@ MAX_RETRY_AFTER_S = 3_600
 INTERRUPTED_MESSAGE = "The service stopped during this attempt. It is made again."
 
 
-def is_success(response: WebhookResponse) -> bool:
+def is_success(response: OutboundHttpResponse) -> bool:
     return response.error is None and response.status is not None and 200 <= response.status < 300
 
 
-def failure_reason(response: WebhookResponse) -> str:
+def failure_reason(response: OutboundHttpResponse) -> str:
     """Why the attempt failed, for the delivery log."""
     if response.error is not None:
         return response.error
@@ -62,7 +62,7 @@ _finish = fast_replace(DeliveryAttempt, "finished_ms", "status_code", "error", "
 
 
 def finish_attempt(
-    delivery: WebhookDelivery, attempt: DeliveryAttempt, response: WebhookResponse, at: WallAndSteadyTime, spread: float
+    delivery: WebhookDelivery, attempt: DeliveryAttempt, response: OutboundHttpResponse, at: WallAndSteadyTime, spread: float
 ) -> DeliveryWithAttempt:
     success = is_success(response)
     attempts = delivery.attempts + 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from domain.kernel.clock import WallAndSteadyTime
 from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery
-from domain.webhooks.ports import NOT_SENT, WebhookResponse
+from domain.webhooks.ports import NOT_SENT, OutboundHttpResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class DeliveryAttemptResult:
     """`response`: None when a stop or a change of the webhook cancelled the attempt; NOT_SENT when it was never sent."""
 
     in_flight: InFlightWebhookDelivery
-    response: WebhookResponse | None
+    response: OutboundHttpResponse | None
     at: WallAndSteadyTime
 
     @property

@@ -127,7 +127,7 @@ class WebhookDeliveryTx(WebhookRecipientTx, HasWebhookDeliveries, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookRequest:
+class OutboundHttpRequest:
     url: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
@@ -137,7 +137,7 @@ class WebhookRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookResponse:
+class OutboundHttpResponse:
     """`status` is None when there was no complete response; `error` then says why.
 
     `excerpt`: the first bytes of the body, at most 4 KiB, not decoded. `retry_after_s`: the `Retry-After` header (RFC 9110)."""
@@ -149,11 +149,11 @@ class WebhookResponse:
     retry_after_s: int | None = None
 
 
-NOT_SENT = WebhookResponse(None, "Not sent yet: the endpoint queue was full.", b"", 0)
+NOT_SENT = OutboundHttpResponse(None, "Not sent yet: the endpoint queue was full.", b"", 0)
 """The endpoint queue had no free slot for a quarter of a second, and no byte was sent. Compare it by identity."""
 
 
-ResponseCallback: TypeAlias = "Callable[[Sequence[tuple[int, WebhookResponse]]], None]"
+ResponseCallback: TypeAlias = "Callable[[Sequence[tuple[int, OutboundHttpResponse]]], None]"
 """Receives responses, each with the ticket of its request, on the event loop."""
 
 
@@ -164,7 +164,7 @@ class Courier(Protocol):
     def on_responses(self, callback: ResponseCallback) -> None:
         """Sets the callback for all further responses."""
 
-    def send(self, requests: Sequence[tuple[int, WebhookRequest]]) -> None:
+    def send(self, requests: Sequence[tuple[int, OutboundHttpRequest]]) -> None:
         """Starts all requests, each under a ticket that the caller chooses. Returns at once, before any response."""
 
     def cancel(self, tickets: Sequence[int]) -> None:

@@ -14,13 +14,13 @@ from domain.kernel.vault import Vault
 from domain.webhooks import standard_and_cloudevents_formats
 from domain.webhooks.in_flight_delivery import InFlightWebhookDelivery
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook
-from domain.webhooks.ports import WebhookRequest, WebhookResponse
+from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse
 from domain.webhooks.sealed_url import open_url
 from domain.webhooks.signing_ports import CreateSigner, WebhookSigner
 
 MAX_CACHED_RECEIVERS = 1_024
 
-BuiltRequest = tuple[InFlightWebhookDelivery, WebhookRequest | WebhookResponse]
+BuiltRequest = tuple[InFlightWebhookDelivery, OutboundHttpRequest | OutboundHttpResponse]
 """An attempt with its request, or with a failed response when the request could not be signed."""
 
 
@@ -46,7 +46,7 @@ class WebhookRequestBuilder:
             try:
                 receiver = self._get_receiver(group[0].webhook)
             except DomainError as error:
-                built += [(attempt, WebhookResponse(None, error.message, b"", 0)) for attempt in group]
+                built += [(attempt, OutboundHttpResponse(None, error.message, b"", 0)) for attempt in group]
             else:
                 built += _build_signed(receiver, group)
         return built
@@ -71,5 +71,5 @@ def _build_signed(receiver: _WebhookUrlAndSigner, group: Sequence[InFlightWebhoo
     for one, body, (service, standard) in zip(group, bodies, signatures, strict=True):
         headers = standard_and_cloudevents_formats.build_headers(one.webhook.format, one.attempt, one.delivery, service, standard)
         queue_key = "" if one.is_manual else one.webhook.webhook_id
-        built.append((one, WebhookRequest(receiver.url, headers, body, RESPONSE_TIMEOUT_S, queue_key)))
+        built.append((one, OutboundHttpRequest(receiver.url, headers, body, RESPONSE_TIMEOUT_S, queue_key)))
     return built

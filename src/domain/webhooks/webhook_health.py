@@ -9,7 +9,7 @@ from domain.kernel.clock import DAY_MS, WallAndSteadyTime
 from domain.kernel.errors import Conflict
 from domain.webhooks.attempt_outcome_and_retry_policy import HTTP_GONE, is_success
 from domain.webhooks.model import DISABLE_AFTER_MS, Webhook
-from domain.webhooks.ports import WebhookResponse
+from domain.webhooks.ports import OutboundHttpResponse
 
 
 class WebhookHealthChange(StrEnum):
@@ -22,7 +22,7 @@ class WebhookHealthChange(StrEnum):
     DEAD = "dead"
 
 
-def health_change(webhook: Webhook, response: WebhookResponse, steady_ms: int) -> WebhookHealthChange:
+def health_change(webhook: Webhook, response: OutboundHttpResponse, steady_ms: int) -> WebhookHealthChange:
     if is_success(response):
         return WebhookHealthChange.SAME if webhook.failing_since_ms is None else WebhookHealthChange.RECOVERED
     if response.status == HTTP_GONE and response.error is None:

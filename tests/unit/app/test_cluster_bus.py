@@ -14,7 +14,7 @@ from domain.events.model import TELEMETRY, Event
 from domain.feed.feed_message_bus import PeerFeedReadingsMessage
 from domain.feed.remote_feed_interest import PeerFeedInterestMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
-from domain.partitions.peer_lease_poller_port import PeerLeaseStatusQuery, PeerLeaseStatusReply
+from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}
@@ -80,17 +80,17 @@ async def test_of_the_called_instances_those_without_a_lease_and_those_without_a
 async def test_every_instance_answers_for_its_lease_the_asking_one_too_and_who_is_missing_is_not_waited_for_long() -> None:
     client: Any = FakeClient()
     buses = {name: NatsClusterBus(client, name) for name in "ab"}
-    asked: list[PeerLeaseStatusQuery] = []
+    asked: list[PeerLeaseAndCredentialQuery] = []
 
-    def answer(question: PeerLeaseStatusQuery, name: str) -> PeerLeaseStatusReply:
+    def answer(question: PeerLeaseAndCredentialQuery, name: str) -> PeerLeaseAndCredentialReply:
         asked.append(question)
-        return PeerLeaseStatusReply(7, [f"dev_{name}"])
+        return PeerLeaseAndCredentialReply(7, [f"dev_{name}"])
 
     for name, bus in buses.items():
         await bus.answer_leases(lambda question, name=name: answer(question, name))
-    found = await buses["a"].poll_leases(PeerLeaseStatusQuery(1_500), {"a", "b", "gone"})
-    assert found == {name: PeerLeaseStatusReply(7, [f"dev_{name}"]) for name in "ab"}
-    assert asked == [PeerLeaseStatusQuery(1_500)] * 2
+    found = await buses["a"].poll_leases(PeerLeaseAndCredentialQuery(1_500), {"a", "b", "gone"})
+    assert found == {name: PeerLeaseAndCredentialReply(7, [f"dev_{name}"]) for name in "ab"}
+    assert asked == [PeerLeaseAndCredentialQuery(1_500)] * 2
     assert len(client.calls) == 2  # its inbox is closed
 
 

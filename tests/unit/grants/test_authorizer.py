@@ -9,7 +9,7 @@ import pytest
 
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer
-from domain.grants.grant_checks_and_denials import GrantCheckRequest
+from domain.grants.grant_checks_and_denials import GrantCheckInput
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import GrantSubject, Scope
 from domain.kernel.caller import Caller, Role, SystemCaller
@@ -27,7 +27,7 @@ async def permit(world: ScheduleWorld, caller: Caller, device: Device, command: 
     gate = Authorizer(evaluator=world.real_windows)
     async with world.uow.write() as tx:
         return await gate.authorize(
-            tx, caller, device, GrantCheckRequest(command, named.pop("is_query", False)), world.clock.now_ms(), **named
+            tx, caller, device, GrantCheckInput(command, named.pop("is_query", False)), world.clock.now_ms(), **named
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.grants.grant_checks_and_denials import GrantCheckRequest
+from domain.grants.grant_checks_and_denials import GrantCheckInput
 from domain.grants.grant_input import GrantInput, NewGrantInput
 from domain.grants.model import AppliesVia, GrantSubject, Scope
 from domain.kernel.caller import Role
@@ -139,7 +139,7 @@ async def test_explaining_access_does_not_count_against_the_rate_limit(world: Sc
         assert (reported.allowed, reported.needs_approval) == (True, False)
     for _ in range(2):
         async with world.uow.write() as tx:
-            await gate.authorize(tx, key, device, GrantCheckRequest("ON"), world.clock.now_ms())
+            await gate.authorize(tx, key, device, GrantCheckInput("ON"), world.clock.now_ms())
         world.clock.forward(7_000)
     reported = await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)
     assert (reported.allowed, reported.code, reported.passes_from_ms) == (False, "RATE_LIMITED", START_MS + 60_000)

@@ -12,21 +12,23 @@ from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.own_lease_validity import AWAY_MS, POLL_AFTER_MS, OwnLeaseValidityService
 from domain.partitions.ownership_and_log_position import LeaseLostError
-from domain.partitions.peer_lease_poller_port import PeerLeaseStatusQuery, PeerLeaseStatusReply
+from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
 from support.manual_clock import ManualClock
 
-AWAY, RENEWING = PeerLeaseStatusReply(AWAY_MS, []), PeerLeaseStatusReply(AWAY_MS // 2, [])
+AWAY, RENEWING = PeerLeaseAndCredentialReply(AWAY_MS, []), PeerLeaseAndCredentialReply(AWAY_MS // 2, [])
 
 
 class Others:
     """Answers with what is set."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, PeerLeaseStatusReply] = {}
+        self.answers: dict[str, PeerLeaseAndCredentialReply] = {}
         self.bus_works = True
-        self.asked: list[PeerLeaseStatusQuery] = []
+        self.asked: list[PeerLeaseAndCredentialQuery] = []
 
-    async def poll_leases(self, question: PeerLeaseStatusQuery, expected: Collection[str]) -> Mapping[str, PeerLeaseStatusReply]:
+    async def poll_leases(
+        self, question: PeerLeaseAndCredentialQuery, expected: Collection[str]
+    ) -> Mapping[str, PeerLeaseAndCredentialReply]:
         self.asked.append(question)
         return {"a": RENEWING, **self.answers} if self.bus_works else self.answers
 
@@ -56,7 +58,7 @@ class Instance:
     async def _refuse(self, device_id: str) -> None:
         self.refused.append(device_id)
 
-    async def is_valid_with(self, **answers: PeerLeaseStatusReply) -> bool:
+    async def is_valid_with(self, **answers: PeerLeaseAndCredentialReply) -> bool:
         """Whether the lease holds after the others have answered so, a moment before it would end."""
         self.clock.forward(ms=POLL_AFTER_MS)
         self.others.answers = answers
@@ -93,11 +95,11 @@ async def test_it_ends_when_the_bus_does_not_carry_even_its_own_answer() -> None
         {},
         {"b": AWAY, "c": RENEWING},
         {"b": AWAY, "c": AWAY, "joined": RENEWING},
-        {"b": AWAY, "c": PeerLeaseStatusReply(AWAY_MS, None)},
+        {"b": AWAY, "c": PeerLeaseAndCredentialReply(AWAY_MS, None)},
     ],
     ids=["one is silent", "all are silent", "one renews", "a new one renews", "one does not know all changes"],
 )
-async def test_it_ends_when_one_renews_or_says_nothing(answers: dict[str, PeerLeaseStatusReply]) -> None:
+async def test_it_ends_when_one_renews_or_says_nothing(answers: dict[str, PeerLeaseAndCredentialReply]) -> None:
     assert not await Instance("b", "c").is_valid_with(**answers)
 
 
@@ -119,19 +121,19 @@ async def test_one_that_says_that_it_joins_is_expected_to_answer() -> None:
 async def test_devices_whose_credentials_have_changed_are_refused_before_the_lease_is_prolonged() -> None:
     instance = Instance("b")
     instance.unknown = ["dev_own"]
-    assert await instance.is_valid_with(b=PeerLeaseStatusReply(AWAY_MS, ["dev_revoked"]))
+    assert await instance.is_valid_with(b=PeerLeaseAndCredentialReply(AWAY_MS, ["dev_revoked"]))
     assert instance.refused == ["dev_own", "dev_revoked"]
     assert instance.others.asked[0].period_ms > POLL_AFTER_MS  # also what was changed while it still reached the database
 
 
 async def test_nothing_is_refused_while_the_answers_do_not_prolong_the_lease() -> None:
     instance = Instance("b")
-    assert not await instance.is_valid_with(b=PeerLeaseStatusReply(0, ["dev_revoked"]))
+    assert not await instance.is_valid_with(b=PeerLeaseAndCredentialReply(0, ["dev_revoked"]))
     assert instance.refused == []
 
 
 def changed(instance: Instance, period_ms: int) -> Sequence[str] | None:
-    return instance.lease.answer(PeerLeaseStatusQuery(period_ms)).changed
+    return instance.lease.answer(PeerLeaseAndCredentialQuery(period_ms)).changed
 
 
 def test_an_answer_names_the_changes_of_the_period_and_those_that_could_not_be_read() -> None:
@@ -142,7 +144,7 @@ def test_an_answer_names_the_changes_of_the_period_and_those_that_could_not_be_r
     instance.unknown = ["dev_4"]
     assert changed(instance, 2_500) == ["dev_2", "dev_3", "dev_4"]
     assert changed(instance, 60_000) is None  # as many as are kept: there may have been more
-    assert instance.lease.answer(PeerLeaseStatusQuery(0)).renewed_ms_ago == 3_000
+    assert instance.lease.answer(PeerLeaseAndCredentialQuery(0)).renewed_ms_ago == 3_000
 
 
 def password(device: str, sealed: bytes) -> DeviceCredentials:

@@ -19,7 +19,7 @@ from domain.webhooks.attempt_outcome_and_retry_policy import (
     retry_pause_ms,
 )
 from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
-from domain.webhooks.ports import WebhookResponse
+from domain.webhooks.ports import OutboundHttpResponse
 from domain.webhooks.secrets_and_payloads import new_secret, shown_prefix
 from domain.webhooks.webhook_health import WebhookHealthChange, apply_health_change, health_change
 
@@ -29,8 +29,8 @@ AT = WallAndSteadyTime(NOW, 900_000_000_000)
 DAY = 86_400_000
 
 
-def reply(status: int | None = 200, error: str | None = None, retry_after_s: int | None = None) -> WebhookResponse:
-    return WebhookResponse(status, error, b"", 12, retry_after_s)
+def reply(status: int | None = 200, error: str | None = None, retry_after_s: int | None = None) -> OutboundHttpResponse:
+    return OutboundHttpResponse(status, error, b"", 12, retry_after_s)
 
 
 def delivery(attempts: int = 0) -> WebhookDelivery:
@@ -82,7 +82,7 @@ def test_2xx_is_success(status: int) -> None:
 
 
 @pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
-def test_everything_else_is_failure(answer: WebhookResponse) -> None:
+def test_everything_else_is_failure(answer: OutboundHttpResponse) -> None:
     finished = finish_attempt(delivery(), attempt(), answer, AT, 0.0)
     assert finished.delivery.state is WebhookDeliveryState.PENDING
     assert not finished.attempt.succeeded

@@ -40,7 +40,7 @@ from adapters.http.feed.frame_writer import (
     SET_AUTHENTICATED_EXTENSION,
     WebSocketFrameWriter,
 )
-from adapters.http.server.limited_http_server_connection import LimitedHttpServerConnection
+from adapters.http.server.hypercorn_connection_with_limiter import HypercornConnectionWithLimiter
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 _REQUIRED_MEMBERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -149,7 +149,7 @@ class _FrameWriterScopeMiddleware:
     async def __call__(self, scope: Any, *others: Any) -> None:
         if scope["type"] == "websocket" and self._server is not None:
             scope["extensions"][FRAME_WRITER_EXTENSION] = WebSocketFrameWriter(self._server.writer)
-            if isinstance(self._server, LimitedHttpServerConnection):
+            if isinstance(self._server, HypercornConnectionWithLimiter):
                 self._server.set_authenticated(False)
                 scope["extensions"][SET_AUTHENTICATED_EXTENSION] = self._server.set_authenticated
         await self._app(scope, *others)
@@ -172,4 +172,4 @@ def patch_hypercorn() -> None:
     streams: Any = h11_protocol
     streams.WSStream = LongMessageSkippingWebSocketStream
     runner: Any = hypercorn.asyncio.run
-    runner.TCPServer = LimitedHttpServerConnection
+    runner.TCPServer = HypercornConnectionWithLimiter

@@ -17,7 +17,7 @@ from domain.kernel.errors import NotFound
 from domain.kernel.ids import UserId
 from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.passkeys.assertion_verifier import PasskeyAssertionService
+from domain.sign_in.passkeys.assertion_verification_and_use import PasskeyAssertionService
 from domain.sign_in.passkeys.challenges import (
     SIGN_IN,
     PasskeyChallengeCodec,

@@ -9,7 +9,7 @@ from domain.accounts.ports import HasUsers, Translator
 
 
 @dataclass(frozen=True, slots=True)
-class TranslatableMail:
+class TranslatableMailTemplate:
     """In English, with its values as {name}. It is translated before the values are filled in: no value can look like text."""
 
     subject: str

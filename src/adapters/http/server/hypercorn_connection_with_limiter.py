@@ -24,7 +24,7 @@ class LimitedServerConfig(Config):
     connections: HttpConnectionLimiter | None = None
 
 
-class LimitedHttpServerConnection(TCPServer):
+class HypercornConnectionWithLimiter(TCPServer):
     _connection: TrackedHttpConnection | None = None
     _pending_writes = 0
     _idle_since: float | None = None
