@@ -125,7 +125,7 @@ impl PyFleetSimulation {
         simulation.counters().connect_time.clear();
     }
 
-    /// SimulationCounters since the start; times in microseconds, `elapsed_ms` since the start.
+    /// Counters since the start; times in microseconds, `elapsed_ms` since the start.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let values = {
             let simulation = self.simulation();

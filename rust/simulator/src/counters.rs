@@ -6,7 +6,7 @@ use crate::histogram::LatencyHistogram;
 
 macro_rules! counters {
     ($($name:ident),* $(,)?) => {
-        /// SimulationCounters; `connected` is a gauge.
+        /// Counters; `connected` is a gauge.
         #[derive(Default)]
         pub struct SimulationCounters {
             $(pub $name: AtomicU64,)*

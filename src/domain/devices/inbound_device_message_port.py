@@ -26,7 +26,7 @@ FORBIDDEN_TOPIC = "FORBIDDEN_TOPIC"
 
 @dataclass(frozen=True, slots=True)
 class InboundDeviceConnected:
-    """A device has connected. May repeat without a `InboundDeviceDisconnected` in between (takeover, second client)."""
+    """A device has connected. May repeat without an `InboundDeviceDisconnected` in between (takeover, second client)."""
 
     device_no: int
     device_id: str
