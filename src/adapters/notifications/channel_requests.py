@@ -7,9 +7,9 @@ import json
 from domain.notifications.destination_addresses import NtfyDestination, TelegramDestination
 from domain.notifications.model import ChannelErrorCode as Code
 from domain.notifications.model import ChannelSendResult, NotificationMessage, NotificationSendOutcome
+from domain.notifications.retry_and_test_limits import SEND_TIMEOUT_S
 from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse
 
-DEADLINE_S = 10.0
 JSON_HEADERS = (("Content-Type", "application/json"), ("User-Agent", "Latchboard"))
 MAX_TEXT = 3_000
 """Characters; ntfy takes 4,096 bytes, Telegram 4,096 characters."""
@@ -29,14 +29,16 @@ def ntfy_request(to: NtfyDestination, message: NotificationMessage) -> OutboundH
         "priority": NTFY_URGENT if message.is_urgent else NTFY_DEFAULT,
     }
     access = () if to.token is None else (("Authorization", f"Bearer {to.token}"),)
-    return OutboundHttpRequest(f"{to.url.rstrip('/')}/", (*JSON_HEADERS, *access), _encode(body), DEADLINE_S)
+    return OutboundHttpRequest(f"{to.url.rstrip('/')}/", (*JSON_HEADERS, *access), _encode(body), SEND_TIMEOUT_S)
 
 
 def telegram_request(base_url: str, to: TelegramDestination, message: NotificationMessage) -> OutboundHttpRequest:
     """`sendMessage` of the Bot API, without a preview: Telegram's servers would open the link."""
     text = f"{message.title}\n\n{message.text[:MAX_TEXT]}\n\n{message.link}"
     body = {"chat_id": to.chat_id, "text": text, "link_preview_options": {"is_disabled": True}}
-    return OutboundHttpRequest(f"{base_url.rstrip('/')}/bot{to.bot_token}/sendMessage", JSON_HEADERS, _encode(body), DEADLINE_S)
+    return OutboundHttpRequest(
+        f"{base_url.rstrip('/')}/bot{to.bot_token}/sendMessage", JSON_HEADERS, _encode(body), SEND_TIMEOUT_S
+    )
 
 
 def result_of(response: OutboundHttpResponse, *, gone: frozenset[int] = frozenset()) -> ChannelSendResult:

@@ -12,10 +12,10 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, load_der_private_key
 
-from adapters.notifications.channel_requests import DEADLINE_S
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.notifications.destination_addresses import WebPushDestination
 from domain.notifications.model import NotificationMessage
+from domain.notifications.retry_and_test_limits import SEND_TIMEOUT_S
 from domain.webhooks.ports import OutboundHttpRequest
 
 GONE = frozenset({404, 410})
@@ -66,7 +66,7 @@ def push_request(
         ("Urgency", "high" if message.is_urgent else "normal"),
         ("User-Agent", "Latchboard"),
     )
-    return OutboundHttpRequest(to.endpoint, headers, body, DEADLINE_S)
+    return OutboundHttpRequest(to.endpoint, headers, body, SEND_TIMEOUT_S)
 
 
 def _authorization(endpoint: str, private_key: str, contact: str, now_ms: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import collections
 
 import structlog
 
@@ -19,7 +19,7 @@ class UnusableMessageCounter:
         self._clock = clock
         self._dropped_messages = dropped_messages
         self._logged_ms: dict[int, int] = {}
-        self.counts: Counter[str] = Counter()
+        self.counts: collections.Counter[str] = collections.Counter()
 
     def count(self, device_no: int, code: str, count: int, reason: str = "") -> None:
         self.counts[code] += count

@@ -35,10 +35,10 @@ class FaultInjectionOptions:
         options: dict[str, float] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = part.partition("=")
-            for field, amount in _parse_fault(name.strip(), value.strip()).items():
-                if field in options:
+            for option, amount in _parse_fault(name.strip(), value.strip()).items():
+                if option in options:
                     raise InvalidFaultError(f"{name.strip()} is given twice")
-                options[field] = amount
+                options[option] = amount
         return cls(**options)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from domain.approvals.ports import HasApprovals
-from domain.commands import definition_checks
 from domain.commands.approval_removal_while_pending_check import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.command_submission import CommandSubmissionService
+from domain.commands.definition_checks import MAX_DEFINITIONS, check_definition
 from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.devices.load_and_save_device import get_device
@@ -101,7 +101,7 @@ class CommandDefinitionService:
         now_ms = self.clock.now_ms()
         command_id = CommandId(self.ids.new_id(IdPrefix.COMMAND))
         definition = definition_input.to_definition(command_id, caller.account_id, now_ms, device_id=device_id)
-        definition_checks.check_definition(definition, self.validator)
+        check_definition(definition, self.validator)
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)
@@ -121,7 +121,7 @@ class CommandDefinitionService:
             device = await _lock_device(tx, caller, device_id)
             before = await _get_own_definition(tx, device, command_id)
             after = replace(before, **{name: value for name, value in changes.items() if name in EDITABLE_FIELDS})
-            definition_checks.check_definition(after, self.validator)
+            check_definition(after, self.validator)
             for name in {before.name, after.name}:
                 await self._check_keeps_approval(tx, caller, device, name)
             if after.name != before.name:
@@ -200,8 +200,7 @@ async def _check_name_free(tx: CommandDefinitionTx, definition: CommandDefinitio
         raise Conflict(
             f"The device already has a command {definition.name}. Change that one, or choose another name.", code="COMMAND_EXISTS"
         )
-    if len(existing) >= definition_checks.MAX_DEFINITIONS:
+    if len(existing) >= MAX_DEFINITIONS:
         raise Conflict(
-            f"A device can have at most {definition_checks.MAX_DEFINITIONS} commands of its own. Remove one first.",
-            code="TOO_MANY_COMMANDS",
+            f"A device can have at most {MAX_DEFINITIONS} commands of its own. Remove one first.", code="TOO_MANY_COMMANDS"
         )

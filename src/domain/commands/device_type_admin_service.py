@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.approvals.ports import HasApprovals
-from domain.commands import definition_checks
 from domain.commands.approval_removal_while_pending_check import approval_names, check_nothing_waits, find_waiting_devices
 from domain.commands.command_definitions import CommandDefinitionInput
+from domain.commands.definition_checks import MAX_DEFINITIONS, check_definition
 from domain.commands.definition_model import CommandDefinition
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.devices.model import DeviceType
@@ -129,8 +129,8 @@ class DeviceTypeAdminService:
         now_ms: int,
         existing: dict[str, CommandDefinition],
     ) -> Sequence[CommandDefinition]:
-        if len(definition_inputs) > definition_checks.MAX_DEFINITIONS:
-            raise ValidationFailed.for_field("commands", f"may have at most {definition_checks.MAX_DEFINITIONS} commands.")
+        if len(definition_inputs) > MAX_DEFINITIONS:
+            raise ValidationFailed.for_field("commands", f"may have at most {MAX_DEFINITIONS} commands.")
         names = [definition_input.name for definition_input in definition_inputs]
         duplicates = {name for name in names if names.count(name) > 1}
         if duplicates:
@@ -145,7 +145,7 @@ class DeviceTypeAdminService:
                 previous.created_ms if previous else now_ms,
                 device_type_id=device_type.device_type_id,
             )
-            definition_checks.check_definition(definition, self._validator)
+            check_definition(definition, self._validator)
             definitions.append(definition)
         return definitions
 

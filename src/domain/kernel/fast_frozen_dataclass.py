@@ -30,10 +30,10 @@ def fast_frozen(kind: type[T]) -> type[T]:
     scope |= {f"_make_{field.name}": field.default_factory for field in dataclass_fields}
     parameters = ", ".join(_parameter_declaration(field) for field in dataclass_fields)
     lines = [f"def __init__(self, {parameters}):", " _set_class(self, '__class__', _twin)"]
-    for field in dataclass_fields:
-        if field.default_factory is not MISSING:
-            lines.append(f" if {field.name} is _MISSING: {field.name} = _make_{field.name}()")
-        lines.append(f" self.{field.name} = {field.name}")
+    for each in dataclass_fields:
+        if each.default_factory is not MISSING:
+            lines.append(f" if {each.name} is _MISSING: {each.name} = _make_{each.name}()")
+        lines.append(f" self.{each.name} = {each.name}")
     lines.append(" self.__class__ = _kind")
     exec("\n".join(lines), scope)  # noqa: S102 - as dataclasses does; the names are those of the fields
     init = scope["__init__"]

@@ -80,7 +80,7 @@ class NotificationDeliveryService:
         now = WallAndSteadyTime.now(self.clock)
         async with self.uow.write(caller=None) as tx:
             due = await tx.notifications.list_due(now.steady_ms, BATCH)
-            claimed = [one for group in message_grouping.group(due) if (one := await self._claim(tx, group, now)) is not None]
+            claimed = [one for group in message_grouping.grouped(due) if (one := await self._claim(tx, group, now)) is not None]
         if claimed:
             results = await self.sender.send_many([(one.destination, one.message) for one in claimed])
             async with self.uow.write(caller=None) as tx:

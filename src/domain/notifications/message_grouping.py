@@ -12,7 +12,7 @@ MAX_LINES = 20
 """Of a message about many; what is more is counted."""
 
 
-def group(due: Sequence[Notification]) -> list[list[Notification]]:
+def grouped(due: Sequence[Notification]) -> list[list[Notification]]:
     """What becomes one message: all of a channel and topic. Each request for approval is a message of its own: it has its own
     link."""
     groups: dict[tuple[str, str, int], list[Notification]] = {}

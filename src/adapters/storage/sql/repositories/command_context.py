@@ -13,14 +13,15 @@ from typing import Any
 from sqlalchemy import BindParameter, ColumnElement, Select, Text, and_, bindparam, cast, func, or_, select, text
 
 from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repositories.command_definitions_and_executions import DEFINITION, EXECUTION
+from adapters.storage.sql.repositories.command_definitions_and_executions import DEFINITION, EXECUTION, d
 from adapters.storage.sql.repositories.command_definitions_and_executions import LIST_BY_IDS as LIST_EXECUTIONS
-from adapters.storage.sql.repositories.devices import DEVICE, GET
+from adapters.storage.sql.repositories.devices import DEVICE
+from adapters.storage.sql.repositories.devices import GET as GET_DEVICE
 from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICES
 from adapters.storage.sql.repositories.grants import GRANT, ON_PROJECT
 from adapters.storage.sql.row_mapper import from_json, to_json
 from adapters.storage.sql.sql_session_port import POSTGRES, Query, Row
-from adapters.storage.sql.tables import definitions, devices, executions, grants, group_members
+from adapters.storage.sql.tables import devices, executions, grants, group_members
 from adapters.storage.sql.tables.commands import OPEN
 from domain.commands.model import CommandContext, Execution
 from domain.devices.model import Device
@@ -31,7 +32,7 @@ _DEVICE_ID: BindParameter[str] = bindparam("at_device")
 _DEVICE_TYPE_ID = select(devices.c.device_type_id).where(devices.c.device_id == _DEVICE_ID).scalar_subquery()
 _PROJECT_ID = select(devices.c.project_id).where(devices.c.device_id == _DEVICE_ID).scalar_subquery()
 
-d, g = definitions.c, grants.c
+g = grants.c
 DEFINITIONS = DEFINITION.select().where(or_(d.device_id == _DEVICE_ID, d.device_type_id == _DEVICE_TYPE_ID)).order_by(d.seq)
 COUNT_OPEN = select(func.count()).select_from(executions).where(executions.c.device_id == _DEVICE_ID, OPEN)
 
@@ -55,7 +56,7 @@ def _as_json_array(rows: Select[Any]) -> ColumnElement[Any]:
 
 
 def _single_statement(*grants_of: Select[Any]) -> Select[Any]:
-    return GET.add_columns(COUNT_OPEN.scalar_subquery(), *[_as_json_array(rows) for rows in (DEFINITIONS, *grants_of)])
+    return GET_DEVICE.add_columns(COUNT_OPEN.scalar_subquery(), *[_as_json_array(rows) for rows in (DEFINITIONS, *grants_of)])
 
 
 CONTEXT, CONTEXT_WITH_KEY_GRANTS, CONTEXT_WITH_MEMBERSHIP_GRANTS = (
@@ -70,7 +71,11 @@ class SqlCommandContextRepository(SqlRepository):
         if self._session.dialect == POSTGRES:
             return await self._get_in_one_statement(account_id, device_id, subject)
         here = {"at_device": device_id}
-        questions: list[Query] = [(GET, {"at_id": device_id, "at_account": account_id}), (DEFINITIONS, here), (COUNT_OPEN, here)]
+        questions: list[Query] = [
+            (GET_DEVICE, {"at_id": device_id, "at_account": account_id}),
+            (DEFINITIONS, here),
+            (COUNT_OPEN, here),
+        ]
         if subject is not None:
             held = GRANTS_BY_KEY if subject.key_id is not None else GRANTS_BY_MEMBERSHIP
             questions.append((held, here | {"at_subject": subject.key_id or subject.membership_id}))

@@ -13,7 +13,8 @@ from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE, Row, SqlSess
 from adapters.storage.sql.tables import audit_rounds, audit_seals, events
 from domain.events.event_log_cursor import EventLogCursor
 
-s, e = audit_seals.c, events.c
+s = audit_seals.c
+e = events.c
 _LIMIT = bindparam("at_limit", type_=Integer())
 _BEFORE: BindParameter[int] = bindparam("at_before")
 _newer = audit_seals.alias("newer")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.entity_repository import SqlRepository
+from adapters.storage.sql.repositories.notification_channels import n
 from adapters.storage.sql.row_mapper import RowMapper, enum_converter, from_json, to_json
 from adapters.storage.sql.sql_session_port import POSTGRES
 from adapters.storage.sql.statement_builders import listed, listed_integers, upsert
@@ -18,7 +19,7 @@ TOPICS = (lambda topics: to_json([topic.value for topic in topics]), lambda text
 SETTINGS = RowMapper(notification_settings, NotificationSettings, {"topics": TOPICS})
 NOTIFICATION = RowMapper(notifications, Notification, {"topic": enum_converter(NotificationTopic)})
 
-s, n = notification_settings.c, notifications.c
+s = notification_settings.c
 GET_SETTINGS = SETTINGS.select().where(s.membership_id == bindparam("at_membership"))
 LIST_SETTINGS = SETTINGS.select().where(s.account_id == bindparam("at_account"))
 _CHANGED = ("topics", "offline_minutes", "quiet_from_minute", "quiet_to_minute", "timezone", "language")
