@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from domain.kernel.checks import is_nested_deeper_than
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError
-from domain.kernel.json_depth import is_nested_deeper_than
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -8,7 +8,7 @@ from typing import Any
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault, sealing_key_id
 from domain.devices.model import DeviceCredentials
-from domain.kernel.idempotency_ports import StoredResponse
+from domain.kernel.idempotency import StoredResponse
 from domain.secrets.rekey import RekeyService
 from domain.webhooks.sealed_url import open_url, seal_url
 from support.storage import NOW, StoredAccount, a_device, a_webhook

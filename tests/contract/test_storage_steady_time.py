@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.kernel.persisted_steady_time import MAX_STOP_MS, SteadyTimePersistenceService
+from domain.kernel.steady_time import MAX_STOP_MS, SteadyTimePersistenceService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.storage import StoredAccount

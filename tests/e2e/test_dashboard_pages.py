@@ -14,7 +14,7 @@ import httpx
 import pytest
 from playwright.async_api import expect
 
-from domain.kernel.event_kinds import EventKind
+from domain.kernel.domain_event import EventKind
 from support.browser import DESKTOP, PHONE, Browser, find_faults, open_browser
 from support.device import Device, create_device
 from support.service import ApiClient, Service

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.kernel import list_capacity
+from domain.kernel import checks
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, in_process_app
 
@@ -17,7 +17,7 @@ BOUND = 5
 
 @pytest.fixture
 async def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiCaller]:
-    monkeypatch.setattr(list_capacity, "MAX_LISTED", BOUND)
+    monkeypatch.setattr(checks, "MAX_LISTED", BOUND)
     async with in_process_app(tmp_path) as program:
         await program.create_account("ada@example.com")
         yield await program.sign_in("ada@example.com")

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.kernel import list_capacity
+from domain.kernel import checks
 from domain.kernel.caller import Role
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
@@ -170,7 +170,7 @@ async def test_of_two_who_take_the_last_place_at_once_one_gets_it(
 ) -> None:
     path, bodies = await bounded_creation(pair, kind)
     before = len(await pair.owner.send_ok("GET", path))
-    monkeypatch.setattr(list_capacity, "MAX_LISTED", before + 1)
+    monkeypatch.setattr(checks, "MAX_LISTED", before + 1)
     monkeypatch.setattr("domain.webhooks.service.MAX_WEBHOOKS_PER_KEY", 1)
     async with pair.first.services.uow.write() as tx:
         await tx.memberships.lock_account(pair.account.account.account_id)

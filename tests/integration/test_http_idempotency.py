@@ -12,7 +12,7 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_ses
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import DisplayName, RequestBodyModel
 from domain.kernel.errors import Conflict
-from domain.kernel.idempotency_ports import COMMITTED
+from domain.kernel.idempotency import COMMITTED
 from support.http import PASSWORD, HttpClient, HttpWorld, serving
 from support.memory_storage.sessions import MemoryStoredResponseRepository
 

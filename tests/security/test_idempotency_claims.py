@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
-from domain.kernel.idempotency_ports import StoredResponse
+from domain.kernel.idempotency import StoredResponse
 from security.access_table import operation_of, rows
 from security.calls import BODIES
 from security.people import gather

@@ -26,7 +26,7 @@ NEVER_SHOWN = (
     "domain/homeassistant/",
     "domain/ingest/dead_letters.py",
     "domain/kernel/canonical_json.py",
-    "domain/kernel/fast_frozen_dataclass.py",
+    "domain/kernel/dataclasses.py",
     "domain/partitions/",
     "domain/team/operator_account_and_user_admin_service.py",
 )

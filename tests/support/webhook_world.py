@@ -24,8 +24,7 @@ from domain.events.service import EventService
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.kernel.caller import Role, SessionCaller
-from domain.kernel.domain_event import DomainEvent
-from domain.kernel.event_kinds import EventKind
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
 from domain.webhooks.delivery_log import WebhookDeliveryLogService

@@ -21,7 +21,7 @@ from adapters.http.core.request_body_drain import run_with_whole_body
 from adapters.http.core.trimmed_quart import TrimmedQuart
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.endpoint import FeedEndpoint
-from domain.kernel.denied_request_log_port import DeniedRequestLog
+from domain.kernel.ports import DeniedRequestLog
 
 
 def create_app(

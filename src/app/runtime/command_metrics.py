@@ -13,7 +13,7 @@ from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionWaiter
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ExecutionId
-from domain.kernel.result_notifier_port import ResultWaitHandle
+from domain.kernel.ports import ResultWaitHandle
 
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
 """From a device on the local network to one that connects hours later: a command may wait up to a day."""

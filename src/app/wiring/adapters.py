@@ -48,7 +48,7 @@ from domain.accounts.ports import Mailer
 from domain.devices.device_link import DeviceBrokerLink
 from domain.feed.feed_message_bus import FeedMessageBus
 from domain.kernel.clock import Clock
-from domain.kernel.idempotency_ports import PROCESS_ID_LENGTH
+from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.ports import FleetFileTx
 from domain.fleet_file.service import FleetFileService
 from domain.fleet_file.write_services import FleetFileWriteServices
-from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
+from domain.kernel.unit_of_work import JoinedUnitOfWork
 from domain.keys.service import ApiKeyService
 from domain.webhooks.service import WebhookService
 

@@ -11,7 +11,7 @@ from typing import Any
 from app.workers.due_task_worker import DueTaskWorker, seconds_until
 from domain.approvals.service import ApprovalService
 from domain.kernel.clock import Clock
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 
 
 @service

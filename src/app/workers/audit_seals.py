@@ -8,7 +8,7 @@ from app.workers.due_task_worker import DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.audit.chain_head_sealing import AuditSealService
 from domain.kernel.clock import Clock
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 
 
 @service

@@ -18,8 +18,8 @@ from domain.commands.dispatch import CommandDispatchService
 from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
 from domain.devices.credential_sync import CredentialSyncService
 from domain.events.model import DEFAULT_TYPES, Event
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, WebhookId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.service import RuleService
 from domain.webhooks.ports import HasWebhooks

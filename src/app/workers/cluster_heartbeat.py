@@ -12,7 +12,7 @@ from collections.abc import Callable
 from app.workers.due_task_worker import DueTaskWorker
 from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.partitions.cluster_failure_detector import BEAT_MS
 
 BEAT_INTERVAL_S = BEAT_MS / 1000

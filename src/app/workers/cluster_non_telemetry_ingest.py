@@ -19,7 +19,7 @@ from app.workers.ingest import IngestWorker
 from app.workers.splitting_batch_writer import SplittingBatchWriter
 from domain.devices.inbound_device_message_port import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from domain.partitions.ports import ConnectedDevices
 

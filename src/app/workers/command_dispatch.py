@@ -13,7 +13,7 @@ from time import monotonic
 from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.dispatch import CommandDispatchService
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 
 
 @service

@@ -20,7 +20,7 @@ from domain.devices.inbound_device_message_port import InboundEvent, InboundMess
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine
 
 POLL_INTERVAL_S = 5.0

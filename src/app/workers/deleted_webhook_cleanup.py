@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
 
 MIN_PAUSE_S = 0.005

@@ -19,7 +19,7 @@ from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.erasure import DeviceErasureService
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.clock import Clock
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 
 MAX_SLEEP_S = 3600.0
 MIN_PAUSE_S = 0.002

@@ -22,7 +22,7 @@ from domain.events.event_log_cursor import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.ports import FeedHub, HasEvents
 from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 

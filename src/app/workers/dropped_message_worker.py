@@ -6,7 +6,7 @@ import asyncio
 
 from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker
 from domain.devices.dropped_messages import DroppedMessageService
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 
 PAUSE_S = 1.0
 """Between two writes: a fleet that sends nonsense costs one transaction a second."""

@@ -13,7 +13,7 @@ import structlog
 
 from app.workers.wake_event import WakeEvent
 from domain.kernel.backoff import RETRY_BACKOFF
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 
 MAX_SLEEP_S = 30.0
 """Upper bound of a sleep: the wall clock may be set meanwhile, and another instance may add work."""

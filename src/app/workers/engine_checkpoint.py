@@ -17,8 +17,8 @@ import structlog
 from domain.devices.clock_skew import ClockSkewService
 from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.devices.ports import HasDevices
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import PartitionLostError

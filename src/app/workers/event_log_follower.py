@@ -14,7 +14,7 @@ from app.workers.due_task_worker import DueTaskWorker
 from domain.events.event_log_cursor import EventLogCursor
 from domain.events.ports import HasEvents
 from domain.kernel.backoff import Backoff
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 PAGE_SIZE = 500

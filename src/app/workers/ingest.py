@@ -23,7 +23,7 @@ from domain.devices.inbound_device_message_port import InboundBatch, InboundDevi
 from domain.devices.last_seen_buffer import LastSeenBuffer
 from domain.ingest.dead_letters import IngestDeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 
 BATCH_SIZE = 2_048
 """Messages per transaction: large enough to share a commit's fsync, small enough that a command waits 30 ms at most."""

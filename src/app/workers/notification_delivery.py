@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.workers.due_task_worker import DueTaskWorker, seconds_until
 from domain.kernel.clock import Clock
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.notifications.delivery import NotificationDeliveryService
 
 

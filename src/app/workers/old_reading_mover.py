@@ -10,7 +10,7 @@ import structlog
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import Clock
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.telemetry.old_reading_mover import OldReadingMover
 
 INTERVAL_S = 900.0

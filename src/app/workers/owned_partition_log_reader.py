@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from domain.devices.inbound_device_message_port import InboundEvent
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.kernel.service_dataclass_decorator import service
 from domain.partitions.inbound_log import InboundLog, InboundLogDamagedError, InboundLogEntry
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance

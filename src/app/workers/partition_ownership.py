@@ -12,7 +12,7 @@ from app.workers.cluster_heartbeat import BEAT_INTERVAL_S
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
 from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 
 TRIM_INTERVAL_S = 600.0
 """Entries stay in the log for so long after they are stored: a database that fails over to an older state reads them again."""

@@ -10,8 +10,8 @@ from dataclasses import field
 import structlog
 
 from app.workers.wake_event import WakeEvent
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.kernel.service_dataclass_decorator import service
 from domain.telemetry.expired_row_deletion_service import RetentionService
 
 INITIAL_DELAY_S = 60.0

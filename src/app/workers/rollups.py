@@ -7,7 +7,7 @@ from dataclasses import field
 
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.telemetry.rollup_service import RollupService
 
 POLL_INTERVAL_S = 5.0

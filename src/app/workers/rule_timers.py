@@ -22,8 +22,8 @@ from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
 from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipelineTx
 from domain.kernel.clock import SECOND_MS
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 

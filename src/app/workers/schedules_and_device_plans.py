@@ -16,8 +16,8 @@ import structlog
 from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import ScheduleFiringService, SlotDecisionFailedError
 from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver

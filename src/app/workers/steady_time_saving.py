@@ -6,8 +6,8 @@ from dataclasses import field
 
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
-from domain.kernel.persisted_steady_time import KEEP_INTERVAL_S, SteadyTimePersistenceService
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
+from domain.kernel.steady_time import KEEP_INTERVAL_S, SteadyTimePersistenceService
 
 
 @service

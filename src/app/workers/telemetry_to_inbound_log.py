@@ -16,7 +16,7 @@ from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import BaseInboundBatchWorker
 from domain.devices.device_link import OutboundDeviceMessagePort
 from domain.devices.inbound_device_message_port import InboundBatch, InboundDeviceConnected, InboundDeviceDisconnected
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.partitions.own_lease_validity import OwnLeaseValidityService
 from domain.partitions.ports import ConnectedDevices
 

@@ -7,9 +7,9 @@ import unicodedata
 
 from domain.accounts.model import Membership
 from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.checks import FORBIDDEN_IN_LINE, single_line_fault
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
-from domain.kernel.single_line_check import FORBIDDEN_IN_LINE, single_line_fault
 
 ACCESS_TOKEN_TTL_MS = 15 * MINUTE_MS
 REFRESH_TOKEN_TTL_MS = 30 * DAY_MS

@@ -10,12 +10,11 @@ from domain.accounts.email_password_and_role_policy import check_name
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
 from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, ProjectId, has_id_format
-from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 

@@ -23,10 +23,10 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ExecutionId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.passkeys.sign_in import PasskeySignInService

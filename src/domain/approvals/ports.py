@@ -12,7 +12,7 @@ from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.grants.ports import HasGrants
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
-from domain.kernel.result_notifier_port import ResultNotifier
+from domain.kernel.ports import ResultNotifier
 from domain.kernel.unit_of_work import Transaction
 from domain.keys.ports import HasApiKeys
 from domain.sign_in.second_factor_ports import HasSecondFactors

@@ -21,10 +21,10 @@ from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, SystemCaller, require_role
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.second_factor_policy import APPROVAL_STEP_UP_TTL_MS
 from domain.sign_in.step_up import require_factor_of_link, require_second_factor_if_enabled

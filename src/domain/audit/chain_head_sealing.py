@@ -9,7 +9,7 @@ from typing import Final
 from domain.audit.seal_and_chain_ports import AuditTx
 from domain.audit.seal_model import AuditSeal, AuditSealRound, AuditSealSignerProvider, ChainHeads, heads_of, seal_heads
 from domain.kernel.clock import HOUR_MS, Clock
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 SEAL_INTERVAL_MS: Final = HOUR_MS

@@ -7,8 +7,7 @@ stored deadlines are moved along.
 from __future__ import annotations
 
 from domain.commands.ports import HasCommandExecutions
-from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.clock_step_detector import ClockStepDetector
+from domain.kernel.clock import MINUTE_MS, Clock, ClockStepDetector
 from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_UNNOTICED_MS = MINUTE_MS

@@ -9,9 +9,9 @@ from domain.commands.definition_model import CommandDefinition
 from domain.commands.model import MAX_TTL_MS, CommandContext
 from domain.commands.ports import ParamsValidator
 from domain.devices.model import Device
+from domain.kernel.checks import is_nested_deeper_than
 from domain.kernel.domain_event import Json
 from domain.kernel.errors import Conflict, FieldError, PermissionDenied, ValidationFailed
-from domain.kernel.json_depth import is_nested_deeper_than
 
 MAX_OPEN_EXECUTIONS = 100
 """Unfinished commands of one device: more than anyone queues on purpose, few enough to send at once."""

@@ -25,11 +25,10 @@ from domain.grants.ports import AuthorizationTx
 from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, Json, JsonObject
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind, Json, JsonObject
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 

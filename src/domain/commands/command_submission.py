@@ -39,10 +39,10 @@ from domain.grants.grant_checks_and_denials import GrantCheckInput
 from domain.grants.rate_limit import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import Json
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.team.service_session_tokens import HasServiceSessionTokens

@@ -16,9 +16,8 @@ from domain.devices.model import DeviceType
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 

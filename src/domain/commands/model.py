@@ -16,8 +16,8 @@ from domain.commands.definition_model import CommandDefinition
 from domain.devices.model import Device
 from domain.grants.model import Grant
 from domain.kernel.caller import ApiKeyCaller, SessionCaller, SystemCaller
+from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.domain_event import Json
-from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId
 
 DEFAULT_TTL_MS = 60_000

@@ -13,7 +13,7 @@ from domain.grants.ports import AuthorizationTx
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
-from domain.kernel.result_notifier_port import ResultNotifier
+from domain.kernel.ports import ResultNotifier
 from domain.kernel.unit_of_work import Transaction
 
 ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]

@@ -15,7 +15,7 @@ from domain.grants.authorizer import Authorizer
 from domain.grants.grant_checks_and_denials import GrantCheckInput
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
-from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 
 
 async def end_replay(

@@ -11,9 +11,9 @@ from domain.commands.command_submission import CommandSubmissionResult
 from domain.commands.model import Execution
 from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import ExecutionId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 

@@ -19,9 +19,9 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceType
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_DEVICES_PER_REQUEST = 200

@@ -13,8 +13,8 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.kernel.caller import Caller
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.ids import IdAndSecretGenerator
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import Transaction
-from domain.kernel.vault import Vault
 
 PASSWORD_LENGTH = 32
 """190 bits; every firmware's settings page accepts this length."""

@@ -16,11 +16,11 @@ from domain.devices.device_link import BrokerCredentialUpdater
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.recent_credential_changes import RecentCredentialChanges
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
-from domain.kernel.vault import Vault
 
 BATCH_SIZE = 100
 

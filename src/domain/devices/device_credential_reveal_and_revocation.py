@@ -21,12 +21,12 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.kernel.vault import Vault
 from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
 from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
 from domain.sign_in.second_factor_ports import HasSecondFactors

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from domain.devices.model import Device
-from domain.kernel.domain_event import DomainEvent, JsonObject
-from domain.kernel.event_kinds import EventKind
+from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
 
 
 def device_event(device: Device, kind: EventKind, description: str, at_ms: int, data: JsonObject | None = None) -> DomainEvent:

@@ -15,8 +15,8 @@ from typing import Protocol
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 BATCH_ROWS = 2_000

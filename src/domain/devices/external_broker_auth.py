@@ -16,8 +16,8 @@ from domain.devices.model import DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 
 # Below `devices/<id>/`: native, Tasmota, ESPHome (`<component>/<id>/state`) and Shelly (`answer` is our own `src`). They do not
 # overlap except in unused names, because a topic that matches two subscriptions would be delivered twice.

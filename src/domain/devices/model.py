@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.errors import Conflict
-from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
 

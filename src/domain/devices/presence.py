@@ -17,10 +17,9 @@ from domain.devices.inbound_device_message_port import LOST, REVOKED, STOPPED, T
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent
-from domain.kernel.event_kinds import EventKind
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 OFFLINE_GRACE_MS = 2_000

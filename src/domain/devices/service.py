@@ -22,11 +22,10 @@ from domain.devices.presence import PresenceService
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 _METADATA_FIELDS = frozenset(one.name for one in fields(DeviceMetadata))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from domain.kernel.dataclasses import fast_frozen, fast_replace
 from domain.kernel.domain_event import JsonObject
-from domain.kernel.fast_frozen_dataclass import fast_frozen, fast_replace
 from domain.kernel.ids import AccountId, DeviceId, EventId
 
 RELAY_CHANGED: Final = "relay_changed"

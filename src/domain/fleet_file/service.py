@@ -43,12 +43,11 @@ from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadC
 from domain.fleet_file.write_services import MakeWriters
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
-from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId
-from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
-from domain.kernel.service_dataclass_decorator import service
-from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
+from domain.kernel.unit_of_work import EngineCommitLock, JoinedUnitOfWork, UnitOfWork
 from domain.webhooks.service import WebhookService
 
 

@@ -15,7 +15,7 @@ from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.ports import FleetFileTx
 from domain.grants.grant_service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
-from domain.kernel.joined_unit_of_work import JoinedUnitOfWork
+from domain.kernel.unit_of_work import JoinedUnitOfWork
 from domain.keys.service import ApiKeyService
 from domain.rules.service import RuleService
 from domain.schedules.service import ScheduleService

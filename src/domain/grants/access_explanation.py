@@ -25,9 +25,9 @@ from domain.grants.ports import AccessExplanationTx
 from domain.grants.rate_limit import GrantWindowAndRateEvaluator, rate_window
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 TxT = TypeVar("TxT", bound=AccessExplanationTx)

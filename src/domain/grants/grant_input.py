@@ -12,9 +12,9 @@ from typing import Any
 
 from domain.grants.grant_window import GrantWindowEvaluator, WeeklyGrantWindow
 from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, Scope
+from domain.kernel.checks import is_portable_timezone
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import KeyId, MembershipId
-from domain.kernel.portable_timezone_check import is_portable_timezone
 
 MAX_COMMANDS = 100
 MAX_RATE_PER_MINUTE = 1_000

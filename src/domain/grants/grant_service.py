@@ -19,13 +19,12 @@ from domain.grants.grant_window import GrantWindowEvaluator
 from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.ports import GrantTx
 from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
-from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 
 OnGrantsChanged = Callable[[AccountId], None]

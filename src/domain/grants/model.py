@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from domain.devices.model import Device
 from domain.grants.grant_window import WeeklyGrantWindow
-from domain.kernel.fast_frozen_dataclass import fast_frozen
+from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
 
 ANY_COMMAND = "*"

@@ -26,11 +26,11 @@ from domain.devices.model import Device
 from domain.groups.service import DeviceGroupService, GroupWithMembers
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
-from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule

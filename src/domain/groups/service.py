@@ -20,13 +20,12 @@ from domain.devices.ports import HasDevices
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx, HasPendingApprovalFinder
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
-from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 Viewer = SessionCaller | ApiKeyCaller

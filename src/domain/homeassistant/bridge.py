@@ -27,10 +27,10 @@ from domain.homeassistant.discovery import HomeAssistantCommandDefinitions, reta
 from domain.homeassistant.topics import TOPIC_ROOT, HomeAssistantTopics, RetainedMessages, discovery_filters
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import Json
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.rules.telemetry_engine_port import TelemetryEngine

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from domain.ingest.engine_result_writer import IngestResult
-from domain.kernel.clock import Clock
-from domain.kernel.clock_step_detector import ClockStepDetector
+from domain.kernel.clock import Clock, ClockStepDetector
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
 

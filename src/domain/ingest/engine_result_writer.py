@@ -22,9 +22,8 @@ from domain.ingest.reading_arrival_recorder import ReadingArrivalRecorder
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.columnar_records import read_column
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
-from domain.kernel.event_kinds import EventKind
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.rule_loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.rule_repository import HasRules

@@ -39,8 +39,8 @@ from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.decoded_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId, ExecutionId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.offline_schedule_edge_outcome import RelayEvidence

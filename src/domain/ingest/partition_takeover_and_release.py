@@ -13,8 +13,8 @@ from typing import Protocol
 
 from domain.ingest.engine_restore import EnginePartitionRestoreTx, restore_partition
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS, ClusterFailureDetector
 from domain.partitions.cluster_overview import PartitionMoveHistory

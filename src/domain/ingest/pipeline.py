@@ -24,7 +24,7 @@ from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult, IngestTx
 from domain.ingest.non_telemetry_message_ingest_service import DeviceMessagesTx, NonTelemetryMessageIngestService
 from domain.ingest.telemetry_engine_batch_runner import AssignNames, TelemetryEngineBatchRunner, assign_metric_numbers
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions

@@ -2,17 +2,113 @@
 
 A change of state emits its events in its own transaction (`Transaction.emit`). The events part stores each one as a row of the
 log and turns those of the five public types into payloads for the live feed and the webhooks.
+
+All kinds of domain events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from domain.kernel.caller import Caller, SessionCaller
-from domain.kernel.event_kinds import EventKind
-from domain.kernel.fast_frozen_dataclass import fast_frozen
+from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId
+
+EventKind = Literal[
+    "login",
+    "logout",
+    "login_failed",
+    "login_throttled",
+    "identity_linked",
+    "session_revoked",
+    "service_session_created",
+    "second_factor_enabled",
+    "second_factor_failed",
+    "second_factor_removed",
+    "recovery_codes_renewed",
+    "passkey_added",
+    "passkey_removed",
+    "step_up",
+    "step_up_failed",
+    "unlock_requested",
+    "unlock_used",
+    "otp_requested",
+    "password_changed",
+    "password_change_failed",
+    "member_changed",
+    "member_invited",
+    "member_invitation_revoked",
+    "project_created",
+    "project_changed",
+    "project_deleted",
+    "key_created",
+    "key_changed",
+    "key_deleted",
+    "access_refused",
+    "response_replayed",
+    "grant_created",
+    "grant_updated",
+    "grant_revoked",
+    "approval_requested",
+    "approval_decided",
+    "approval_refused",
+    "device_registered",
+    "device_updated",
+    "device_enabled",
+    "device_disabled",
+    "device_deleted",
+    "device_online",
+    "device_offline",
+    "device_message_dropped",
+    "device_message_set_aside",
+    "device_clock_skew",
+    "provisioning_code_created",
+    "provisioning_code_revoked",
+    "device_claim_requested",
+    "device_claim_decided",
+    "device_claimed",
+    "group_created",
+    "group_updated",
+    "group_deleted",
+    "group_members_changed",
+    "device_type_created",
+    "device_type_updated",
+    "device_type_deleted",
+    "credentials_generated",
+    "credentials_revealed",
+    "credentials_reveal_refused",
+    "credentials_revoked",
+    "command_defined",
+    "command_updated",
+    "command_removed",
+    "command_sent",
+    "command_sent_to_group",
+    "command_result",
+    "relay_changed",
+    "telemetry",
+    "schedule_created",
+    "schedule_replaced",
+    "schedule_updated",
+    "schedule_cancelled",
+    "schedule_fired",
+    "schedule_skipped",
+    "rule_created",
+    "rule_updated",
+    "rule_deleted",
+    "rule_matched",
+    "rule_skipped",
+    "rule_suppressed",
+    "rule_disabled",
+    "webhook_created",
+    "webhook_updated",
+    "webhook_secret_rotated",
+    "webhook_deleted",
+    "webhook_disabled",
+]
+"""All event types, part by part. A stored type is never renamed: it stays in logs, and client programs depend on it."""
+
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 JsonObject = dict[str, Json]

@@ -8,15 +8,17 @@ transaction object that satisfies them all; the type keeps a service from reachi
         await tx.devices.save(device.revoked())
         await tx.emit(DomainEvent(...))       # event and deliveries, same transaction
         tx.after_commit(wake_worker.set)      # runs only when the commit is durable
+
+Several use cases in one transaction: services that are given a `JoinedUnitOfWork` act inside one that is open already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias, TypeVar, overload
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, Protocol, TypeAlias, TypeVar, overload
 
-from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, check_stated_role
 from domain.kernel.domain_event import DomainEvent
 
 Tx_co = TypeVar("Tx_co", covariant=True)
@@ -62,3 +64,34 @@ class UnitOfWork(Protocol[Tx_co]):
     def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[Tx_co]:
         """A consistent snapshot; writing through it raises. `one_statement`: a single call of a repository that is one
         statement; PostgreSQL then needs one round trip in place of three, and refuses a second statement."""
+
+
+TxT = TypeVar("TxT")
+
+
+class JoinedUnitOfWork(Generic[TxT]):
+    """A `UnitOfWork` whose changes are committed with the open transaction, or not at all.
+
+    Whoever has opened that transaction has checked the caller's authority in it, marks its idempotency claim and, if anything may
+    be added up to a bound, has locked its account. The role that each change needs is checked here."""
+
+    def __init__(self, tx: TxT) -> None:
+        self._tx = tx
+
+    @asynccontextmanager
+    async def write(
+        self,
+        caller: SessionCaller | ApiKeyCaller | None,
+        needs: Role = Role.OWNER,
+        *,
+        locks_account: bool = False,
+        background: bool = False,
+    ) -> AsyncIterator[TxT]:
+        if caller is not None:
+            check_stated_role(caller, needs)
+        yield self._tx
+
+    @asynccontextmanager
+    async def read(self, *, one_statement: bool = False) -> AsyncIterator[TxT]:
+        """Sees what the transaction has changed so far."""
+        yield self._tx

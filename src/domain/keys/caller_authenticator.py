@@ -16,10 +16,10 @@ from domain.accounts.session_and_sign_in_model import AccessTokenClaims
 from domain.accounts.sign_in_ports import AccessTokenCodec, HasUserSessions, TokenHasher
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.denied_request_log_port import DeniedRequestLog
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import KeyId, SessionId
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.ports import DeniedRequestLog
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.key_format import check_key_format
 from domain.keys.ports import HasApiKeys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.kernel.fast_frozen_dataclass import fast_frozen
+from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.ids import AccountId, KeyId
 
 

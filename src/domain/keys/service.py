@@ -10,13 +10,12 @@ from domain.accounts.email_password_and_role_policy import check_name
 from domain.accounts.pending_approval_closer_port import PendingApprovalCloserPort
 from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
-from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.keys.key_format import RANDOM_LENGTH, compose_key, display_prefix
 from domain.keys.model import ApiKey

@@ -18,10 +18,10 @@ from domain.approvals.approval_link_ports import ApprovalLinkCodec
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 from domain.notifications import message_grouping, quiet_hours
 from domain.notifications.destination_addresses import Destination, NtfyDestination
 from domain.notifications.destination_sealing import open_destination

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import ChannelId
-from domain.kernel.vault import Vault
+from domain.kernel.ports import Vault
 from domain.notifications.destination_addresses import _TYPES, Destination, MailDestination, SealedDestination
 from domain.notifications.model import NotificationChannel
 

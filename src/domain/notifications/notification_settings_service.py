@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from domain.accounts.ports import Translator
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 from domain.notifications.destination_addresses import SealedDestination, UrlCheck, check_destination, describe, kind_of
 from domain.notifications.destination_sealing import open_destination, seal_destination
 from domain.notifications.model import (

@@ -5,8 +5,8 @@ Browsers bind a subscription to the public key, so another key would end all sub
 
 from __future__ import annotations
 
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 from domain.notifications.ports import HasServiceSecrets, PushKeyCodec
 
 NAME = "vapid"

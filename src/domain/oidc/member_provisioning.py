@@ -17,11 +17,11 @@ from domain.accounts.model import Account, MembershipWithUser, User
 from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role
+from domain.kernel.checks import check_capacity
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, UserId
-from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.policy import OidcPolicy, email_not_verified_error, no_role_error, no_user_error, user_not_verified_error
 from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, OidcProviderIdentity

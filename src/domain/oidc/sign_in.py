@@ -15,11 +15,11 @@ from typing import Protocol
 from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 from domain.oidc.member_provisioning import OidcMemberProvisioner, OidcMemberTx
 from domain.oidc.policy import SIGN_IN_ATTEMPTS, SIGN_IN_TTL_MS, STATE_LENGTH, VERIFIER_LENGTH, OidcPolicy, check_return_path
 from domain.oidc.ports import IdentityProvider, OidcFlowSecrets

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.partitions.cluster_member import ClusterMember
 from domain.partitions.inbound_log import InboundLog

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 
 from domain.kernel.clock import Clock
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply, PeerLeasePoller

@@ -13,12 +13,11 @@ from domain.devices.model import FirmwareProfile
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.devices.registration import check_references
 from domain.kernel.caller import Role, SessionCaller
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import ClaimId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId, ProvisioningCodeId
-from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode

@@ -22,11 +22,10 @@ from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceType
 from domain.devices.registration import add_device, check_device_capacity
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Unauthenticated
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode

@@ -17,8 +17,8 @@ from domain.devices.device_messages_and_codec_port import DeviceCodec, OutboundM
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import build_plan
 from domain.schedules.model import Schedule

@@ -16,9 +16,9 @@ from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import AutomationCommand
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import runs_on_device
 from domain.schedules.device_plan_sync import DevicePlanSyncService

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.domain_event import Json
-from domain.kernel.fast_frozen_dataclass import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, ScheduleId
 
 SLOTS_PER_DEVICE = 5

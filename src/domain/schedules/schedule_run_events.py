@@ -9,8 +9,7 @@ from domain.commands.model import Execution
 from domain.devices.model import Device
 from domain.events.model import SCHEDULE_FIRED
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.domain_event import DomainEvent, Json
-from domain.kernel.event_kinds import EventKind
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.schedules.due_edges import DueScheduleEdgeDecision, max_lateness_s
 from domain.schedules.model import EdgeOutcome, MisfirePolicy, Schedule, ScheduledCommand, SwitchEdge
 from domain.schedules.schedule_state_machine import RAN_OUTCOMES

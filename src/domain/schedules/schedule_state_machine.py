@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import StrEnum
 
+from domain.kernel.dataclasses import fast_replace
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
-from domain.kernel.fast_frozen_dataclass import fast_replace
 from domain.schedules.due_edges import LATE_AFTER_S, ScheduleEdgeOccurrence
 from domain.schedules.model import EdgeOutcome, Schedule, ScheduleStatus, SwitchEdge
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from domain.kernel.checks import is_portable_timezone
 from domain.kernel.errors import FieldError, ValidationFailed
-from domain.kernel.portable_timezone_check import is_portable_timezone
 from domain.schedules.due_edges import initial_edge
 from domain.schedules.model import MIN_MISFIRE_GRACE_S, SLOTS_PER_DEVICE, Schedule, ScheduleStatus, SwitchEdge
 from domain.schedules.ports import RecurrenceCalculator

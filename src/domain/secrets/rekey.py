@@ -16,10 +16,10 @@ from typing import Protocol
 
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency_ports import HasStoredResponses, StoredResponse
+from domain.kernel.idempotency import HasStoredResponses, StoredResponse
 from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 from domain.notifications.ports import HasNotificationChannels, HasServiceSecrets
 from domain.sign_in.second_factor_ports import HasSecondFactors
 from domain.webhooks.ports import HasWebhooks

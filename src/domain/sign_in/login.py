@@ -12,10 +12,10 @@ from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo, LoginChallenge, LoginFailures
 from domain.accounts.sign_in_ports import HasLoginFailures, HasRefreshTokens, HasUserSessions, PasswordHasher, TokenHasher
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, UserId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.attempt_window_limit import increment_failures
 from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec

@@ -12,11 +12,10 @@ from domain.accounts.ports import HasMemberships, HasUsers
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, JsonObject
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, PasskeyId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.last_second_factor_removal import complete_factor_removal
 from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec, passkey_refused_error, purpose_of_registration

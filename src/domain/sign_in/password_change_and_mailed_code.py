@@ -32,11 +32,10 @@ from domain.accounts.sign_in_ports import (
 from domain.accounts.translatable_mail_template import TranslatableMailTemplate, choose_language
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.sign_in.session_revocation import revoke_user_sessions

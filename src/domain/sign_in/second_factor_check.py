@@ -9,7 +9,7 @@ from domain.accounts.session_and_sign_in_model import LoginFailures
 from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
 from domain.kernel.domain_event import JsonObject
 from domain.kernel.ids import UserId
-from domain.kernel.vault import Vault
+from domain.kernel.ports import Vault
 from domain.sign_in.passkeys.assertion_verification_and_use import PasskeyAssertionService
 from domain.sign_in.passkeys.model import VerifiedPasskeyAssertion
 from domain.sign_in.passkeys.ports import HasPasskeys

@@ -15,12 +15,11 @@ from domain.accounts.session_and_sign_in_model import TotpEnrollment
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
-from domain.kernel.event_kinds import EventKind
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.kernel.vault import Vault
 from domain.sign_in.last_second_factor_removal import complete_factor_removal
 from domain.sign_in.passkeys.ports import HasPasskeys
 from domain.sign_in.recovery_codes import RecoveryCodeIssuer

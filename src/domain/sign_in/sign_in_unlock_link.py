@@ -16,11 +16,10 @@ from domain.accounts.session_and_sign_in_model import ClientInfo, SignInUnlockLi
 from domain.accounts.sign_in_ports import HasLoginFailures, HasSignInUnlockLinks, TokenHasher
 from domain.accounts.translatable_mail_template import TranslatableMailTemplate, choose_language
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network

@@ -14,12 +14,12 @@ from domain.accounts.model import Invitation, MembershipWithUser, User
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import PasswordHasher, TokenHasher
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, UserId
-from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.team.invitation_ports import HasInvitations
 from domain.team.invitation_validity_and_mail_text import InvitationStatus, invitation_status

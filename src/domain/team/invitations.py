@@ -16,13 +16,12 @@ from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Mailer,
 from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
 from domain.accounts.translatable_mail_template import choose_language
 from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import NotFound, Unavailable
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, has_id_format
-from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.team.invitation_ports import HasInvitations
 from domain.team.invitation_validity_and_mail_text import (

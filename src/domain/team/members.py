@@ -19,12 +19,12 @@ from domain.accounts.pending_approval_closer_port import PendingApprovalCloserPo
 from domain.accounts.ports import HasMemberships, HasUsers
 from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role, SessionCaller
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
-from domain.kernel.list_capacity import check_capacity
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 

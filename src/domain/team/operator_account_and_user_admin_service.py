@@ -12,9 +12,8 @@ from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions, PasswordHasher
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.second_factor_ports import HasSecondFactors

@@ -18,11 +18,11 @@ from domain.accounts.email_password_and_role_policy import check_name
 from domain.accounts.session_and_sign_in_model import UserSession
 from domain.accounts.sign_in_ports import HasUserSessions, TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, SessionId
-from domain.kernel.list_capacity import check_capacity
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
 from domain.sign_in.second_factor_ports import HasSecondFactors

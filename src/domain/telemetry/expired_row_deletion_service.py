@@ -12,8 +12,8 @@ from domain.commands.ports import HasCommandExecutions
 from domain.events.ports import HasEvents
 from domain.grants.ports import HasGrants
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Clock
-from domain.kernel.idempotency_ports import HasStoredResponses
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
+from domain.kernel.idempotency import HasStoredResponses
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.ports import HasExternalIdentities
 from domain.schedules.ports import HasSchedules

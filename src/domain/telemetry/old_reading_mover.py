@@ -15,7 +15,7 @@ from typing import Protocol
 from domain.devices.model import DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.telemetry.ports import HasReadings, HasRollups, PackedRow
 from domain.telemetry.reading_archive_store import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from domain.kernel.clock import SECOND_MS, WallAndSteadyTime
-from domain.kernel.fast_frozen_dataclass import fast_replace
+from domain.kernel.dataclasses import fast_replace
 from domain.webhooks.model import (
     LEASE_MS,
     MAX_ATTEMPTS,

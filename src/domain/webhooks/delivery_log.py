@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdAndSecretGenerator, IdPrefix, has_id_format
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.attempt_outcome_and_retry_policy import mark_interrupted
 from domain.webhooks.delivery_service import WebhookDeliveryService

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdAndSecretGenerator, IdPrefix, WebhookId
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 from domain.webhooks.attempt_results import DeliveryAttemptResultWriter, RetryJitter
 from domain.webhooks.endpoint_queues import EndpointQueues
 from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery

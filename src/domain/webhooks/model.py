@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from domain.events.model import DEFAULT_TYPES
 from domain.kernel.backoff import Backoff
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.fast_frozen_dataclass import fast_frozen
+from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
 
 RETRY_BACKOFF = Backoff.doubling(5, 80)

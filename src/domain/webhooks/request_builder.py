@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import WebhookId
-from domain.kernel.vault import Vault
+from domain.kernel.ports import Vault
 from domain.webhooks import standard_and_cloudevents_formats
 from domain.webhooks.in_flight_delivery import InFlightWebhookDelivery
 from domain.webhooks.model import RESPONSE_TIMEOUT_S, Webhook

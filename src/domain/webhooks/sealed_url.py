@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from domain.kernel.ids import WebhookId
-from domain.kernel.vault import Vault
+from domain.kernel.ports import Vault
 from domain.webhooks.model import Webhook
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, ValidationFailed
-from domain.kernel.event_kinds import EventKind
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, has_id_format
-from domain.kernel.service_dataclass_decorator import service
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook, WebhookFormat
 from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
 from domain.webhooks.sealed_url import open_url, seal_url, url_origin

@@ -6,8 +6,8 @@ batches, each in a transaction of its own: after a crash, the next start seals t
 
 from __future__ import annotations
 
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.vault import Vault
 from domain.webhooks.ports import HasWebhooks
 from domain.webhooks.sealed_url import seal_url, url_origin
 

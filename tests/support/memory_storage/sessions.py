@@ -13,7 +13,7 @@ from domain.accounts.session_and_sign_in_model import (
     SignInUnlockLink,
     UserSession,
 )
-from domain.kernel.idempotency_ports import COMMITTED, StoredResponse, still_in_progress
+from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.tables import Database, Table
 

@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 from adapters.storage.after_commit_callback_runner import run_callbacks
 from adapters.storage.transaction_misuse_errors import NestedWriteError, ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
-from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
-from domain.kernel.caller_recheck_in_transaction import (
+from domain.kernel.caller import (
+    ApiKeyCaller,
+    Role,
+    SessionCaller,
     check_current_role,
     check_key_is_enabled,
     check_session_is_open,
@@ -18,7 +20,7 @@ from domain.kernel.caller_recheck_in_transaction import (
 )
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 from support.memory_storage.accounts import (
     MemoryAccountRepository,
     MemoryMembershipRepository,

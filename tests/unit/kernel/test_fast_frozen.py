@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from domain.kernel.fast_frozen_dataclass import fast_frozen, fast_replace
+from domain.kernel.dataclasses import fast_frozen, fast_replace
 
 
 @dataclass(frozen=True, slots=True)

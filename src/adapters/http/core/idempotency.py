@@ -27,7 +27,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
-from domain.kernel.idempotency_ports import (
+from domain.kernel.idempotency import (
     COMMITTED,
     STORED_RESPONSE_TTL_MS,
     HasStoredResponses,
@@ -36,8 +36,8 @@ from domain.kernel.idempotency_ports import (
     StoredResponseRepository,
     still_in_progress,
 )
+from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.kernel.vault import Vault
 
 MAX_KEY_LENGTH = 255
 SHUTDOWN_TIMEOUT_S = 1.0

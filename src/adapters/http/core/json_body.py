@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from domain.kernel.checks import is_nested_deeper_than
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.json_depth import is_nested_deeper_than
 
 MAX_DEPTH = 32
 MAX_NUMBER_LENGTH = 400

@@ -23,9 +23,9 @@ from adapters.http.core.idempotency import IdempotencyDependencies, execute_once
 from adapters.http.core.request_parsing import read_body, read_query
 from adapters.http.core.trimmed_quart import header_value
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
-from domain.kernel.denied_request_log_port import DeniedRequestLog
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
+from domain.kernel.ports import DeniedRequestLog
 from domain.team.service_session_tokens import check_operation
 
 MAX_PATH_PARAMETER_LENGTH = 128

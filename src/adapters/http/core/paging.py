@@ -14,8 +14,8 @@ from quart import request
 
 from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.schemas import IdText, QueryParametersModel
+from domain.kernel.checks import MAX_LISTED
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.list_capacity import MAX_LISTED
 
 Entry = TypeVar("Entry")
 Shown = TypeVar("Shown")

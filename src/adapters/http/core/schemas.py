@@ -28,9 +28,9 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import CoreSchema
 
+from domain.kernel.checks import FORBIDDEN_IN_LINE, single_line_fault
 from domain.kernel.clock import from_iso, to_iso
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.single_line_check import FORBIDDEN_IN_LINE, single_line_fault
 
 
 def _validate_single_line(text: str) -> str:

@@ -16,8 +16,14 @@ from sqlalchemy import Select, bindparam, select
 
 from adapters.storage.sql.sql_session_port import POSTGRES, Row, SqlSession
 from adapters.storage.sql.tables import api_keys, memberships, user_sessions
-from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
-from domain.kernel.caller_recheck_in_transaction import check_current_role, check_key_is_enabled, check_session_is_open
+from domain.kernel.caller import (
+    ApiKeyCaller,
+    Role,
+    SessionCaller,
+    check_current_role,
+    check_key_is_enabled,
+    check_session_is_open,
+)
 from domain.kernel.errors import DomainError, Unavailable
 
 READ_ROLE = select(memberships.c.role).where(memberships.c.membership_id == bindparam("at_id")).with_for_update(read=True)

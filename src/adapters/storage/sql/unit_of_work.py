@@ -66,10 +66,9 @@ from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.sql_session_port import SqlSession
 from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError
 from domain.events.ports import TransactionEventDispatcher
-from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
-from domain.kernel.caller_recheck_in_transaction import check_stated_role
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, check_stated_role
 from domain.kernel.domain_event import DomainEvent
-from domain.kernel.idempotency_ports import IdempotentReplayRollbackError
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 
 
 class SqlBackend(Protocol):

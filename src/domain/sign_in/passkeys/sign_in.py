@@ -12,10 +12,10 @@ from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import UserId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys.assertion_verification_and_use import PasskeyAssertionService
 from domain.sign_in.passkeys.challenges import (

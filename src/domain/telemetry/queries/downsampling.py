@@ -15,9 +15,9 @@ from domain.grants.authorizer import Authorizer
 from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import Caller
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import unpack_rollup

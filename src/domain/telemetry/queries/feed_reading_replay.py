@@ -15,8 +15,8 @@ from domain.devices.ports import HasDevices
 from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow

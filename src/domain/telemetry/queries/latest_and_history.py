@@ -11,8 +11,8 @@ from domain.grants.authorizer import Authorizer
 from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import Caller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import LatestReading
 from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading

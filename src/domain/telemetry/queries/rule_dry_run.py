@@ -14,9 +14,9 @@ from domain.devices.load_and_save_device import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
-from domain.kernel.service_dataclass_decorator import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, Rule, RuleState
 from domain.rules.rule_repository import HasRules

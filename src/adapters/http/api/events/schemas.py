@@ -10,7 +10,7 @@ from adapters.http.core.schemas import IdText, InstantMs, QueryParametersModel, 
 from domain.audit.export_record_selection import AuditSelection
 from domain.events.model import EventSearch
 from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventView
-from domain.kernel.event_kinds import EventKind
+from domain.kernel.domain_event import EventKind
 
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, bindparam, text
 
 from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
-from domain.kernel.persisted_steady_time import StoredSteadyTime
+from domain.kernel.steady_time import StoredSteadyTime
 
 _WALL_MS = {SQLITE: ":at_wall", POSTGRES: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"}
 _GREATER = {SQLITE: "max", POSTGRES: "greatest"}

@@ -13,7 +13,7 @@ from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.sql_session_port import POSTGRES
 from adapters.storage.sql.statement_builders import delete_batch, insert_or_ignore
 from adapters.storage.sql.tables import stored_responses
-from domain.kernel.idempotency_ports import COMMITTED, StoredResponse, still_in_progress
+from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 
 STORED_RESPONSE = RowMapper(stored_responses, StoredResponse)
 

@@ -5,13 +5,15 @@ four times as long as plain assignment, and took a third of the event loop's tim
 matter.
 `fast_frozen` replaces `__init__`: it assigns the fields on a mutable twin class and then sets `__class__` to the frozen one.
 Only the construction changes: the value is still frozen, and equality, hash, copy and repr are the same.
+
+Classes whose constructor keeps what it is given: services and what they are put together from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
-from typing import Any, TypeVar
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -60,3 +62,11 @@ def _parameter_declaration(field: Field[Any]) -> str:
     if field.default is not MISSING:
         return f"{field.name}=_default_{field.name}"
     return f"{field.name}=_MISSING" if field.default_factory is not MISSING else field.name
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def service(kind: type[T]) -> type[T]:
+    """The annotated fields are the parameters of the constructor, each given by its name; what an instance keeps beside them is
+    a `field(..., init=False)`. Instances are equal to themselves alone, and their repr shows no field, because one may hold a
+    secret."""
+    return dataclass(kw_only=True, eq=False, repr=False)(kind)
