@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.email_password_and_role_policy import check_email
+from domain.accounts.policy import check_email
 from domain.kernel.errors import ValidationFailed
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from adapters.crypto.key_ring import MasterKey, MasterKeyRing
-from domain.accounts.email_password_and_role_policy import ACCESS_TOKEN_TTL_MS
 from domain.accounts.model import Membership
+from domain.accounts.policy import ACCESS_TOKEN_TTL_MS
 from domain.accounts.session_and_sign_in_model import AccessTokenClaims
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unauthenticated

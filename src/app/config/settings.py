@@ -27,7 +27,7 @@ from app.config.unknown_variables import unknown_variable_messages
 from app.config.url_checks import check_mqtt_url, is_ip_address
 from app.config.webhook_destination_settings import WebhookDestinationSettings
 from app.config.worker_process_settings import WorkerProcessSettings
-from domain.accounts.email_password_and_role_policy import check_email, check_password
+from domain.accounts.policy import check_email, check_password
 from domain.kernel.errors import ValidationFailed
 from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor
 

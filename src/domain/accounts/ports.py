@@ -1,12 +1,16 @@
-"""Ports of accounts, users, memberships and projects, and of mail and translation."""
+"""Ports of accounts, users, memberships and projects, and of mail and translation.
+
+Port that ends what waits for approval when the one who asked is deleted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
-from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
+from domain.kernel.caller import SessionCaller
+from domain.kernel.ids import AccountId, KeyId, MembershipId, ProjectId, UserId
 
 
 class AccountRepository(Protocol):
@@ -120,3 +124,22 @@ class BackgroundMailer(Protocol):
 
     def enqueue(self, to: str, subject: str, text: str) -> None:
         """Never raises; a mail that is not accepted is logged and lost."""
+
+
+TxT_contra = TypeVar("TxT_contra", contravariant=True)
+
+
+class PendingApprovalCloserPort(Protocol[TxT_contra]):
+    """Ends the requests that wait for approval when their requester is deleted. The approvals part, a higher layer, implements
+    it."""
+
+    async def close_requests(
+        self,
+        tx: TxT_contra,
+        caller: SessionCaller,
+        now_ms: int,
+        *,
+        key_id: KeyId | None = None,
+        membership_id: MembershipId | None = None,
+    ) -> None:
+        """Exactly one of `key_id` and `membership_id` is given; the changes are part of `tx`."""

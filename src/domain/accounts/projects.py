@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import check_name
 from domain.accounts.model import Project
+from domain.accounts.policy import check_name
 from domain.accounts.ports import HasProjects
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity

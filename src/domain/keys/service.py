@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from domain.accounts.email_password_and_role_policy import check_name
-from domain.accounts.pending_approval_closer_port import PendingApprovalCloserPort
+from domain.accounts.policy import check_name
+from domain.accounts.ports import PendingApprovalCloserPort
 from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity

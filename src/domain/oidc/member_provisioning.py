@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import NAME_MAX_LENGTH, check_email, check_name
 from domain.accounts.model import Account, MembershipWithUser, User
+from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
 from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role

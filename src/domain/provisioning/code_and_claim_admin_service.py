@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import check_name
+from domain.accounts.policy import check_name
 from domain.accounts.ports import HasProjects
 from domain.accounts.sign_in_ports import TokenHasher
 from domain.devices.model import FirmwareProfile

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from domain.accounts.email_password_and_role_policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.accounts.model import Account, Membership, MembershipWithUser, User
+from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo, LoginChallenge, LoginFailures
 from domain.accounts.sign_in_ports import HasLoginFailures, HasRefreshTokens, HasUserSessions, PasswordHasher, TokenHasher

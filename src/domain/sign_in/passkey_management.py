@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import check_name
 from domain.accounts.model import User
+from domain.accounts.policy import check_name
 from domain.accounts.ports import HasMemberships, HasUsers
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller

@@ -11,14 +11,16 @@ import hmac
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import (
+from domain.accounts.model import User
+from domain.accounts.policy import (
     CODE_COOLDOWN_MS,
     CODE_DIGITS,
     CODE_MAX_ATTEMPTS,
     CODE_TTL_MS,
+    TranslatableMailTemplate,
     check_password,
+    choose_language,
 )
-from domain.accounts.model import User
 from domain.accounts.ports import HasUsers, Mailer, Translator
 from domain.accounts.session_and_sign_in_model import PasswordChangeCode
 from domain.accounts.sign_in_ports import (
@@ -29,7 +31,6 @@ from domain.accounts.sign_in_ports import (
     PasswordHasher,
     TokenHasher,
 )
-from domain.accounts.translatable_mail_template import TranslatableMailTemplate, choose_language
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service

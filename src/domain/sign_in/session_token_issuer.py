@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from domain.accounts.email_password_and_role_policy import (
-    ACCESS_TOKEN_TTL_MS,
-    REFRESH_TOKEN_LENGTH,
-    REFRESH_TOKEN_TTL_MS,
-    clean_user_agent,
-)
 from domain.accounts.model import Membership
+from domain.accounts.policy import ACCESS_TOKEN_TTL_MS, REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS, clean_user_agent
 from domain.accounts.session_and_sign_in_model import ClientInfo, RefreshToken, UserSession
 from domain.accounts.sign_in_ports import AccessTokenCodec, TokenHasher
 from domain.kernel.clock import SECOND_MS

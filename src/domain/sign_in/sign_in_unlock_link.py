@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import EMAIL_MAX_LENGTH, normalize_email
 from domain.accounts.model import User
+from domain.accounts.policy import EMAIL_MAX_LENGTH, TranslatableMailTemplate, choose_language, normalize_email
 from domain.accounts.ports import BackgroundMailer, HasMemberships, HasUsers, Translator
 from domain.accounts.session_and_sign_in_model import ClientInfo, SignInUnlockLink
 from domain.accounts.sign_in_ports import HasLoginFailures, HasSignInUnlockLinks, TokenHasher
-from domain.accounts.translatable_mail_template import TranslatableMailTemplate, choose_language
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind

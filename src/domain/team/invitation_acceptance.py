@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import check_name, check_password
 from domain.accounts.model import Invitation, MembershipWithUser, User
+from domain.accounts.policy import check_name, check_password
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import PasswordHasher, TokenHasher

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from domain.accounts.email_password_and_role_policy import may_assign_role
 from domain.accounts.model import Invitation, Membership
-from domain.accounts.translatable_mail_template import TranslatableMailTemplate
+from domain.accounts.policy import TranslatableMailTemplate, may_assign_role
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.sign_in.attempt_window_limit import AttemptLimit
 

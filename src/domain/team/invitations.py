@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import check_can_assign_role, check_email, check_name
 from domain.accounts.model import Invitation
+from domain.accounts.policy import check_can_assign_role, check_email, check_name, choose_language
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Mailer, Translator
 from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
-from domain.accounts.translatable_mail_template import choose_language
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, Clock

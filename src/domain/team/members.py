@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
-from domain.accounts.email_password_and_role_policy import (
+from domain.accounts.model import Membership, MembershipWithUser, User
+from domain.accounts.policy import (
     check_can_assign_role,
     check_can_change_member,
     check_email,
@@ -14,9 +15,7 @@ from domain.accounts.email_password_and_role_policy import (
     check_not_last_owner,
     check_password,
 )
-from domain.accounts.model import Membership, MembershipWithUser, User
-from domain.accounts.pending_approval_closer_port import PendingApprovalCloserPort
-from domain.accounts.ports import HasMemberships, HasUsers
+from domain.accounts.ports import HasMemberships, HasUsers, PendingApprovalCloserPort
 from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.checks import check_capacity

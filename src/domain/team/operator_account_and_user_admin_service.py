@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import check_email, check_name, check_password
 from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
+from domain.accounts.policy import check_email, check_name, check_password
 from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
 from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions, PasswordHasher

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.accounts.email_password_and_role_policy import check_name
+from domain.accounts.policy import check_name
 from domain.accounts.session_and_sign_in_model import UserSession
 from domain.accounts.sign_in_ports import HasUserSessions, TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role

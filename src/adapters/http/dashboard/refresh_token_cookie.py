@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import request
 from werkzeug.http import dump_cookie
 
-from domain.accounts.email_password_and_role_policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
+from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
 from domain.sign_in.session_token_issuer import TokenPair
 
 URL_PREFIX = "/dashboard/session"

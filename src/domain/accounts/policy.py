@@ -1,11 +1,16 @@
-"""Rules of the accounts part, without I/O: emails, passwords and roles."""
+"""Rules of the accounts part, without I/O: emails, passwords and roles.
+
+The form of a mail with a code or a link, and its choice by the language of who gets it.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import dataclass
 
-from domain.accounts.model import Membership
+from domain.accounts.model import Membership, User
+from domain.accounts.ports import HasUsers, Translator
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import FORBIDDEN_IN_LINE, single_line_fault
 from domain.kernel.clock import DAY_MS, MINUTE_MS
@@ -92,3 +97,21 @@ def check_not_last_owner(target: Membership, new_role: Role | None, owners: int)
     """An account always has an Owner. `new_role` None means removal. Raises Conflict `LAST_OWNER`."""
     if target.role is Role.OWNER and new_role is not Role.OWNER and owners <= 1:
         raise Conflict("This is the account's last Owner. Make somebody else an Owner first.", code="LAST_OWNER")
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatableMailTemplate:
+    """In English, with its values as {name}. It is translated before the values are filled in: no value can look like text."""
+
+    subject: str
+    text: str
+
+    def write(self, translator: Translator, language: str, **values: object) -> tuple[str, str]:
+        """Subject and text."""
+        return translator.translate(self.subject, language), translator.translate(self.text, language).format(**values)
+
+
+async def choose_language(tx: HasUsers, user: User | None, requested: str) -> str:
+    """The one that the user has stored, else that of the request."""
+    stored = None if user is None else await tx.users.find_language(user.user_id)
+    return stored or requested
