@@ -101,7 +101,7 @@ async def _register(service: Service, count: int) -> list[tuple[str, str]]:
     from app.config.settings import Settings
     from app.wiring.compose import compose
     from domain.devices.registration import DeviceRegistrationInput
-    from domain.sign_in.session_token_issuer import SessionTokenIssuer
+    from domain.sign_in.sessions import SessionTokenIssuer
 
     names = {name.removeprefix("LATCHBOARD_").lower(): value for name, value in service.settings.items()}
     program = compose(Settings(_env_file=None, **names))  # type: ignore[call-arg]

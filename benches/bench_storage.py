@@ -21,7 +21,7 @@ import uvloop
 
 from adapters.storage.sql import SqlDatabase
 from domain.accounts.model import Account
-from domain.accounts.session_and_sign_in_model import LoginFailures
+from domain.sign_in.model import LoginFailures
 
 ROWS = 100_000
 ROWS_A_BATCH = 2_000

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from domain.accounts.model import Invitation, Membership, MembershipWithUser, Project
-from domain.accounts.session_and_sign_in_model import LoginFailures, PasswordChangeCode, RefreshToken, UserSession
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.idempotency import COMMITTED, StoredResponse
 from domain.kernel.ids import SessionId
 from domain.oidc.ports import ExternalIdentity
+from domain.sign_in.model import LoginFailures, PasswordChangeCode, RefreshToken, UserSession
 from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, an_account, new_id
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.session_and_sign_in_model import UserSession
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Conflict, DomainError
 from domain.kernel.ids import SessionId
+from domain.sign_in.model import UserSession
 from support.storage import StoredAccount, a_grant, a_user
 
 SESSION = SessionId("ses_1")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from domain.kernel.errors import Conflict
-from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyChallenge
+from domain.sign_in.model import Passkey, VerifiedPasskeyChallenge
 from support.storage import NOW, StoredAccount, new_id
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.session_and_sign_in_model import UserSession
 from domain.approvals.model import Approval, Requester
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId, UserId
+from domain.sign_in.model import UserSession
 from domain.team.service_session_tokens import ServiceSessionToken
 from support.storage import NOW, StoredAccount, an_approval, new_id
 

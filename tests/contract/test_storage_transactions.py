@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from adapters.storage.transaction_misuse_errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
-from domain.accounts.session_and_sign_in_model import RefreshToken
 from domain.approvals.model import ApprovalStatus
 from domain.commands.model import ExecutionStatus
 from domain.kernel.domain_event import DomainEvent
+from domain.sign_in.model import RefreshToken
 from support.storage import (
     NOW,
     STORAGES,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel import checks
 from domain.kernel.caller import Role
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
+from domain.sign_in.model import ClientInfo
 from support.http import PASSWORD
 from support.in_process_app import RECEIVER_URL, InProcessApp
 from support.two_instances import DATABASES, NEW_DEVICE, TwoInstances, concurrent_change, two_instances

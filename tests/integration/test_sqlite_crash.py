@@ -14,7 +14,7 @@ from support.waiting import TIMEOUT_S
 WRITER = """
 import asyncio, os, sys
 from adapters.storage.sql import SqlDatabase
-from domain.accounts.session_and_sign_in_model import LoginFailures
+from domain.sign_in.model import LoginFailures
 
 async def produce(uow, round, worker):
     number = 0

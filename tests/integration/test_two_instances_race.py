@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.session_and_sign_in_model import ClientInfo, LoginFailures
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.idempotency import StoredResponse
+from domain.sign_in.model import ClientInfo, LoginFailures
 from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
 from support import postgres
 from support.http import PASSWORD

@@ -10,7 +10,7 @@ import pytest
 
 from domain.events.rate_limited_denied_request_log import MAX_LOGGED_PER_MINUTE
 from domain.kernel.caller import Role
-from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
+from domain.sign_in.policy import PASSWORD_CONFIRMATIONS
 from security.people import a_key
 from support import postgres
 from support.empty_database import empty_postgres

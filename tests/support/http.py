@@ -44,17 +44,13 @@ from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.kernel.caller import Role, SessionCaller
 from domain.keys.caller_authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
-from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login import LoginService
-from domain.sign_in.passkeys.assertion_verification_and_use import PasskeyAssertionService
-from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
-from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
-from domain.sign_in.second_factor_check import SecondFactorChecker
-from domain.sign_in.session_opener import SessionOpener
-from domain.sign_in.session_token_issuer import SessionTokenIssuer
-from domain.sign_in.sign_in_unlock_link import SignInUnlockLinkService
-from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
+from domain.sign_in.passkeys import PasskeySignInService
+from domain.sign_in.password_change import PasswordChangeService
+from domain.sign_in.policy import HmacKnownBrowserTokenCodec
+from domain.sign_in.second_factor import PasskeyAssertionService, PasskeyChallengeCodec, SecondFactorChecker
+from domain.sign_in.sessions import SessionOpener, SessionTokenIssuer, UserSessionService
+from domain.sign_in.unlock_link import SignInUnlockLinkService
 from domain.team.members import MemberService
 from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner, OperatorAccountAndUserService
 from support.manual_clock import ManualClock

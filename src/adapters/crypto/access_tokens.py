@@ -13,10 +13,10 @@ from typing import Any
 from adapters.crypto.key_ring import MasterKey, MasterKeyRing
 from domain.accounts.model import Membership
 from domain.accounts.policy import ACCESS_TOKEN_TTL_MS
-from domain.accounts.session_and_sign_in_model import AccessTokenClaims
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import AccountId, MembershipId, SessionId, UserId
+from domain.sign_in.model import AccessTokenClaims
 
 ALGORITHM = "HS256"
 ISSUER = "latchboard"

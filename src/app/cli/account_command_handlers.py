@@ -16,7 +16,7 @@ from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import load_key_ring
 from domain.kernel.caller import Role
-from domain.sign_in.session_token_issuer import SessionTokenIssuer
+from domain.sign_in.sessions import SessionTokenIssuer
 from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
 
 

@@ -29,7 +29,7 @@ from app.config.webhook_destination_settings import WebhookDestinationSettings
 from app.config.worker_process_settings import WorkerProcessSettings
 from domain.accounts.policy import check_email, check_password
 from domain.kernel.errors import ValidationFailed
-from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor
+from domain.sign_in.policy import RolesRequiringSecondFactor
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")

@@ -22,7 +22,7 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import DomainError
 from domain.rules.model import Comparator, RuleAction, RuleCondition
 from domain.schedules.service import ScheduleInput
-from domain.sign_in.session_token_issuer import SessionTokenIssuer
+from domain.sign_in.sessions import SessionTokenIssuer
 
 DEMO_DEVICES = (
     ("Greenhouse pump", "PUMP"),

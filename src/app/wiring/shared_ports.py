@@ -6,9 +6,9 @@ from typing import TypedDict
 
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.wiring.adapters import ServiceAdapters
-from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.clock import Clock
 from domain.kernel.ids import IdAndSecretGenerator
+from domain.sign_in.ports import TokenHasher
 
 
 class SharedPorts(TypedDict):

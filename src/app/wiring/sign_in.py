@@ -8,21 +8,15 @@ from app.runtime.first_start_or_lost_database import finish_first_start
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.oidc import OidcServices
 from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
-from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
 from domain.sign_in.login import LoginService
-from domain.sign_in.passkey_management import PasskeyManagementService
-from domain.sign_in.passkeys.assertion_verification_and_use import PasskeyAssertionService
-from domain.sign_in.passkeys.challenges import PasskeyChallengeCodec
-from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
-from domain.sign_in.recovery_codes import RecoveryCodeIssuer
-from domain.sign_in.second_factor_check import SecondFactorChecker
-from domain.sign_in.second_factor_management import SecondFactorService
-from domain.sign_in.session_opener import SessionOpener
-from domain.sign_in.session_token_issuer import SessionTokenIssuer
-from domain.sign_in.sign_in_unlock_link import SignInUnlockLinkService
+from domain.sign_in.passkeys import PasskeyManagementService, PasskeySignInService
+from domain.sign_in.password_change import PasswordChangeService
+from domain.sign_in.policy import HmacKnownBrowserTokenCodec
+from domain.sign_in.second_factor import PasskeyAssertionService, PasskeyChallengeCodec, RecoveryCodeIssuer, SecondFactorChecker
+from domain.sign_in.second_factor_settings import SecondFactorService
+from domain.sign_in.sessions import SessionOpener, SessionTokenIssuer, UserSessionService
 from domain.sign_in.step_up import StepUpService
-from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
+from domain.sign_in.unlock_link import SignInUnlockLinkService
 from domain.team.first_run import FirstRunService
 from domain.team.invitation_acceptance import InvitationAcceptanceService
 from domain.team.invitations import InvitationService

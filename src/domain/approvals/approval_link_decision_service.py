@@ -28,10 +28,10 @@ from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.passkeys.ports import HasPasskeys
-from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker, SecondFactorCheckTx
-from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor
+from domain.sign_in.passkeys import PasskeySignInService
+from domain.sign_in.policy import RolesRequiringSecondFactor
+from domain.sign_in.ports import HasPasskeys
+from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker, SecondFactorCheckTx
 from domain.sign_in.step_up import invalid_factor_error
 
 LINK_TTL_MS = HOUR_MS

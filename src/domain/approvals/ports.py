@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
-from domain.accounts.sign_in_ports import HasUserSessions
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.model import Device
@@ -15,7 +14,7 @@ from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyI
 from domain.kernel.ports import ResultNotifier
 from domain.kernel.unit_of_work import Transaction
 from domain.keys.ports import HasApiKeys
-from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.ports import HasSecondFactors, HasUserSessions
 
 
 class ApprovalRepository(Protocol):

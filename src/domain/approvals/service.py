@@ -26,7 +26,7 @@ from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.second_factor_policy import APPROVAL_STEP_UP_TTL_MS
+from domain.sign_in.policy import APPROVAL_STEP_UP_TTL_MS
 from domain.sign_in.step_up import require_factor_of_link, require_second_factor_if_enabled
 
 EXPIRY_BATCH_SIZE = 100

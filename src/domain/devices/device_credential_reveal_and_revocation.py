@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.accounts.ports import HasUsers
-from domain.accounts.session_and_sign_in_model import LoginFailures
-from domain.accounts.sign_in_ports import HasLoginFailures, HasUserSessions, PasswordHasher
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
@@ -27,9 +25,9 @@ from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDeni
 from domain.kernel.ids import DeviceId
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
-from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
-from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.model import LoginFailures
+from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS
+from domain.sign_in.ports import HasLoginFailures, HasSecondFactors, HasUserSessions, PasswordHasher
 from domain.sign_in.step_up import require_second_factor_if_enabled
 
 

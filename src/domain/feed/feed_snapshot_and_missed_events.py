@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships
-from domain.accounts.sign_in_ports import HasUserSessions
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
 from domain.events.event_log_cursor import EventLogCursor
@@ -24,6 +23,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
+from domain.sign_in.ports import HasUserSessions
 from domain.webhooks.recipients import NEVER_EXPIRES_MS, ApiKeyReadScope
 
 PAGE_EVENTS = 500

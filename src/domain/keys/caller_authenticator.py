@@ -12,8 +12,6 @@ from dataclasses import field, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships
-from domain.accounts.session_and_sign_in_model import AccessTokenClaims
-from domain.accounts.sign_in_ports import AccessTokenCodec, HasUserSessions, TokenHasher
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
@@ -23,8 +21,9 @@ from domain.kernel.ports import DeniedRequestLog
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.key_format import check_key_format
 from domain.keys.ports import HasApiKeys
-from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor
-from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.model import AccessTokenClaims
+from domain.sign_in.policy import RolesRequiringSecondFactor
+from domain.sign_in.ports import AccessTokenCodec, HasSecondFactors, HasUserSessions, TokenHasher
 from domain.team.service_session_tokens import SERVICE_TOKEN_PREFIX, HasServiceSessionTokens, check_usable
 
 

@@ -8,7 +8,6 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.policy import check_name
 from domain.accounts.ports import PendingApprovalCloserPort
-from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
@@ -20,6 +19,7 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.keys.key_format import RANDOM_LENGTH, compose_key, display_prefix
 from domain.keys.model import ApiKey
 from domain.keys.ports import HasApiKeys
+from domain.sign_in.ports import TokenHasher
 
 
 class ApiKeyTx(Transaction, HasApiKeys, Protocol): ...

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships, HasUsers
-from domain.accounts.sign_in_ports import HasLoginFailures
 from domain.approvals.ports import HasApprovals
 from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
 from domain.kernel.unit_of_work import Transaction
@@ -19,7 +18,7 @@ from domain.notifications.model import (
     NotificationMessage,
     NotificationSettings,
 )
-from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.ports import HasLoginFailures, HasSecondFactors
 
 
 class NotificationOutboxRepository(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
-from domain.sign_in.attempt_window_limit import AttemptLimit
+from domain.sign_in.policy import AttemptLimit
 
 SEND_TIMEOUT_S = 10.0
 """Of one attempt."""

@@ -14,8 +14,6 @@ from typing import Protocol
 
 from domain.accounts.model import Account, MembershipWithUser, User
 from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
-from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role
 from domain.kernel.checks import check_capacity
 from domain.kernel.dataclasses import service
@@ -25,6 +23,8 @@ from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.policy import OidcPolicy, email_not_verified_error, no_role_error, no_user_error, user_not_verified_error
 from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, OidcProviderIdentity
+from domain.sign_in.model import ClientInfo
+from domain.sign_in.ports import PasswordHasher
 from domain.team.invitation_acceptance import InvitationAcceptanceService, InvitationAcceptanceTx
 from domain.team.invitation_validity_and_mail_text import InvitationStatus, invitation_status
 from domain.team.members import store_member

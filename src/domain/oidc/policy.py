@@ -11,7 +11,7 @@ from domain.kernel.caller import Role
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
 from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.oidc.ports import OidcProviderIdentity
-from domain.sign_in.attempt_window_limit import AttemptLimit
+from domain.sign_in.policy import AttemptLimit
 
 SIGN_IN_TTL_MS = 10 * MINUTE_MS
 """From the button to the return from the provider."""

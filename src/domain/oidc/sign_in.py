@@ -12,8 +12,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
@@ -24,8 +22,10 @@ from domain.oidc.member_provisioning import OidcMemberProvisioner, OidcMemberTx
 from domain.oidc.policy import SIGN_IN_ATTEMPTS, SIGN_IN_TTL_MS, STATE_LENGTH, VERIFIER_LENGTH, OidcPolicy, check_return_path
 from domain.oidc.ports import IdentityProvider, OidcFlowSecrets
 from domain.sign_in.login import LoginService, LoginTx, SecondFactorNeeded
-from domain.sign_in.login_throttle import client_network
-from domain.sign_in.session_opener import OpenedSession
+from domain.sign_in.model import ClientInfo
+from domain.sign_in.policy import client_network
+from domain.sign_in.ports import TokenHasher
+from domain.sign_in.sessions import OpenedSession
 
 BOUND_TO = "oidc-sign-in"
 MAX_COOKIE_LENGTH = 2_048

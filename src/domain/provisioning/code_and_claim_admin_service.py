@@ -8,7 +8,6 @@ from typing import Protocol
 
 from domain.accounts.policy import check_name
 from domain.accounts.ports import HasProjects
-from domain.accounts.sign_in_ports import TokenHasher
 from domain.devices.model import FirmwareProfile
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.devices.registration import check_references
@@ -22,6 +21,7 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
+from domain.sign_in.ports import TokenHasher
 
 
 class ProvisioningAdminTx(

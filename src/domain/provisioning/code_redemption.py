@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships, HasProjects
-from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
 from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.model import Device, DeviceStatus
@@ -30,7 +29,8 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.provisioning import policy
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
-from domain.sign_in.login_throttle import client_network
+from domain.sign_in.policy import client_network
+from domain.sign_in.ports import HasLoginFailures, TokenHasher
 
 
 class ProvisioningClaimTx(

@@ -7,7 +7,7 @@ from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
-from domain.sign_in.attempt_window_limit import AttemptLimit
+from domain.sign_in.policy import AttemptLimit
 
 CODE_PREFIX = "lbp_"
 CODE_RANDOM_LENGTH = 26

@@ -21,7 +21,7 @@ from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.notifications.ports import HasNotificationChannels, HasServiceSecrets
-from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.ports import HasSecondFactors
 from domain.webhooks.ports import HasWebhooks
 from domain.webhooks.sealed_url import url_seal_context
 

@@ -9,23 +9,34 @@ from typing import Literal, Protocol
 from domain.accounts.model import Account, Membership, MembershipWithUser, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
-from domain.accounts.session_and_sign_in_model import ClientInfo, LoginChallenge, LoginFailures
-from domain.accounts.sign_in_ports import HasLoginFailures, HasRefreshTokens, HasUserSessions, PasswordHasher, TokenHasher
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.attempt_window_limit import increment_failures
-from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
-from domain.sign_in.login_throttle import LOGIN_FAILURE_WINDOW_MS, LoginThrottleSubjects, check_login_backoff
-from domain.sign_in.passkeys.challenges import purpose_of_second_factor
-from domain.sign_in.passkeys.ports import HasPasskeys
-from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker
-from domain.sign_in.second_factor_policy import CHALLENGE_TOKEN_LENGTH, CHALLENGE_TTL_MS, challenge_expired_error
-from domain.sign_in.second_factor_ports import HasSecondFactors
-from domain.sign_in.session_opener import OpenedSession, SessionOpener
+from domain.sign_in.model import ClientInfo, LoginChallenge, LoginFailures
+from domain.sign_in.policy import (
+    CHALLENGE_TOKEN_LENGTH,
+    CHALLENGE_TTL_MS,
+    LOGIN_FAILURE_WINDOW_MS,
+    HmacKnownBrowserTokenCodec,
+    LoginThrottleSubjects,
+    challenge_expired_error,
+    check_login_backoff,
+    increment_failures,
+)
+from domain.sign_in.ports import (
+    HasLoginFailures,
+    HasPasskeys,
+    HasRefreshTokens,
+    HasSecondFactors,
+    HasUserSessions,
+    PasswordHasher,
+    TokenHasher,
+)
+from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker, purpose_of_second_factor
+from domain.sign_in.sessions import OpenedSession, SessionOpener
 
 FactorMethod = Literal["passkey", "totp", "recoveryCode"]
 MAX_THROTTLED_PAIRS = 1_000

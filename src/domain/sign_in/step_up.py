@@ -9,18 +9,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from domain.accounts.ports import HasUsers
-from domain.accounts.sign_in_ports import HasLoginFailures, HasUserSessions, PasswordHasher
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock, is_of_earlier_clock
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
-from domain.sign_in.passkeys.challenges import purpose_of_step_up
-from domain.sign_in.passkeys.ports import HasPasskeys
-from domain.sign_in.second_factor_check import PresentedSecondFactor, SecondFactorChecker
-from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
-from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS
+from domain.sign_in.ports import HasLoginFailures, HasPasskeys, HasSecondFactors, HasUserSessions, PasswordHasher
+from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker, purpose_of_step_up
 
 
 class StepUpTx(Transaction, HasLoginFailures, HasPasskeys, HasSecondFactors, HasUsers, HasUserSessions, Protocol): ...

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import TokenHasher
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.sign_in.login import LoginService, SecondFactorNeeded
-from domain.sign_in.session_opener import OpenedSession
+from domain.sign_in.model import ClientInfo
+from domain.sign_in.ports import TokenHasher
+from domain.sign_in.sessions import OpenedSession
 from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
 
 FIRST_RUN_TTL_MS = DAY_MS

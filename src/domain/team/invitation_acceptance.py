@@ -12,8 +12,6 @@ from typing import Protocol
 from domain.accounts.model import Invitation, MembershipWithUser, User
 from domain.accounts.policy import check_name, check_password
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
-from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import PasswordHasher, TokenHasher
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
@@ -21,6 +19,8 @@ from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.model import ClientInfo
+from domain.sign_in.ports import PasswordHasher, TokenHasher
 from domain.team.invitation_ports import HasInvitations
 from domain.team.invitation_validity_and_mail_text import InvitationStatus, invitation_status
 from domain.team.members import check_email_is_free, store_member

@@ -7,7 +7,7 @@ from enum import StrEnum
 from domain.accounts.model import Invitation, Membership
 from domain.accounts.policy import TranslatableMailTemplate, may_assign_role
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.sign_in.attempt_window_limit import AttemptLimit
+from domain.sign_in.policy import AttemptLimit
 
 INVITATION_TTL_MS = 7 * DAY_MS
 INVITATION_TOKEN_LENGTH = 40

@@ -13,7 +13,6 @@ from typing import Protocol
 from domain.accounts.model import Invitation
 from domain.accounts.policy import check_can_assign_role, check_email, check_name, choose_language
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Mailer, Translator
-from domain.accounts.sign_in_ports import HasLoginFailures, TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, Clock
@@ -22,6 +21,7 @@ from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import NotFound, Unavailable
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, has_id_format
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.ports import HasLoginFailures, TokenHasher
 from domain.team.invitation_ports import HasInvitations
 from domain.team.invitation_validity_and_mail_text import (
     INVITATION_MAILS,

@@ -16,7 +16,6 @@ from domain.accounts.policy import (
     check_password,
 )
 from domain.accounts.ports import HasMemberships, HasUsers, PendingApprovalCloserPort
-from domain.accounts.sign_in_ports import PasswordHasher
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
@@ -25,6 +24,7 @@ from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.sign_in.ports import PasswordHasher
 
 
 class MemberTx(Transaction, HasMemberships, HasUsers, Protocol): ...

@@ -8,17 +8,15 @@ from typing import Protocol
 from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
 from domain.accounts.policy import check_email, check_name, check_password
 from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
-from domain.accounts.session_and_sign_in_model import ClientInfo
-from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions, PasswordHasher
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.second_factor_ports import HasSecondFactors
-from domain.sign_in.session_revocation import revoke_user_sessions
-from domain.sign_in.session_token_issuer import SessionTokenIssuer
+from domain.sign_in.model import ClientInfo
+from domain.sign_in.ports import HasRefreshTokens, HasSecondFactors, HasUserSessions, PasswordHasher
+from domain.sign_in.sessions import SessionTokenIssuer, revoke_user_sessions
 from domain.team.members import check_email_is_free, store_member
 
 DEFAULT_PLAN = "self-hosted"

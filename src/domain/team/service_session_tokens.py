@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.accounts.policy import check_name
-from domain.accounts.session_and_sign_in_model import UserSession
-from domain.accounts.sign_in_ports import HasUserSessions, TokenHasher
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, Clock
@@ -24,8 +22,9 @@ from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, SessionId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.second_factor_policy import STEP_UP_TTL_MS
-from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.model import UserSession
+from domain.sign_in.policy import STEP_UP_TTL_MS
+from domain.sign_in.ports import HasSecondFactors, HasUserSessions, TokenHasher
 from domain.sign_in.step_up import require_second_factor_if_enabled
 
 SERVICE_TOKEN_PREFIX = "lbs_"  # noqa: S105 - a prefix, not a secret

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounts.sign_in_ports import HasLoginFailures, HasRefreshTokens, HasUserSessions
 from domain.approvals.ports import HasApprovals
 from domain.commands.ports import HasCommandExecutions
 from domain.events.ports import HasEvents
@@ -17,8 +16,7 @@ from domain.kernel.idempotency import HasStoredResponses
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.ports import HasExternalIdentities
 from domain.schedules.ports import HasSchedules
-from domain.sign_in.passkeys.ports import HasPasskeys
-from domain.sign_in.second_factor_ports import HasSecondFactors
+from domain.sign_in.ports import HasLoginFailures, HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUserSessions
 from domain.team.invitation_ports import HasInvitations
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
 from domain.telemetry.reading_archive_store import expired_readings_ms

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId
-from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyChallenge
+from domain.sign_in.model import Passkey, VerifiedPasskeyChallenge
 from support.memory_storage.tables import Database, Table
 
 PASSKEYS: Table[PasskeyId, Passkey] = Table("passkeys")

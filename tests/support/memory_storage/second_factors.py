@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpEnrollment
 from domain.kernel.ids import UserId
+from domain.sign_in.model import LoginChallenge, TotpEnrollment
 from support.memory_storage.passkeys import PASSKEYS, MemoryPasskeyRepository
 from support.memory_storage.tables import Database, Table
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.accounts.session_and_sign_in_model import (
+from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
+from domain.kernel.ids import SessionId, UserId
+from domain.sign_in.model import (
     KNOWN_LOGIN_PREFIX,
     LoginFailures,
     PasswordChangeCode,
@@ -13,8 +15,6 @@ from domain.accounts.session_and_sign_in_model import (
     SignInUnlockLink,
     UserSession,
 )
-from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
-from domain.kernel.ids import SessionId, UserId
 from support.memory_storage.tables import Database, Table
 
 REFRESH_TOKENS: Table[bytes, RefreshToken] = Table("refresh_tokens")

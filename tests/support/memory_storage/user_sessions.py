@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from domain.accounts.model import Membership
-from domain.accounts.session_and_sign_in_model import UserSession
 from domain.approvals.model import ApprovalStatus, Requester
 from domain.kernel.ids import SessionId, UserId
+from domain.sign_in.model import UserSession
 from support.memory_storage.accounts import MEMBERSHIPS
 from support.memory_storage.approvals import APPROVALS
 from support.memory_storage.service_sessions import SERVICE_SESSIONS

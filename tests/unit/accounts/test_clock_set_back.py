@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.session_and_sign_in_model import LoginFailures, PasswordChangeCode, SignInUnlockLink
 from domain.kernel.clock import HOUR_MS, SECOND_MS
 from domain.kernel.errors import RateLimited
 from domain.kernel.ids import UserId
-from domain.sign_in.attempt_window_limit import increment_failures
-from domain.sign_in.login_throttle import CODE_ATTEMPTS, LOGIN_FAILURE_WINDOW_MS, LoginThrottleSubjects, check_login_backoff
-from domain.sign_in.password_change_and_mailed_code import _check_cooldown
-from domain.sign_in.sign_in_unlock_link import _is_cooling_down
+from domain.sign_in.model import LoginFailures, PasswordChangeCode, SignInUnlockLink
+from domain.sign_in.password_change import _check_cooldown
+from domain.sign_in.policy import (
+    CODE_ATTEMPTS,
+    LOGIN_FAILURE_WINDOW_MS,
+    LoginThrottleSubjects,
+    check_login_backoff,
+    increment_failures,
+)
 from domain.sign_in.step_up import STEP_UP_TTL_MS, is_verified
+from domain.sign_in.unlock_link import _is_cooling_down
 
 NOW = 1_760_000_000_000
 SET_BACK = NOW - HOUR_MS

@@ -19,10 +19,10 @@ from adapters.crypto.token_hasher import KeyRingTokenHasher
 from adapters.crypto.vault import AesVault
 from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from domain.accounts.model import Membership
-from domain.accounts.session_and_sign_in_model import AccessTokenClaims
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unauthenticated, Unavailable
 from domain.kernel.ids import AccountId, IdPrefix, MembershipId, SessionId, UserId, has_id_format
+from domain.sign_in.model import AccessTokenClaims
 from support.manual_clock import START_MS
 
 MEMBER = Membership(MembershipId("mbr_1"), AccountId("acc_1"), UserId("usr_1"), Role.ADMIN, START_MS)

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, ValidationFailed
+from domain.sign_in.model import ClientInfo
 from support.http import PASSWORD, HttpWorld
 
 

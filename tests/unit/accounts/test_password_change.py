@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable, ValidationFailed
+from domain.sign_in.model import ClientInfo
 from support.http import PASSWORD, HttpWorld
 
 NEW = "a better password"

@@ -7,8 +7,8 @@ import asyncio
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel.errors import Unauthenticated
+from domain.sign_in.model import ClientInfo
 from support.http import PASSWORD, HttpWorld
 
 DAY_MS = 86_400_000

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel.caller import SessionCaller
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.sign_in.login import OpenedSession
+from domain.sign_in.model import ClientInfo
 from support.http import PASSWORD, HttpWorld
 
 ADA = "ada@example.com"

@@ -5,7 +5,7 @@ import pytest
 from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
-from domain.sign_in.login_throttle import PASSWORD_CONFIRMATIONS
+from domain.sign_in.policy import PASSWORD_CONFIRMATIONS
 from support.device_world import DeviceWorld
 
 

@@ -15,10 +15,10 @@ from quart import current_app, g, request
 from adapters.http.core.trimmed_quart import header_value
 from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.message_catalog_translator import LANGUAGES
-from domain.accounts.session_and_sign_in_model import ClientInfo
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.keys.key_format import KEY_PREFIX
+from domain.sign_in.model import ClientInfo
 
 
 class AllowedCallers(Enum):

@@ -1,4 +1,4 @@
-"""The cookie that holds the tokens of a device (`domain/sign_in/known_browser_tokens.py`).
+"""The cookie that holds the tokens of a device (`domain/sign_in/policy.py`).
 
 It is no credential: whoever has it still needs the password. `HttpOnly` and `SameSite=Strict`, for a year.
 """

@@ -6,7 +6,7 @@ from quart import request
 from werkzeug.http import dump_cookie
 
 from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
-from domain.sign_in.session_token_issuer import TokenPair
+from domain.sign_in.sessions import TokenPair
 
 URL_PREFIX = "/dashboard/session"
 COOKIE = "latchboard_refresh"

@@ -34,9 +34,8 @@ from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshToke
 from adapters.http.dashboard.same_origin_check import require_own_page
 from domain.kernel.errors import Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
-from domain.sign_in.passkeys.sign_in import PasskeySignInService
-from domain.sign_in.session_opener import OpenedSession
-from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
+from domain.sign_in.passkeys import PasskeySignInService
+from domain.sign_in.sessions import OpenedSession, UserSessionService
 
 
 class DashboardTokensResponse(ResponseModel):

@@ -11,7 +11,7 @@ from adapters.http.core.caller_authentication import client_info
 from adapters.http.core.known_browser_cookie import device_cookie_header, read_device_tokens
 from adapters.http.login_unlock_page.html_page import form, text_page
 from domain.kernel.errors import ValidationFailed
-from domain.sign_in.sign_in_unlock_link import SignInUnlockLinkService
+from domain.sign_in.unlock_link import SignInUnlockLinkService
 
 UNLOCK_PATH = "/account/unlock"
 MAX_TOKEN_LENGTH = 128

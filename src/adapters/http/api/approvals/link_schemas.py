@@ -10,7 +10,7 @@ from adapters.http.api.approvals.schemas import ApprovalResponse
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
 from adapters.http.core.schemas import OkResponse, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.approvals.approval_link_decision_service import ApprovalLinkDetails
-from domain.sign_in.second_factor_check import PresentedSecondFactor
+from domain.sign_in.second_factor import PresentedSecondFactor
 
 
 class LinkTokenRequest(RequestBodyModel):

@@ -6,8 +6,7 @@ from adapters.http.api.authentication import passkey_schemas as schema
 from adapters.http.api.authentication.schemas import LoginResponse, login_response
 from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.sign_in.passkey_management import PasskeyManagementService
-from domain.sign_in.passkeys.sign_in import PasskeySignInService
+from domain.sign_in.passkeys import PasskeyManagementService, PasskeySignInService
 
 STEP_UP = "STEP_UP_REQUIRED"
 

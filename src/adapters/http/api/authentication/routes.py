@@ -6,9 +6,9 @@ from adapters.http.api.authentication import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, client_info, current_session, request_language
 from adapters.http.core.operation import ApiBlueprint
 from domain.sign_in.login import LoginService, SecondFactorNeeded
-from domain.sign_in.password_change_and_mailed_code import PasswordChangeService
-from domain.sign_in.sign_in_unlock_link import SignInUnlockLinkService
-from domain.sign_in.user_sessions_and_token_refresh import UserSessionService
+from domain.sign_in.password_change import PasswordChangeService
+from domain.sign_in.sessions import UserSessionService
+from domain.sign_in.unlock_link import SignInUnlockLinkService
 
 
 def auth_blueprint(

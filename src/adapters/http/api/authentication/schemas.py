@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel, Timestamp
 from domain.sign_in.login import SecondFactorNeeded
-from domain.sign_in.session_opener import OpenedSession
+from domain.sign_in.sessions import OpenedSession
 
 
 class LoginRequest(RequestBodyModel):

@@ -8,7 +8,7 @@ from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.clock import to_iso
 from domain.sign_in.login import LoginService
-from domain.sign_in.second_factor_management import SecondFactorService
+from domain.sign_in.second_factor_settings import SecondFactorService
 from domain.sign_in.step_up import StepUpService
 
 STEP_UP = "STEP_UP_REQUIRED"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from adapters.http.core.schemas import OkResponse, RequestBodyModel, ResponseModel, Timestamp
-from domain.sign_in.second_factor_check import PresentedSecondFactor
+from domain.sign_in.second_factor import PresentedSecondFactor
 
 PasskeyResponseField = Annotated[
     dict[str, Any],

@@ -8,8 +8,8 @@ from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import delete_batch, upsert
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, users
-from domain.accounts.session_and_sign_in_model import KNOWN_LOGIN_PREFIX, LoginFailures, PasswordChangeCode, RefreshToken
 from domain.kernel.ids import SessionId, UserId
+from domain.sign_in.model import KNOWN_LOGIN_PREFIX, LoginFailures, PasswordChangeCode, RefreshToken
 
 REFRESH_TOKEN = RowMapper(refresh_tokens, RefreshToken)
 ONE_TIME_CODE = RowMapper(one_time_codes, PasswordChangeCode)

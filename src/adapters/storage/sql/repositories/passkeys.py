@@ -12,7 +12,7 @@ from adapters.storage.sql.statement_builders import delete_batch, insert_or_igno
 from adapters.storage.sql.tables import passkeys, used_passkey_challenges
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import PasskeyId, UserId
-from domain.sign_in.passkeys.model import Passkey, VerifiedPasskeyChallenge
+from domain.sign_in.model import Passkey, VerifiedPasskeyChallenge
 
 PASSKEY = RowMapper(passkeys, Passkey, {"transports": JSON_TUPLE})
 PASSKEYS = EntityStatements(PASSKEY, "passkey_id")

@@ -11,8 +11,8 @@ from adapters.storage.sql.repositories.login_tokens_and_failures import LOCK_USE
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import delete_batch, upsert
 from adapters.storage.sql.tables import login_challenges, passkeys, recovery_codes, totp_secrets
-from domain.accounts.session_and_sign_in_model import LoginChallenge, TotpEnrollment
 from domain.kernel.ids import UserId
+from domain.sign_in.model import LoginChallenge, TotpEnrollment
 
 TOTP = RowMapper(totp_secrets, TotpEnrollment)
 CHALLENGE = RowMapper(login_challenges, LoginChallenge)

@@ -9,8 +9,8 @@ from adapters.storage.sql.repositories.login_tokens_and_failures import LOCK_USE
 from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.statement_builders import upsert
 from adapters.storage.sql.tables import unlock_links
-from domain.accounts.session_and_sign_in_model import SignInUnlockLink
 from domain.kernel.ids import UserId
+from domain.sign_in.model import SignInUnlockLink
 
 UNLOCK_LINK = RowMapper(unlock_links, SignInUnlockLink)
 GET_LINK = UNLOCK_LINK.select().where(unlock_links.c.user_id == bindparam("at_user"))

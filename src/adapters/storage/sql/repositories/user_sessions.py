@@ -14,8 +14,8 @@ from adapters.storage.sql.statement_builders import delete_batch
 from adapters.storage.sql.tables import approvals, memberships, service_sessions, user_sessions
 from adapters.storage.sql.tables.grants_and_approvals import PENDING_APPROVAL
 from domain.accounts.model import Membership
-from domain.accounts.session_and_sign_in_model import UserSession
 from domain.kernel.ids import SessionId, UserId
+from domain.sign_in.model import UserSession
 
 USER_SESSION = RowMapper(user_sessions, UserSession)
 

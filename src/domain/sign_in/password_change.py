@@ -22,15 +22,6 @@ from domain.accounts.policy import (
     choose_language,
 )
 from domain.accounts.ports import HasUsers, Mailer, Translator
-from domain.accounts.session_and_sign_in_model import PasswordChangeCode
-from domain.accounts.sign_in_ports import (
-    HasLoginFailures,
-    HasPasswordChangeCodes,
-    HasRefreshTokens,
-    HasUserSessions,
-    PasswordHasher,
-    TokenHasher,
-)
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
@@ -38,8 +29,17 @@ from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.login_throttle import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
-from domain.sign_in.session_revocation import revoke_user_sessions
+from domain.sign_in.model import PasswordChangeCode
+from domain.sign_in.policy import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
+from domain.sign_in.ports import (
+    HasLoginFailures,
+    HasPasswordChangeCodes,
+    HasRefreshTokens,
+    HasUserSessions,
+    PasswordHasher,
+    TokenHasher,
+)
+from domain.sign_in.sessions import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
 MAIL = TranslatableMailTemplate(

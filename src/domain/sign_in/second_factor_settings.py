@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships, HasUsers
-from domain.accounts.session_and_sign_in_model import TotpEnrollment
-from domain.accounts.sign_in_ports import HasRefreshTokens, HasUserSessions
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
@@ -20,12 +18,11 @@ from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.last_second_factor_removal import complete_factor_removal
-from domain.sign_in.passkeys.ports import HasPasskeys
-from domain.sign_in.recovery_codes import RecoveryCodeIssuer
-from domain.sign_in.second_factor_policy import RolesRequiringSecondFactor, normalize_code, second_factor_required_error
-from domain.sign_in.second_factor_ports import HasSecondFactors, TotpCodec
-from domain.sign_in.session_revocation import revoke_user_sessions
+from domain.sign_in.model import TotpEnrollment
+from domain.sign_in.policy import RolesRequiringSecondFactor, normalize_code, second_factor_required_error
+from domain.sign_in.ports import HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUserSessions, TotpCodec
+from domain.sign_in.second_factor import RecoveryCodeIssuer, complete_factor_removal
+from domain.sign_in.sessions import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
 

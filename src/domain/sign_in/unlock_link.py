@@ -12,16 +12,21 @@ from typing import Protocol
 from domain.accounts.model import User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, TranslatableMailTemplate, choose_language, normalize_email
 from domain.accounts.ports import BackgroundMailer, HasMemberships, HasUsers, Translator
-from domain.accounts.session_and_sign_in_model import ClientInfo, SignInUnlockLink
-from domain.accounts.sign_in_ports import HasLoginFailures, HasSignInUnlockLinks, TokenHasher
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.known_browser_tokens import HmacKnownBrowserTokenCodec
-from domain.sign_in.login_throttle import UNLOCK_COOLDOWN_MS, UNLOCK_LINK_TTL_MS, UNLOCK_REQUESTS, client_network
+from domain.sign_in.model import ClientInfo, SignInUnlockLink
+from domain.sign_in.policy import (
+    UNLOCK_COOLDOWN_MS,
+    UNLOCK_LINK_TTL_MS,
+    UNLOCK_REQUESTS,
+    HmacKnownBrowserTokenCodec,
+    client_network,
+)
+from domain.sign_in.ports import HasLoginFailures, HasSignInUnlockLinks, TokenHasher
 
 TOKEN_LENGTH = 40
 MAIL = TranslatableMailTemplate(

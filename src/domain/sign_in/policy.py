@@ -1,0 +1,227 @@
+"""Rules of login throttling, without I/O.
+
+Login throttling must stop guessing without locking out the owner of an email. A device that has signed in as this user before
+has an allowance of its own, which no stranger can use up. Everybody else is counted by three subjects. The pair of email and
+address block is strict: it delays only the clients that guess. The address block alone stops clients that guess for many emails.
+The email alone stops guesses from many addresses; it is lenient, its delay is short, and it is skipped for a block from which
+this email has signed in before. A user who is delayed gets a link by mail that makes the browser one of the user's devices.
+
+At most so many wrong attempts in a window: codes, passwords that are entered again, requests for a link.
+
+Rules of the second factor, without I/O: who needs one, how long a proof counts, and how often a code may be wrong.
+
+Devices (browsers, programs) that have signed in as a user before: each holds a signed token, usually in a cookie.
+
+A token is `<device id>.<signature>`, bound to one user. It is no credential: it only gives its device an allowance of its own for
+wrong passwords, so that strangers who guess cannot keep the user out. A device keeps the tokens of the last few users.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from domain.kernel.backoff import Backoff
+from domain.kernel.caller import Role
+from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, is_of_earlier_clock
+from domain.kernel.errors import Conflict, RateLimited, ValidationFailed
+from domain.kernel.ids import IdAndSecretGenerator, UserId
+from domain.sign_in.model import KNOWN_LOGIN_PREFIX, LoginFailures
+from domain.sign_in.ports import TokenHasher
+
+
+def is_over(failures: LoginFailures, window_ms: int, now_ms: int) -> bool:
+    """Whether the window of these failures has ended."""
+    return now_ms >= failures.since_ms + window_ms or is_of_earlier_clock(failures.last_ms, now_ms)
+
+
+def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int, window_ms: int) -> LoginFailures:
+    """One more failure. After the window has ended, counting starts again at 1."""
+    if failures is None or is_over(failures, window_ms, now_ms):
+        return LoginFailures(subject, 1, now_ms, now_ms)
+    return replace(failures, count=failures.count + 1, last_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLimit:
+    """At most `max_failures` wrong attempts in the window that begins with the first of them."""
+
+    max_failures: int
+    window_ms: int
+
+    def check(self, failures: LoginFailures | None, now_ms: int, what: str) -> None:
+        """Raises RateLimited `LOGIN_THROTTLED`; `what` names the attempts in its message."""
+        if failures is None or failures.count < self.max_failures or is_over(failures, self.window_ms, now_ms):
+            return
+        wait_s = max(1, -(-(failures.since_ms + self.window_ms - now_ms) // SECOND_MS))
+        raise RateLimited(f"Too many {what}. Try again in {wait_s} seconds.", code="LOGIN_THROTTLED", retry_after=wait_s)
+
+    def count(self, failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
+        """One more wrong attempt."""
+        return increment_failures(failures, subject, now_ms, self.window_ms)
+
+
+LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class LoginBackoff:
+    """No delay for the first `free_failures`; then `backoff` gives the delay after each failure."""
+
+    free_failures: int
+    backoff: Backoff
+
+    def delay_ms(self, count: int) -> int:
+        if count < self.free_failures:
+            return 0
+        return int(self.backoff.pause_s(count - self.free_failures + 1) * SECOND_MS)
+
+
+LOGIN_BACKOFFS = {
+    "device": LoginBackoff(5, Backoff.doubling(1, 60)),
+    "pair": LoginBackoff(5, Backoff.doubling(1, 60)),
+    "address": LoginBackoff(30, Backoff.doubling(1, 60)),
+    "email": LoginBackoff(20, Backoff.doubling(1, 10)),
+}
+
+
+def client_network(address: str) -> str:
+    """The block in which client addresses are counted: an IPv4 /24 or an IPv6 /64, which one attacker easily has as a whole."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:64] or "unknown"
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    return str(ipaddress.ip_network((ip, 24 if ip.version == 4 else 64), strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class LoginThrottleSubjects:
+    """The subjects under which a login attempt is counted, and the one that records its success. `device` is set for a device
+    that has signed in as this user before: it alone counts then."""
+
+    device: str | None
+    pair: str
+    address: str
+    email: str
+    known_login: str
+
+    @classmethod
+    def for_attempt(cls, email: str, address: str, device_id: str | None = None) -> LoginThrottleSubjects:
+        network = client_network(address)
+        device = None if device_id is None else f"device:{device_id}"
+        return cls(
+            device, f"pair:{email}|{network}", f"address:{network}", f"email:{email}", f"{KNOWN_LOGIN_PREFIX}{email}|{network}"
+        )
+
+    def counted_subjects(self) -> tuple[str, ...]:
+        return (self.pair, self.address, self.email) if self.device is None else (self.device,)
+
+
+def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
+    """Raises RateLimited `LOGIN_THROTTLED` while the delay after the last failure lasts."""
+    if failures is None or is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
+        return
+    backoff = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]
+    wait_ms = failures.last_ms + backoff.delay_ms(failures.count) - now_ms
+    if wait_ms > 0:
+        seconds = -(-wait_ms // SECOND_MS)
+        raise RateLimited(
+            f"Too many failed logins. Try again in {seconds} s, or have a link sent to your mail that lets this browser sign in: "
+            "POST /api/v1/auth/unlock/request.",
+            retry_after=seconds,
+            code="LOGIN_THROTTLED",
+        )
+
+
+UNLOCK_REQUESTS = AttemptLimit(60, HOUR_MS)
+"""Requests for an unlock link from one address block."""
+UNLOCK_LINK_TTL_MS = HOUR_MS
+UNLOCK_COOLDOWN_MS = 55 * MINUTE_MS
+"""Less than a link lives: whoever asks for links in somebody's name, that user always has a mail with a valid one."""
+CODE_ATTEMPTS = AttemptLimit(10, DAY_MS)
+"""Wrong codes of one user, over all codes."""
+PASSWORD_CONFIRMATIONS = AttemptLimit(10, 15 * MINUTE_MS)
+"""For a signed-in user who enters the password again."""
+
+
+CHALLENGE_TTL_MS = 5 * MINUTE_MS
+CHALLENGE_TOKEN_LENGTH = 40
+RECOVERY_CODES = 10
+RECOVERY_CODE_LENGTH = 10
+"""Letters and digits: 59 bits."""
+STEP_UP_TTL_MS = 5 * MINUTE_MS
+"""How long a proof of presence counts for a change of the factors and for the reveal of credentials."""
+APPROVAL_STEP_UP_TTL_MS = 15 * MINUTE_MS
+CODE_TRIES = AttemptLimit(5, 15 * MINUTE_MS)
+"""Wrong second factors of one user. Only who knows the password, or holds a session, can use them up."""
+
+
+class RolesRequiringSecondFactor(StrEnum):
+    """Who must have a second factor."""
+
+    NOBODY = "nobody"
+    ADMINS = "admins"
+    ALL = "all"
+
+    def applies_to(self, role: Role) -> bool:
+        return self is RolesRequiringSecondFactor.ALL or (
+            self is RolesRequiringSecondFactor.ADMINS and role.is_at_least(Role.ADMIN)
+        )
+
+
+def second_factor_required_error() -> Conflict:
+    return Conflict("This installation requires a second factor for your role.", code="SECOND_FACTOR_REQUIRED")
+
+
+def challenge_expired_error() -> ValidationFailed:
+    return ValidationFailed.for_field(
+        "challengeToken", "is wrong, used or older than five minutes. Begin again with your password.", code="CHALLENGE_EXPIRED"
+    )
+
+
+def normalize_code(code: str) -> str:
+    """Without the spaces and hyphens that people and apps write into codes."""
+    return "".join(code.split()).replace("-", "")
+
+
+def format_recovery_code(code: str) -> str:
+    return f"{code[:5]}-{code[5:]}"
+
+
+MAX_TOKENS = 4
+DEVICE_ID_LENGTH = 20
+_TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9]{{{DEVICE_ID_LENGTH}}}\.[0-9a-f]{{64}}")
+
+
+class HmacKnownBrowserTokenCodec:
+    def __init__(self, *, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
+        self._ids = ids
+        self._digest = digest
+
+    def find_device(self, tokens: str, user_id: UserId) -> str | None:
+        """The id of the device, if one of its tokens is of this user."""
+        for token in _split(tokens):
+            device_id, _, signature = token.partition(".")
+            if hmac.compare_digest(signature, self._sign(device_id, user_id)):
+                return device_id
+        return None
+
+    def add_token(self, tokens: str, user_id: UserId) -> str:
+        """The device's tokens with one of this user in front; the same ones if it has one."""
+        if self.find_device(tokens, user_id) is not None:
+            return "~".join(_split(tokens))
+        device_id = self._ids.random_alphanumeric(DEVICE_ID_LENGTH)
+        added = f"{device_id}.{self._sign(device_id, user_id)}"
+        return "~".join([added, *_split(tokens)][:MAX_TOKENS])
+
+    def _sign(self, device_id: str, user_id: UserId) -> str:
+        return self._digest.hmac_sha256("device", f"{user_id}:{device_id}").hex()
+
+
+def _split(tokens: str) -> list[str]:
+    return [token for token in tokens[:1_000].split("~") if _TOKEN_PATTERN.fullmatch(token)][:MAX_TOKENS]
