@@ -11,7 +11,7 @@ from domain.approvals.model import Approval, Requester
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId, UserId
 from domain.sign_in.model import UserSession
-from domain.team.service_session_tokens import ServiceSessionToken
+from domain.team.service_sessions import ServiceSessionToken
 from support.storage import NOW, StoredAccount, an_approval, new_id
 
 HOUR_MS = 3_600_000

@@ -13,7 +13,7 @@ from domain.fleet_file.model import MAX_OBJECTS
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
+from domain.team.operator import CreatedAccountWithOwner
 from support.empty_database import empty_postgres
 from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp, in_process_app
 from support.two_instances import DATABASES, KEY_RING

@@ -10,7 +10,7 @@ import pytest
 
 from domain.devices import group_ports
 from domain.kernel.caller import Role
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
+from domain.team.operator import CreatedAccountWithOwner
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
 SOON_S = 4_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
+from domain.team.operator import CreatedAccountWithOwner
 from support.empty_database import empty_postgres
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.two_instances import DATABASES, KEY_RING

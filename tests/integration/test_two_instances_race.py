@@ -15,7 +15,7 @@ from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.idempotency import StoredResponse
 from domain.sign_in.model import ClientInfo, LoginFailures
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
+from domain.team.operator import CreatedAccountWithOwner
 from support import postgres
 from support.http import PASSWORD
 from support.in_process_app import InProcessApp

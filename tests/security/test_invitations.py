@@ -14,7 +14,7 @@ import pytest
 
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
-from domain.team.invitation_validity_and_mail_text import INVITATION_TTL_MS
+from domain.team.invitations import INVITATION_TTL_MS
 from support.empty_database import empty_postgres
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app

@@ -10,7 +10,7 @@ import pytest
 
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
+from domain.team.operator import CreatedAccountWithOwner
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
 MINUTE_MS = 60_000

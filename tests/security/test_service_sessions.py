@@ -12,8 +12,8 @@ from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplaySer
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.keys import caller_authenticator
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
-from domain.team.service_session_tokens import MAX_TTL_MS
+from domain.team.operator import CreatedAccountWithOwner
+from domain.team.service_sessions import MAX_TTL_MS
 from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
 
 HOUR_MS = 3_600_000

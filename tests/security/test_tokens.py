@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from adapters.crypto.key_ring import KeyRing
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
+from domain.team.operator import CreatedAccountWithOwner
 from support.in_process_app import InProcessApp, in_process_app
 from support.manual_clock import START_MS
 

@@ -52,7 +52,7 @@ from domain.sign_in.second_factor import PasskeyAssertionService, PasskeyChallen
 from domain.sign_in.sessions import SessionOpener, SessionTokenIssuer, UserSessionService
 from domain.sign_in.unlock_link import SignInUnlockLinkService
 from domain.team.members import MemberService
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner, OperatorAccountAndUserService
+from domain.team.operator import CreatedAccountWithOwner, OperatorAccountAndUserService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S

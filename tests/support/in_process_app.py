@@ -31,7 +31,7 @@ from domain.ingest.engine_result_writer import IngestResult
 from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
+from domain.team.operator import CreatedAccountWithOwner
 from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse, ResponseCallback
 from support.device_world import FakeLink
 from support.empty_database import empty_sqlite

@@ -28,7 +28,7 @@ NEVER_SHOWN = (
     "domain/kernel/canonical_json.py",
     "domain/kernel/dataclasses.py",
     "domain/partitions/",
-    "domain/team/operator_account_and_user_admin_service.py",
+    "domain/team/operator.py",
 )
 QUIET_CALLS = frozenset(
     {"debug", "info", "warning", "error", "exception", "critical", "Field", "Operation", "RuntimeError", "ValueError", "AssertionError", "TypeError", "compile"}

@@ -14,7 +14,7 @@ import asyncpg
 import httpx
 
 from domain.kernel.errors import DomainError
-from domain.team.operator_account_and_user_admin_service import CreatedAccountWithOwner
+from domain.team.operator import CreatedAccountWithOwner
 from support import postgres
 from support.empty_database import empty_postgres, empty_sqlite
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app

@@ -17,7 +17,7 @@ from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import load_key_ring
 from domain.kernel.caller import Role
 from domain.sign_in.sessions import SessionTokenIssuer
-from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
+from domain.team.operator import OperatorAccountAndUserService
 
 
 @asynccontextmanager

@@ -62,7 +62,7 @@ from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeR
 from domain.schedules.planned_occurrence_queries import ScheduleOccurrenceService
 from domain.schedules.service import ScheduleService
 from domain.team.members import MemberService
-from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
+from domain.team.operator import OperatorAccountAndUserService
 from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
 from domain.webhooks.delivery_service import WebhookDeliveryService
 from domain.webhooks.endpoint_queues import EndpointQueues

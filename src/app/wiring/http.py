@@ -70,7 +70,7 @@ from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplaySer
 from domain.feed.remote_feed_interest import no_other_instances
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.rules.device_metric_declaration_service import DeviceMetricDeclarationService
-from domain.team.service_session_tokens import ServiceSessionTokenService
+from domain.team.service_sessions import ServiceSessionTokenService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService

@@ -19,7 +19,7 @@ from domain.oidc.member_provisioning import OidcMemberProvisioner
 from domain.oidc.policy import OidcPolicy
 from domain.oidc.sign_in import OidcSignInService
 from domain.sign_in.login import LoginService
-from domain.team.invitation_acceptance import InvitationAcceptanceService
+from domain.team.invitations import InvitationAcceptanceService
 
 if TYPE_CHECKING:
     from adapters.oidc.identity_provider import OidcIdentityProvider

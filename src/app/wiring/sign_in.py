@@ -18,9 +18,8 @@ from domain.sign_in.sessions import SessionOpener, SessionTokenIssuer, UserSessi
 from domain.sign_in.step_up import StepUpService
 from domain.sign_in.unlock_link import SignInUnlockLinkService
 from domain.team.first_run import FirstRunService
-from domain.team.invitation_acceptance import InvitationAcceptanceService
-from domain.team.invitations import InvitationService
-from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
+from domain.team.invitations import InvitationAcceptanceService, InvitationService
+from domain.team.operator import OperatorAccountAndUserService
 
 
 class SignInServices:

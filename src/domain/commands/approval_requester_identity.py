@@ -11,7 +11,7 @@ from domain.approvals.ports import HasApprovals
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.keys.ports import HasApiKeys
-from domain.team.service_session_tokens import HasServiceSessionTokens
+from domain.team.service_sessions import HasServiceSessionTokens
 
 
 class ApprovalRequesterIdentityTx(HasApiKeys, HasApprovals, HasMemberships, HasServiceSessionTokens, HasUsers, Protocol): ...

@@ -45,7 +45,7 @@ from domain.kernel.errors import DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.ports import HasApiKeys
-from domain.team.service_session_tokens import HasServiceSessionTokens
+from domain.team.service_sessions import HasServiceSessionTokens
 
 
 class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasServiceSessionTokens, HasUsers, Protocol): ...

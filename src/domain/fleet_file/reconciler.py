@@ -28,7 +28,7 @@ from domain.fleet_file.ports import FleetFileTx
 from domain.fleet_file.write_services import FleetFileWriteServices
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
-from domain.team.service_session_tokens import check_operation
+from domain.team.service_sessions import check_operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from domain.rules.rule_repository import HasRules
 from domain.rules.service import RuleService
 from domain.schedules.ports import DevicePlanTx
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot
-from domain.team.service_session_tokens import HasServiceSessionTokens
+from domain.team.service_sessions import HasServiceSessionTokens
 
 _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
 """What a single request may be refused with; any other error ends the whole request."""

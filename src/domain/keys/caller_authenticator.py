@@ -24,7 +24,7 @@ from domain.keys.ports import HasApiKeys
 from domain.sign_in.model import AccessTokenClaims
 from domain.sign_in.policy import RolesRequiringSecondFactor
 from domain.sign_in.ports import AccessTokenCodec, HasSecondFactors, HasUserSessions, TokenHasher
-from domain.team.service_session_tokens import SERVICE_TOKEN_PREFIX, HasServiceSessionTokens, check_usable
+from domain.team.service_sessions import SERVICE_TOKEN_PREFIX, HasServiceSessionTokens, check_usable
 
 
 class CallerAuthenticatorTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessionTokens, HasUserSessions, Protocol): ...

@@ -25,8 +25,7 @@ from domain.oidc.policy import OidcPolicy, email_not_verified_error, no_role_err
 from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, OidcProviderIdentity
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.ports import PasswordHasher
-from domain.team.invitation_acceptance import InvitationAcceptanceService, InvitationAcceptanceTx
-from domain.team.invitation_validity_and_mail_text import InvitationStatus, invitation_status
+from domain.team.invitations import InvitationAcceptanceService, InvitationAcceptanceTx, InvitationStatus, invitation_status
 from domain.team.members import store_member
 
 PASSWORD_OF_NOBODY_LENGTH = 40

@@ -20,7 +20,7 @@ from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.ports import TokenHasher
 from domain.sign_in.sessions import OpenedSession
-from domain.team.operator_account_and_user_admin_service import OperatorAccountAndUserService
+from domain.team.operator import OperatorAccountAndUserService
 
 FIRST_RUN_TTL_MS = DAY_MS
 FIRST_RUN_TOKEN_LENGTH = 32

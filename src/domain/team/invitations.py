@@ -2,36 +2,109 @@
 
 The link is mailed. Without a mail server, or when it does not accept the mail, the link is given to the Admin to pass on.
 An invitation depends on the one who sent it last: while that member may not give the role, the link does not work.
+
+Accepting an invitation: whoever has the link chooses a password and becomes a member.
+
+The link is checked before the password is hashed, so that strangers cause no work, and again in the transaction that adds the
+member, with the role that the inviter has then.
+
+Ports of invitations.
+
+Rules of invitations, without I/O: when a link is valid, and what its mail says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Protocol
 
-from domain.accounts.model import Invitation
-from domain.accounts.policy import check_can_assign_role, check_email, check_name, choose_language
+from domain.accounts.model import Invitation, Membership, MembershipWithUser, User
+from domain.accounts.policy import (
+    TranslatableMailTemplate,
+    check_can_assign_role,
+    check_email,
+    check_name,
+    check_password,
+    choose_language,
+    may_assign_role,
+)
 from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Mailer, Translator
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
-from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
-from domain.kernel.errors import NotFound, Unavailable
-from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, has_id_format
+from domain.kernel.errors import Conflict, NotFound, Unavailable, ValidationFailed
+from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, InvitationId, UserId, has_id_format
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.ports import HasLoginFailures, TokenHasher
-from domain.team.invitation_ports import HasInvitations
-from domain.team.invitation_validity_and_mail_text import (
-    INVITATION_MAILS,
-    INVITATION_TOKEN_LENGTH,
-    INVITATION_TTL_MS,
-    MAIL,
-    InvitationStatus,
-    invitation_status,
+from domain.sign_in.model import ClientInfo
+from domain.sign_in.policy import AttemptLimit
+from domain.sign_in.ports import HasLoginFailures, PasswordHasher, TokenHasher
+from domain.team.members import check_email_is_free, store_member
+
+
+class InvitationRepository(Protocol):
+    async def add(self, invitation: Invitation) -> None:
+        """Raises Conflict `INVITATION_EXISTS` when the account has one for this address."""
+
+    async def get_for_update(self, account_id: AccountId, invitation_id: InvitationId) -> Invitation | None:
+        """Locks the invitation until the write transaction ends."""
+
+    async def find_by_token(self, token_hash: bytes) -> Invitation | None: ...
+
+    async def find_by_email(self, account_id: AccountId, email: str) -> Invitation | None: ...
+
+    async def list_by_account(self, account_id: AccountId) -> Sequence[Invitation]:
+        """Oldest first."""
+
+    async def save(self, invitation: Invitation) -> None: ...
+
+    async def delete(self, invitation_id: InvitationId) -> None: ...
+
+    async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
+
+
+class HasInvitations(Protocol):
+    @property
+    def invitations(self) -> InvitationRepository: ...
+
+
+INVITATION_TTL_MS = 7 * DAY_MS
+INVITATION_TOKEN_LENGTH = 40
+"""Letters and digits: 238 bits."""
+INVITATION_MAILS = AttemptLimit(60, HOUR_MS)
+"""Invitations that one account has mailed: nobody uses the service to fill a stranger's mailbox."""
+
+MAIL = TranslatableMailTemplate(
+    "You are invited to Latchboard",
+    """Hello {name},
+
+{inviter} invites you to the account {account} as {role}.
+Open this link and choose your password. Nobody else gets to know it:
+
+{link}
+
+The link is valid for {days} days and can be used once.
+If you did not expect this, you can ignore this mail.
+""",
 )
-from domain.team.members import check_email_is_free
+
+
+class InvitationStatus(StrEnum):
+    """VOID: the one who invited has lost the role that is needed to give this one, or is no longer a member."""
+
+    PENDING = "PENDING"
+    EXPIRED = "EXPIRED"
+    VOID = "VOID"
+
+
+def invitation_status(invitation: Invitation, inviter: Membership | None, now_ms: int) -> InvitationStatus:
+    """`inviter`: the membership `invited_by`, as it is now."""
+    if inviter is None or inviter.account_id != invitation.account_id or not may_assign_role(inviter.role, invitation.role):
+        return InvitationStatus.VOID
+    return InvitationStatus.PENDING if now_ms < invitation.expires_ms else InvitationStatus.EXPIRED
 
 
 class InvitationTx(Transaction, HasAccounts, HasInvitations, HasLoginFailures, HasMemberships, HasUsers, Protocol): ...
@@ -179,3 +252,78 @@ async def _get_for_update(tx: InvitationTx, caller: SessionCaller, invitation_id
             check_can_assign_role(caller, found.role)
             return found
     raise NotFound.for_resource("invitation", invitation_id)
+
+
+class InvitationAcceptanceTx(Transaction, HasAccounts, HasInvitations, HasMemberships, HasUsers, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationPreview:
+    invitation: Invitation
+    account_name: str
+
+
+@service
+class InvitationAcceptanceService:
+    uow: UnitOfWork[InvitationAcceptanceTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
+    hasher: PasswordHasher
+    digest: TokenHasher
+
+    async def preview(self, token: str) -> InvitationPreview:
+        """What the link is for. Raises ValidationFailed `LINK_INVALID`, Conflict `INVITATION_VOID`."""
+        async with self.uow.read() as tx:
+            invitation = await self._get_valid(tx, token)
+            account = await tx.accounts.get(invitation.account_id)
+        return InvitationPreview(invitation, account.name if account is not None else "")
+
+    async def accept(self, token: str, *, password: str, name: str | None, client: ClientInfo) -> MembershipWithUser:
+        """The new member. Raises as `preview`, and Conflict `EMAIL_TAKEN` or `MEMBER_LIMIT`."""
+        account_id = (await self.preview(token)).invitation.account_id
+        password_hash = await self.hasher.hash(check_password(password))
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
+            await tx.memberships.lock_account(account_id)
+            invitation = await self._get_valid(tx, token)
+            chosen_name = invitation.name if name is None else check_name(name)
+            user_id = UserId(self.ids.new_id(IdPrefix.USER))
+            user = User(user_id, invitation.email, chosen_name, password_hash, invitation.mailed, now_ms, now_ms)
+            return await self.add_invited(tx, invitation, user, client)
+
+    async def add_invited(
+        self, tx: InvitationAcceptanceTx, invitation: Invitation, user: User, client: ClientInfo
+    ) -> MembershipWithUser:
+        """Uses the invitation up, in a transaction that holds the account's lock. Raises Conflict `EMAIL_TAKEN`,
+        `MEMBER_LIMIT`."""
+        await check_email_is_free(tx, invitation.email)
+        members = await tx.memberships.list_members(invitation.account_id)
+        check_capacity(len(members), "MEMBER_LIMIT", "An account has at most {limit} members")
+        member = await store_member(tx, self.ids, invitation.account_id, user, invitation.role)
+        await tx.invitations.delete(invitation.invitation_id)
+        text = f"{user.name} accepted the invitation as {invitation.role}"
+        await tx.emit(
+            DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, user.created_ms)
+        )
+        return member
+
+    async def _get_valid(self, tx: InvitationAcceptanceTx, token: str) -> Invitation:
+        invitation = await tx.invitations.find_by_token(self.digest.sha256(token))
+        if invitation is None:
+            raise _link_invalid_error()
+        inviter = await tx.memberships.get_for_share(invitation.invited_by)
+        status = invitation_status(invitation, inviter, self.clock.now_ms())
+        if status is InvitationStatus.VOID:
+            raise Conflict(
+                "Whoever invited you may no longer give this role. Ask an Owner or Admin of the account to invite you again.",
+                code="INVITATION_VOID",
+            )
+        if status is InvitationStatus.EXPIRED:
+            raise _link_invalid_error()
+        return invitation
+
+
+def _link_invalid_error() -> ValidationFailed:
+    return ValidationFailed.for_field(
+        "token", "is wrong, expired, revoked or used. Ask whoever invited you for a new link.", code="LINK_INVALID"
+    )

@@ -17,7 +17,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.ports import HasExternalIdentities
 from domain.schedules.ports import HasSchedules
 from domain.sign_in.ports import HasLoginFailures, HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUserSessions
-from domain.team.invitation_ports import HasInvitations
+from domain.team.invitations import HasInvitations
 from domain.telemetry.ports import HasRangePartitions, HasReadings, HasRollups
 from domain.telemetry.reading_archive_store import expired_readings_ms
 from domain.telemetry.reading_arrival_ports import LATE_KEPT_S, HasReadingArrivals

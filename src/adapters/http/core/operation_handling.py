@@ -26,7 +26,7 @@ from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
 from domain.kernel.ports import DeniedRequestLog
-from domain.team.service_session_tokens import check_operation
+from domain.team.service_sessions import check_operation
 
 MAX_PATH_PARAMETER_LENGTH = 128
 SLOW_BODY_S = 0.05

@@ -32,7 +32,7 @@ from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import Clock, to_iso
 from domain.kernel.errors import DomainError, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import DeviceId, IdPrefix, has_id_format
-from domain.team.service_session_tokens import check_operation
+from domain.team.service_sessions import check_operation
 
 FEED_PATH = "/api/v1/ws"
 AUTH_TIMEOUT_S = 5.0

@@ -7,8 +7,7 @@ from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
-from domain.team.invitation_acceptance import InvitationAcceptanceService
-from domain.team.invitations import InvitationService
+from domain.team.invitations import InvitationAcceptanceService, InvitationService
 
 
 def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptanceService) -> ApiBlueprint:

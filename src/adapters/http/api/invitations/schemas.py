@@ -6,8 +6,7 @@ from pydantic import Field
 
 from adapters.http.core.schemas import DisplayName, EnumValue, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.caller import Role
-from domain.team.invitation_validity_and_mail_text import InvitationStatus
-from domain.team.invitations import InvitationResult
+from domain.team.invitations import InvitationResult, InvitationStatus
 
 
 class InvitationCreateRequest(RequestBodyModel):

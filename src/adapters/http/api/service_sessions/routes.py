@@ -8,7 +8,7 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.kernel.ids import SessionId
-from domain.team.service_session_tokens import ServiceSessionTokenService
+from domain.team.service_sessions import ServiceSessionTokenService
 
 
 def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> ApiBlueprint:

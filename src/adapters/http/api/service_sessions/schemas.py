@@ -9,7 +9,7 @@ from pydantic import Field
 from adapters.http.core.request_parsing import parse_timestamp
 from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp, TimestampText
 from domain.kernel.caller import Role
-from domain.team.service_session_tokens import RESOURCES, ServiceSessionTokenInput
+from domain.team.service_sessions import RESOURCES, ServiceSessionTokenInput
 
 
 class ServiceSessionRequest(RequestBodyModel):

@@ -11,7 +11,7 @@ from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converte
 from adapters.storage.sql.tables import service_sessions, user_sessions
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, SessionId
-from domain.team.service_session_tokens import ServiceSessionToken
+from domain.team.service_sessions import ServiceSessionToken
 
 SERVICE_SESSION = RowMapper(service_sessions, ServiceSessionToken, {"role": enum_converter(Role), "operations": JSON_TUPLE})
 
