@@ -15,7 +15,7 @@ from app.runtime.startup_errors import StartupError
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import secret_ports
 from domain.kernel.clock import HOUR_MS
-from domain.oidc.member_provisioning import OidcMemberProvisioner
+from domain.oidc.members import OidcMemberProvisioner
 from domain.oidc.policy import OidcPolicy
 from domain.oidc.sign_in import OidcSignInService
 from domain.sign_in.login import LoginService

@@ -18,7 +18,7 @@ from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.oidc.member_provisioning import OidcMemberProvisioner, OidcMemberTx
+from domain.oidc.members import OidcMemberProvisioner, OidcMemberTx
 from domain.oidc.policy import SIGN_IN_ATTEMPTS, SIGN_IN_TTL_MS, STATE_LENGTH, VERIFIER_LENGTH, OidcPolicy, check_return_path
 from domain.oidc.ports import IdentityProvider, OidcFlowSecrets
 from domain.sign_in.login import LoginService, LoginTx, SecondFactorNeeded
