@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId
-from domain.keys.key_format import compose_key
+from domain.keys.model import compose_key
 from domain.team.operator import CreatedAccountWithOwner
 from security.calls import Targets
 from support.in_process_app import ApiCaller, InProcessApp

@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from domain.keys.key_format import compose_key
+from domain.keys.model import compose_key
 from support.service import EMAIL, PASSWORD, ApiClient, Service
 from support.waiting import TIMEOUT_S
 

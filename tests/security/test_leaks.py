@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from domain.kernel.clock import to_iso
-from domain.keys.key_format import compose_key
+from domain.keys.model import compose_key
 from support.service import EMAIL, PASSWORD, Service
 from support.waiting import TIMEOUT_S
 

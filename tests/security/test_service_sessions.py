@@ -11,7 +11,7 @@ import pytest
 from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
-from domain.keys import caller_authenticator
+from domain.keys import authenticator
 from domain.team.operator import CreatedAccountWithOwner
 from domain.team.service_sessions import MAX_TTL_MS
 from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
@@ -210,7 +210,7 @@ async def test_authority_is_read_again_at_commit(app: InProcessApp, ada: ApiCall
 
 
 async def test_its_requests_are_limited(app: InProcessApp, ada: ApiCaller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_authenticator, "SERVICE_REQUESTS_PER_MINUTE", 2)
+    monkeypatch.setattr(authenticator, "SERVICE_REQUESTS_PER_MINUTE", 2)
     robot, _ = await program(app, ada, "devices:read")
     app.clock.forward(60_000 - app.clock.now_ms() % 60_000)
     assert [await code(robot, "GET", "/devices") for _ in range(3)] == [200, 200, "RATE_LIMITED"]

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from domain.keys.key_format import compose_key
+from domain.keys.model import compose_key
 from security.people import a_key
 from support.http import PASSWORD
 from support.in_process_app import InProcessApp, in_process_app

@@ -42,7 +42,7 @@ from adapters.message_catalog_translator import MessageCatalogTranslator
 from domain.accounts.projects import ProjectService
 from domain.approvals.pending_approval_closer import PendingApprovalCloser
 from domain.kernel.caller import Role, SessionCaller
-from domain.keys.caller_authenticator import CallerAuthenticator
+from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.sign_in.login import LoginService
 from domain.sign_in.passkeys import PasskeySignInService

@@ -52,7 +52,7 @@ from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.engine_result_writer import EngineResultWriter
 from domain.ingest.non_telemetry_message_ingest_service import NonTelemetryMessageIngestService
 from domain.kernel.steady_time import SteadyTimePersistenceService
-from domain.keys.caller_authenticator import CallerAuthenticator
+from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.notification_fanout import NotificationFanout
 from domain.rules.service import RuleService

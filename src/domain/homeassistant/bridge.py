@@ -32,7 +32,7 @@ from domain.kernel.domain_event import Json
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.keys.caller_authenticator import CallerAuthenticator
+from domain.keys.authenticator import CallerAuthenticator
 from domain.rules.telemetry_engine_port import TelemetryEngine
 
 DeviceFingerprint = tuple[object, ...]

@@ -16,8 +16,7 @@ from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.keys.key_format import RANDOM_LENGTH, compose_key, display_prefix
-from domain.keys.model import ApiKey
+from domain.keys.model import RANDOM_LENGTH, ApiKey, compose_key, display_prefix
 from domain.keys.ports import HasApiKeys
 from domain.sign_in.ports import TokenHasher
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated
-from domain.keys.key_format import KEY_PREFIX, check_key_format, checksum, compose_key, display_prefix
+from domain.keys.model import KEY_PREFIX, check_key_format, checksum, compose_key, display_prefix
 from support.http import HttpWorld
 
 LETTERS = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", min_size=40, max_size=40)

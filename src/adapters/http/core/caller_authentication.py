@@ -17,7 +17,7 @@ from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.message_catalog_translator import LANGUAGES
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import PermissionDenied, Unauthenticated
-from domain.keys.key_format import KEY_PREFIX
+from domain.keys.model import KEY_PREFIX
 from domain.sign_in.model import ClientInfo
 
 

@@ -21,7 +21,7 @@ from adapters.http.core.trusted_proxies import TrustedProxies
 from adapters.http.feed.feed_sender import AsgiSend, FeedSender
 from adapters.http.feed.frame_writer import FRAME_WRITER_EXTENSION, MESSAGE_TOO_LONG_KEY, SET_AUTHENTICATED_EXTENSION
 from domain.kernel.errors import ValidationFailed
-from domain.keys.key_format import KEY_PREFIX
+from domain.keys.model import KEY_PREFIX
 
 CLOSE_HANDSHAKE_TIMEOUT_S = 5.0
 MAX_MESSAGE_BYTES = 8_192

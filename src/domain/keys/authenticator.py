@@ -19,7 +19,7 @@ from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import KeyId, SessionId
 from domain.kernel.ports import DeniedRequestLog
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.keys.key_format import check_key_format
+from domain.keys.model import check_key_format
 from domain.keys.ports import HasApiKeys
 from domain.sign_in.model import AccessTokenClaims
 from domain.sign_in.policy import RolesRequiringSecondFactor
