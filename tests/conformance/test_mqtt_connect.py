@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
+from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, publish_packet
 from support.waiting import TIMEOUT_S, until

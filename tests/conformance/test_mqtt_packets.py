@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import InboundMessage
+from domain.devices.link import InboundMessage
+from domain.devices.messages import OutboundMessage
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, publish_packet, subscribe_packet
 

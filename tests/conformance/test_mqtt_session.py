@@ -6,9 +6,8 @@ import struct
 
 import pytest
 
-from domain.devices.device_link import PublishResult
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import InboundDeviceDisconnected, InboundDeviceSubscribed
+from domain.devices.link import InboundDeviceDisconnected, InboundDeviceSubscribed, PublishResult
+from domain.devices.messages import OutboundMessage
 from support import mqtt_packets as wire
 from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, subscribe_packet
 

@@ -16,13 +16,8 @@ from adapters.engine import _native
 from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import (
-    InboundDeviceConnected,
-    InboundDeviceDisconnected,
-    InboundDeviceSubscribed,
-    InboundMessage,
-)
+from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundDeviceSubscribed, InboundMessage
+from domain.devices.messages import OutboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, new_device
 from support.external_broker import ExternalBroker

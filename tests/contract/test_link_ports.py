@@ -13,14 +13,15 @@ from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, Embedded
 from adapters.mqtt.embedded_link import EmbeddedDeviceLink
 from adapters.mqtt.leader_only_device_link import LeaderOnlyDeviceLink
 from adapters.mqtt.null_link import NullDeviceLink
-from domain.devices.device_link import DeviceBrokerLink, PublishResult
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import (
+from domain.devices.link import (
     TAKEN_OVER,
+    DeviceBrokerLink,
     InboundDeviceConnected,
     InboundDeviceDisconnected,
     InboundMessage,
+    PublishResult,
 )
+from domain.devices.messages import OutboundMessage
 from domain.kernel.errors import Unavailable
 from support.link_world import World, consuming, open_world
 from support.waiting import TIMEOUT_S

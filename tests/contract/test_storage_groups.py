@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from domain.devices.group import DeviceGroup
+from domain.devices.model import DeviceGroup
 from domain.devices.search import DeviceSearch
 from domain.grants.model import ApiKeyReadAccess, AppliesVia, GrantSubject
 from domain.kernel.errors import Conflict

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices.device_connection_holder_ports import NO_FRONT
+from domain.devices.ports import NO_FRONT
 from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
 from domain.partitions.ownership_and_log_position import (
     LogAdvanceAlreadyCommittedError,

@@ -13,7 +13,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config
+from domain.devices.firmware import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config
 from support.device import cancel_tasks
 from support.example_firmware import KINDS, SKETCH, CatalogBoard, compile_sketch, run_example
 from support.mosquitto import open_mosquitto

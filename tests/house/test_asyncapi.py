@@ -18,7 +18,7 @@ from jsonschema import Draft7Validator
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.profiles import native
 from adapters.mqtt.profiles.native_topics import TOPICS
-from domain.devices.device_messages_and_codec_port import OutboundCommand, UnreadableMessage
+from domain.devices.messages import OutboundCommand, UnreadableMessage
 from domain.devices.model import FirmwareProfile
 from domain.events.model import PUBLIC_TYPES
 from support.service import environment, program_command

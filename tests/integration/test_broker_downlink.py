@@ -7,8 +7,8 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import InboundDeviceSubscribed
+from domain.devices.link import InboundDeviceSubscribed
+from domain.devices.messages import OutboundMessage
 from support.broker import broker, subscribe_packet
 from support.waiting import TIMEOUT_S
 

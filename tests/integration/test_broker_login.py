@@ -7,7 +7,7 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
+from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import broker, connect_packet, new_device, publish_packet
 from support.waiting import TIMEOUT_S

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundMessage
+from domain.devices.link import InboundDeviceConnected, InboundMessage
 from support.broker import BrokerDevice, RawMqttConnection, broker, connect_packet, publish_packet
 from support.waiting import TIMEOUT_S, until
 

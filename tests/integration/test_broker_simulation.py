@@ -15,8 +15,8 @@ import pytest
 from adapters.engine import _native
 from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
 from adapters.mqtt.embedded_link import EmbeddedDeviceLink
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
+from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
+from domain.devices.messages import OutboundMessage
 from support.broker import BrokerWorld, broker
 from support.certificate import certificate
 from support.waiting import TIMEOUT_S, until

@@ -7,7 +7,7 @@ import paho.mqtt.properties as mqtt_properties
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from domain.devices.inbound_device_message_port import InboundDeviceSubscribed, InboundMessage
+from domain.devices.link import InboundDeviceSubscribed, InboundMessage
 from support.broker import broker, connect_packet, publish_packet, subscribe_packet
 
 V5 = aiomqtt.ProtocolVersion.V5

@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
-from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
-from domain.devices.firmware_project import build_project
+from domain.devices.firmware import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, build_project
 
 PROGRAM = os.environ.get("LATCHBOARD_ESPHOME")
 DEVICE = "dev_s247fcqf8bwd2y4ut8m7"

@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices.inbound_device_message_port import (
-    InboundDeviceConnected,
-    InboundDeviceDisconnected,
-    InboundDeviceSubscribed,
-    InboundMessage,
-)
+from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundDeviceSubscribed, InboundMessage
 from domain.kernel.ids import DeviceId
 from support.empty_database import empty_postgres
 from support.in_process_app import InProcessApp, in_process_app

@@ -10,7 +10,7 @@ import pytest
 from quart import Quart
 from quart.typing import TestClientProtocol as Client
 
-from domain.devices.device_messages_and_codec_port import CommandResultReport
+from domain.devices.messages import CommandResultReport
 from domain.kernel.caller import Role
 from support.device_app import as_key, as_person, make_app
 from support.device_world import DeviceWorld, SentMessage

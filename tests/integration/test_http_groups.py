@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices import group_ports
+from domain.devices import ports
 from domain.kernel.caller import Role
 from domain.team.operator import CreatedAccountWithOwner
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
@@ -170,7 +170,7 @@ async def test_a_rule_is_made_once_on_each_member_that_can_have_it(app: InProces
 
 async def test_a_group_is_bounded(ada: ApiCaller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("domain.groups.service.MAX_GROUP_DEVICES", 2)
-    assert group_ports.MAX_GROUP_DEVICES >= 2
+    assert ports.MAX_GROUP_DEVICES >= 2
     first, second, third = await devices(ada, 3)
     group_id = await group(ada, [first, second])
     assert (await ada.send("PATCH", f"/groups/{group_id}/devices", {"add": [third]})).json()["error"] == "GROUP_FULL"

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from domain.devices.firmware_config import PASSWORD_PLACEHOLDER
+from domain.devices.firmware import PASSWORD_PLACEHOLDER
 from security.access_table import rows
 from security.people import People, gather
 from security.test_access_matrix import call

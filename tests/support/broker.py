@@ -14,7 +14,7 @@ import aiomqtt
 
 from adapters.mqtt.embedded_broker_settings import BrokerLimits, BrokerListenAddress, EmbeddedBrokerSettings
 from adapters.mqtt.embedded_link import EmbeddedDeviceLink
-from domain.devices.inbound_device_message_port import InboundEvent
+from domain.devices.link import InboundEvent
 from support.waiting import TIMEOUT_S
 
 T = TypeVar("T", bound=InboundEvent)

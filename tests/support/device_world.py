@@ -22,17 +22,14 @@ from domain.commands.dispatch import CommandDispatchService
 from domain.commands.execution_change_collector import ExecutionChangeCollector
 from domain.commands.local_dispatch_queue import DispatchQueue
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
-from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
-from domain.devices.device_credential_reveal_and_revocation import DeviceCredentialService
-from domain.devices.device_link import PublishResult
-from domain.devices.device_messages_and_codec_port import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
+from domain.devices.credentials import CredentialIssuer, DeviceCredentialService, FirmwareProjectService
 from domain.devices.erasure import DeviceErasureService
-from domain.devices.firmware_config import BrokerEndpoint
-from domain.devices.firmware_project_service import FirmwareProjectService
+from domain.devices.firmware import BrokerEndpoint
+from domain.devices.link import PublishResult
+from domain.devices.messages import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.model import Device
-from domain.devices.presence import PresenceService
-from domain.devices.presence_batch import PresenceBatch
+from domain.devices.presence import PresenceBatch, PresenceService
 from domain.devices.registration import DeviceRegistrationInput
 from domain.devices.service import DeviceService
 from domain.grants.authorizer import Authorizer

@@ -16,8 +16,7 @@ from adapters.mqtt.embedded_link import EmbeddedDeviceLink
 from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-from domain.devices.device_link import DeviceBrokerLink
-from domain.devices.inbound_device_message_port import InboundEvent
+from domain.devices.link import DeviceBrokerLink, InboundEvent
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import mosquitto
 from support.waiting import TIMEOUT_S

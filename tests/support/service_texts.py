@@ -19,9 +19,9 @@ PLACES = ("domain", "adapters/http/core/error_responses.py", "adapters/http/core
 """Whose texts are collected whole; elsewhere in `adapters/http`, those of errors."""
 NEVER_SHOWN = (
     "domain/audit/",  # `latchboard audit verify`, in a terminal
-    "domain/devices/board_and_application_catalog.py",
-    "domain/devices/firmware_config.py",  # code for the device
-    "domain/devices/firmware_project.py",
+    "domain/devices/model.py",
+    "domain/devices/firmware.py",  # code for the device
+    "domain/devices/firmware.py",
     "domain/fleet_file/",  # `latchboard apply`, in a terminal
     "domain/homeassistant/",
     "domain/ingest/dead_letters.py",

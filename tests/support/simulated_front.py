@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from domain.devices.recent_credential_changes import RecentCredentialChanges
+from domain.devices.credential_sync import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.own_lease_validity import AWAY_MS, OwnLeaseValidityService

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from adapters.engine import _native
 from adapters.mqtt.embedded_broker_settings import EmbeddedBrokerSettings
-from domain.devices.device_link import PublishResult
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import (
+from domain.devices.link import (
     InboundDeviceConnected,
     InboundDeviceDisconnected,
     InboundDeviceSubscribed,
@@ -23,7 +21,9 @@ from domain.devices.inbound_device_message_port import (
     InboundMessage,
     InboundMessagesDropped,
     InboundTelemetryBatch,
+    PublishResult,
 )
+from domain.devices.messages import OutboundMessage
 from domain.kernel.errors import Unavailable
 
 _DROP_REASONS = {"forbidden": "FORBIDDEN_TOPIC", "oversize": "TOO_LARGE", "queue_full": "QUEUE_FULL"}

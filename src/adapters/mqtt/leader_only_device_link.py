@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from domain.devices.device_link import DeviceBrokerLink, PublishResult
-from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.link import DeviceBrokerLink, PublishResult
+from domain.devices.messages import OutboundMessage
 
 
 class LeaderOnlyDeviceLink:

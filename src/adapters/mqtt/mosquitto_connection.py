@@ -26,7 +26,7 @@ from adapters.mqtt.aiomqtt_socket_workarounds import KEEP_ALIVE_S, close_socket,
 from adapters.mqtt.mosquitto_config import MAX_INFLIGHT
 from adapters.mqtt.mosquitto_health_monitor import DROPPED_TOPIC, MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle
-from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.messages import OutboundMessage
 from domain.kernel.backoff import Backoff
 
 log = logging.getLogger(__name__)

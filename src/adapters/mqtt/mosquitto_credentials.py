@@ -17,7 +17,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from domain.devices.external_broker_auth import DEVICE_PUBLISH_TOPICS
+from domain.devices.broker_auth import DEVICE_PUBLISH_TOPICS
 from domain.kernel.errors import Unavailable
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import aiomqtt
 
-from domain.devices.inbound_device_message_port import InboundEvent, InboundTelemetryBatch
+from domain.devices.link import InboundEvent, InboundTelemetryBatch
 from domain.kernel.errors import Unavailable
 
 RawTelemetry: TypeAlias = tuple[int, int, bytes]  # device number, message in Unix ms, payload

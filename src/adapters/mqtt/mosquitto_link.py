@@ -34,16 +34,16 @@ from adapters.mqtt.mosquitto_inbound_queue import (
 )
 from adapters.mqtt.mosquitto_partition_sessions import MAIN, MosquittoPartitionSessions, sessions_of, whole_fleet
 from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessage, UnknownDeviceMessageBuffer
-from domain.devices.device_link import PublishResult
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import (
+from domain.devices.link import (
     LOST,
     REVOKED,
     InboundDeviceConnected,
     InboundDeviceDisconnected,
     InboundDeviceSubscribed,
     InboundMessage,
+    PublishResult,
 )
+from domain.devices.messages import OutboundMessage
 from domain.kernel.clock import Clock
 
 log = logging.getLogger(__name__)

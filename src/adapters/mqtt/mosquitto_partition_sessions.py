@@ -20,8 +20,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from adapters.mqtt.mosquitto_connection import MosquittoClientSessionConfig, MosquittoConnection, MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor
 from adapters.mqtt.mosquitto_inbound_queue import AckHandle
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.external_broker_auth import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
+from domain.devices.broker_auth import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
+from domain.devices.messages import OutboundMessage
 
 MAIN = 0
 TELEMETRY_SESSIONS = 16

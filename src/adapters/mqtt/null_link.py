@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 
-from domain.devices.device_link import PublishResult
-from domain.devices.device_messages_and_codec_port import OutboundMessage
-from domain.devices.inbound_device_message_port import InboundBatch
+from domain.devices.link import InboundBatch, PublishResult
+from domain.devices.messages import OutboundMessage
 from domain.kernel.errors import Unavailable
 
 

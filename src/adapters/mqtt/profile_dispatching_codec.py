@@ -9,13 +9,7 @@ from types import ModuleType
 import msgspec
 
 from adapters.mqtt.profiles import esphome, native, shelly, tasmota
-from domain.devices.device_messages_and_codec_port import (
-    DeviceReport,
-    OutboundCommand,
-    OutboundMessage,
-    PlanRow,
-    UnreadableMessage,
-)
+from domain.devices.messages import DeviceReport, OutboundCommand, OutboundMessage, PlanRow, UnreadableMessage
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 

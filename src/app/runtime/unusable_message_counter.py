@@ -6,7 +6,7 @@ import collections
 
 import structlog
 
-from domain.devices.dropped_messages import DroppedMessageService
+from domain.devices.health import DroppedMessageService
 from domain.kernel.clock import MINUTE_MS, Clock
 
 MAX_TRACKED_DEVICES = 10_000

@@ -45,7 +45,7 @@ from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.wiring.device_link import create_device_link
 from app.wiring.native_or_reference_components import load_engine, own_devices_only
 from domain.accounts.ports import Mailer
-from domain.devices.device_link import DeviceBrokerLink
+from domain.devices.link import DeviceBrokerLink
 from domain.feed.feed_message_bus import FeedMessageBus
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH

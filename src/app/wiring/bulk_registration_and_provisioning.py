@@ -6,9 +6,9 @@ from typing import Any
 
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import creating_ports, secret_ports
-from domain.devices.bulk_registration import BulkRegistrationService
-from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
+from domain.devices.credentials import CredentialIssuer
+from domain.devices.registration import BulkRegistrationService
 from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
 from domain.provisioning.code_redemption import ProvisioningCodeRedemptionService
 

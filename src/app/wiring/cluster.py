@@ -16,7 +16,7 @@ from app.config.settings import Settings
 from app.runtime.database_clock_check import find_clock_problem
 from app.runtime.startup_errors import StartupError
 from app.workers.wake_event import WakeEvent
-from domain.devices.recent_credential_changes import RecentCredentialChanges
+from domain.devices.credential_sync import RecentCredentialChanges
 from domain.kernel.clock import Clock
 from domain.partitions.owned_partitions import OwnedPartitions
 

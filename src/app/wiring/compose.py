@@ -44,7 +44,7 @@ from app.workers.steady_time_saving import SteadyTimeSavingWorker
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.crash_recovery import CommandCrashRecovery
-from domain.devices.last_seen_buffer import LastSeenBuffer
+from domain.devices.health import LastSeenBuffer
 from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
 from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipeline

@@ -6,7 +6,7 @@ from dataclasses import replace
 from urllib.parse import SplitResult, urlsplit
 
 from app.config.settings import Settings
-from domain.devices.firmware_config import BrokerEndpoint
+from domain.devices.firmware import BrokerEndpoint
 
 
 def broker_endpoint(settings: Settings) -> BrokerEndpoint:

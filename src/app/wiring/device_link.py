@@ -11,7 +11,7 @@ from app.runtime import open_file_limit_and_shares
 from app.runtime.startup_errors import StartupError
 from app.wiring.device_broker_endpoint import broker_port
 from app.wiring.native_or_reference_components import NativeOrReferenceComponents
-from domain.devices.device_link import DeviceBrokerLink
+from domain.devices.link import DeviceBrokerLink
 from domain.kernel.clock import Clock
 
 if TYPE_CHECKING:

@@ -31,12 +31,10 @@ from domain.commands.device_type_admin_service import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.local_dispatch_queue import DispatchQueue
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
-from domain.devices.clock_skew import ClockSkewService
-from domain.devices.credential_issuer import CredentialIssuer
 from domain.devices.credential_sync import CredentialSyncService
-from domain.devices.device_credential_reveal_and_revocation import DeviceCredentialService
-from domain.devices.dropped_messages import DroppedMessageService
+from domain.devices.credentials import CredentialIssuer, DeviceCredentialService
 from domain.devices.erasure import DeviceErasureService
+from domain.devices.health import ClockSkewService, DroppedMessageService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
 from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher

@@ -11,7 +11,7 @@ from adapters.http.external_broker_auth.request_guard import BrokerAuthRequestGu
 from adapters.http.external_broker_auth.routes import broker_access_blueprint
 from app.config.settings import Settings
 from app.wiring.composed_application import ComposedApplication
-from domain.devices.external_broker_auth import ExternalBrokerAuthService, ServiceBrokerLogin
+from domain.devices.broker_auth import ExternalBrokerAuthService, ServiceBrokerLogin
 
 
 def create_broker_access(program: ComposedApplication) -> list[Blueprint]:

@@ -6,7 +6,7 @@ from adapters.http.api.service_addresses.schemas import NetworkProblemResponse, 
 from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
 from app.config.url_checks import is_ip_address
-from domain.devices.firmware_config import BrokerEndpoint
+from domain.devices.firmware import BrokerEndpoint
 
 ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - written into an advice
 HTTP_LOOPBACK_ONLY = NetworkProblemResponse(

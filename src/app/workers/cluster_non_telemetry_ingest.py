@@ -17,7 +17,7 @@ import structlog
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import IngestWorker
 from app.workers.splitting_batch_writer import SplittingBatchWriter
-from domain.devices.inbound_device_message_port import InboundBatch, InboundEvent, InboundMessage
+from domain.devices.link import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
 from domain.kernel.dataclasses import service
 from domain.partitions.ownership_and_log_position import LeaseLostError

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.splitting_batch_writer import SplittingBatchWriter
 from app.workers.wake_event import WakeEvent
-from domain.devices.device_messages_and_codec_port import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
-from domain.devices.inbound_device_message_port import InboundEvent, InboundMessage
+from domain.devices.link import InboundEvent, InboundMessage
+from domain.devices.messages import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker
-from domain.devices.dropped_messages import DroppedMessageService
+from domain.devices.health import DroppedMessageService
 from domain.kernel.dataclasses import service
 
 PAUSE_S = 1.0

@@ -14,8 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from domain.devices.clock_skew import ClockSkewService
-from domain.devices.last_seen_buffer import LastSeenBuffer
+from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.ports import HasDevices
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable

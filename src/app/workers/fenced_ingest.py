@@ -9,7 +9,7 @@ import structlog
 
 from app.workers.ingest import IngestWorker
 from app.workers.owned_partition_log_reader import PartitionInboundBatch
-from domain.devices.inbound_device_message_port import InboundBatch
+from domain.devices.link import InboundBatch
 from domain.ingest.decoded_messages import DecodedBatch
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.ingest.telemetry_engine_batch_runner import AssignNames

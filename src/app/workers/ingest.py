@@ -18,9 +18,8 @@ import structlog
 from app.runtime.unusable_message_counter import UnusableMessageCounter
 from app.workers.splitting_batch_writer import SplittingBatchWriter
 from app.workers.wake_event import WakeEvent
-from domain.devices.clock_skew import ClockSkewService
-from domain.devices.inbound_device_message_port import InboundBatch, InboundDeviceMessagePort, InboundMessage
-from domain.devices.last_seen_buffer import LastSeenBuffer
+from domain.devices.health import ClockSkewService, LastSeenBuffer
+from domain.devices.link import InboundBatch, InboundDeviceMessagePort, InboundMessage
 from domain.ingest.dead_letters import IngestDeadLetterService
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages
 from domain.kernel.dataclasses import service

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from domain.devices.device_link import DeviceBrokerLink
+from domain.devices.link import DeviceBrokerLink
 
 POLL_INTERVAL_S = 0.1
 

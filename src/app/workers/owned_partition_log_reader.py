@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from domain.devices.inbound_device_message_port import InboundEvent
+from domain.devices.link import InboundEvent
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.partitions.inbound_log import InboundLog, InboundLogDamagedError, InboundLogEntry

@@ -14,8 +14,7 @@ import structlog
 from app.workers.cluster_non_telemetry_ingest import NonTelemetryEventQueue
 from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import BaseInboundBatchWorker
-from domain.devices.device_link import OutboundDeviceMessagePort
-from domain.devices.inbound_device_message_port import InboundBatch, InboundDeviceConnected, InboundDeviceDisconnected
+from domain.devices.link import InboundBatch, InboundDeviceConnected, InboundDeviceDisconnected, OutboundDeviceMessagePort
 from domain.kernel.dataclasses import service
 from domain.partitions.own_lease_validity import OwnLeaseValidityService
 from domain.partitions.ports import ConnectedDevices

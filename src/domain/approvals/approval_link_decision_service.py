@@ -19,7 +19,7 @@ from domain.approvals.approval_link_ports import ApprovalLinkCodec
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalTx
 from domain.approvals.service import ApprovalService
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import HOUR_MS, Clock

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
+from domain.devices.ports import HasDeviceGroups, HasDevices
 from domain.grants.ports import HasGrants
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.ports import ResultNotifier

@@ -16,7 +16,7 @@ from domain.approvals import approval_decision_rules
 from domain.approvals.decision_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSubmitterPort
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, SystemCaller, require_role

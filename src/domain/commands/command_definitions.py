@@ -17,7 +17,7 @@ from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.definition_checks import MAX_DEFINITIONS, check_definition
 from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.grants.authorizer import Authorizer

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from domain.commands.firmware_resend_and_confirmation_rules import can_resend
 from domain.commands.model import Execution, ExecutionStatus
-from domain.devices.device_link import OutboundDeviceMessagePort
+from domain.devices.link import OutboundDeviceMessagePort
 from domain.devices.model import Device
 
 

@@ -23,8 +23,8 @@ from domain.commands.firmware_resend_and_confirmation_rules import is_done_when_
 from domain.commands.local_dispatch_queue import DispatchEntry, DispatchQueue, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandExecutions
-from domain.devices.device_link import OutboundDeviceMessagePort, PublishResult
-from domain.devices.device_messages_and_codec_port import DeviceCodec, OutboundCommand
+from domain.devices.link import OutboundDeviceMessagePort, PublishResult
+from domain.devices.messages import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock

@@ -1,12 +1,18 @@
-"""Ports of the devices part: repositories and the vault. The link to the devices is in `device_link.py`."""
+"""Ports of the devices part: repositories and the vault. The link to the devices is in `device_link.py`.
+
+Groups of devices: named sets within one project. A device can be a member of many; grants on a group cover its members.
+
+Which instance of a cluster holds the connection of a device. A device that moves to another instance goes offline nowhere.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from domain.devices.model import Device, DeviceCredentials, DeviceType
-from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+from domain.devices.model import Device, DeviceCredentials, DeviceGroup, DeviceType
+from domain.kernel.errors import NotFound
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
 
 class DeviceRepository(Protocol):
@@ -146,3 +152,78 @@ class HasDeviceCredentials(Protocol):
 class HasDeviceTypes(Protocol):
     @property
     def device_types(self) -> DeviceTypeRepository: ...
+
+
+MAX_GROUP_DEVICES = 200
+"""What is done to a group is done in one transaction, which must stay short."""
+
+
+class DeviceGroupRepository(Protocol):
+    async def add(self, group: DeviceGroup) -> None:
+        """Raises Conflict `GROUP_EXISTS`."""
+
+    async def get(self, account_id: AccountId, group_id: GroupId) -> DeviceGroup | None: ...
+
+    async def get_for_update(self, account_id: AccountId, group_id: GroupId) -> DeviceGroup | None:
+        """Lock the row until the writing transaction ends. Read a group this way before you change it or its members."""
+
+    async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[DeviceGroup]:
+        """Oldest first."""
+
+    async def save(self, group: DeviceGroup) -> None:
+        """Raises Conflict `GROUP_EXISTS`."""
+
+    async def delete(self, group_id: GroupId) -> None:
+        """Also deletes the grants on it."""
+
+    async def add_devices(self, group_id: GroupId, device_ids: Collection[DeviceId], added_by: str, at_ms: int) -> None:
+        """`added_by`: the label of the caller. Devices that are members already keep theirs."""
+
+    async def remove_devices(self, group_id: GroupId, device_ids: Collection[DeviceId]) -> None:
+        """Waits for every transaction that uses a grant on the group for one of these devices."""
+
+    async def remove_from_all(self, device_id: DeviceId) -> None:
+        """`remove_devices` of every group that the device is a member of."""
+
+    async def list_device_ids(self, group_ids: Collection[GroupId]) -> Sequence[tuple[GroupId, DeviceId]]:
+        """The members, in order of the ids."""
+
+    async def list_adders(self, device_id: DeviceId) -> Mapping[GroupId, str]:
+        """The groups of the device, each with the label of who added the device to it."""
+
+
+class HasDeviceGroups(Protocol):
+    @property
+    def groups(self) -> DeviceGroupRepository: ...
+
+
+async def get_group(tx: HasDeviceGroups, account_id: AccountId, group_id: GroupId, *, for_update: bool = False) -> DeviceGroup:
+    """Raises NotFound, also for a group of another account."""
+    find = tx.groups.get_for_update if for_update else tx.groups.get
+    group = await find(account_id, group_id)
+    if group is None:
+        raise NotFound.for_resource("group", group_id)
+    return group
+
+
+NO_FRONT = ""
+"""The instance of a device whose instance has died; its grace period runs."""
+
+
+class DeviceConnectionHolderRepository(Protocol):
+    async def attach(self, device_nos: Collection[int], front: str) -> Collection[int]:
+        """These devices have connected to the instance `front`. Returns those that had another instance until now."""
+
+    async def detach(self, device_nos: Collection[int], front: str) -> None:
+        """These devices are offline, unless they have connected to another instance than `front` since."""
+
+    async def fronts(self, device_nos: Collection[int]) -> Mapping[int, str]:
+        """Device number → instance, of those that have one. The rows stay as they are until a writing transaction ends."""
+
+    async def abandon(self, live: Collection[str]) -> Sequence[int]:
+        """Set NO_FRONT for the devices of all instances that are not among `live`. Returns the numbers of all that have it."""
+
+
+class HasDeviceConnectionHolders(Protocol):
+    @property
+    def device_sessions(self) -> DeviceConnectionHolderRepository: ...

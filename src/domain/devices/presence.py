@@ -2,7 +2,13 @@
 
 A lost connection starts a grace period; a reconnect within it cancels the pending offline. Pending offlines are kept in memory
 and only the last announced state is stored. So after a restart every device stored as online gets a grace period, and is
-announced as lost unless it reconnects. A connection that the service itself closed is announced at once."""
+announced as lost unless it reconnects. A connection that the service itself closed is announced at once.
+
+Presence changes of one batch: decided in memory, in the order of the reports, and written together.
+
+When a whole fleet connects at once, one statement per device would delay all other messages for seconds. So a batch writes all
+changed devices in one statement per state.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +16,63 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.devices.device_connection_holder_ports import NO_FRONT, HasDeviceConnectionHolders
-from domain.devices.device_event_factory import device_event
-from domain.devices.device_link import OutboundDeviceMessagePort
-from domain.devices.inbound_device_message_port import LOST, REVOKED, STOPPED, TAKEN_OVER
+from domain.devices.health import device_event
+from domain.devices.link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundDeviceMessagePort
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
+from domain.devices.ports import NO_FRONT, HasDeviceConnectionHolders, HasDevices
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+
+class PresenceBatchTx(Transaction, HasDevices, Protocol): ...
+
+
+class PresenceBatch:
+    """The devices passed in must have been read in the same transaction."""
+
+    def __init__(self) -> None:
+        self._stored: dict[DeviceId, bool] = {}
+        self._current: dict[DeviceId, bool] = {}
+        self._last_seen_ms: dict[int, int] = {}
+        self._last_event: dict[DeviceId, DomainEvent] = {}
+        self._change_events: list[tuple[DeviceId, DomainEvent]] = []
+
+    def touch(self, device: Device, at_ms: int) -> None:
+        self._last_seen_ms[device.device_no] = max(at_ms, self._last_seen_ms.get(device.device_no, at_ms))
+
+    def is_online(self, device: Device) -> bool:
+        """After the reports so far."""
+        return self._current.get(device.device_id, device.is_online)
+
+    def set_online(self, device: Device, online: bool, event: DomainEvent) -> None:
+        """Set the presence; `event` is emitted if this is a change."""
+        before = self._stored.setdefault(device.device_id, device.is_online)
+        if self._current.get(device.device_id, before) is not online:
+            self._change_events.append((device.device_id, event))
+        self._current[device.device_id] = online
+        self._last_event[device.device_id] = event
+
+    async def write(self, tx: PresenceBatchTx) -> None:
+        """Write all changes and emit their events. A concurrent writer has already emitted the event of a change that both made,
+        so it is not emitted again; a change that reverts the other writer's is emitted although it was none when we read."""
+        if self._last_seen_ms:
+            await tx.devices.update_last_seen(self._last_seen_ms)
+        changed: set[DeviceId] = set()
+        for online in (True, False):
+            device_ids = [device_id for device_id, now in self._current.items() if now is online]
+            if device_ids:
+                changed.update(await tx.devices.set_online_many(device_ids, online))
+        expected = {device_id for device_id, online in self._current.items() if online is not self._stored[device_id]}
+        not_emitted = {device_id: self._last_event[device_id] for device_id in expected - changed}
+        for device_id, event in self._change_events:
+            if not_emitted.get(device_id) is not event:
+                await tx.emit(event)
+        for device_id in sorted(changed - expected):
+            await tx.emit(self._last_event[device_id])
+
 
 OFFLINE_GRACE_MS = 2_000
 RESTART_GRACE_MS = 30_000

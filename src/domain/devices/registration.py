@@ -1,19 +1,30 @@
-"""How a device comes to be: the checks and the new row, shared by all ways to register one."""
+"""How a device comes to be: the checks and the new row, shared by all ways to register one.
+
+Register many devices with one request, in one transaction: a request that is repeated after a crash or a lost answer finds
+the devices that it has made by their `externalId`, and changes nothing about them.
+
+What the database alone knows is decided row by row, so that one wrong row does not undo the others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from domain.accounts.ports import HasProjects
-from domain.devices.board_and_application_catalog import infer_profile
-from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.devices.ports import HasDevices, HasDeviceTypes
-from domain.kernel.caller import Caller
+from domain.devices.credential_sync import CredentialSyncService
+from domain.devices.credentials import CredentialIssuer, RevealedCredentials
+from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile, infer_profile
+from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
+from domain.kernel.caller import Caller, Role, SessionCaller
+from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
-from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
-from domain.kernel.unit_of_work import Transaction
+from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_DEVICES_PER_ACCOUNT = 100_000
 
@@ -78,3 +89,116 @@ async def add_device(
         DomainEvent.from_caller(caller, "device_registered", text, now_ms, device_id=device.device_id, device_name=device.name)
     )
     return device
+
+
+MAX_DEVICES_PER_REQUEST = 200
+
+
+class BulkRegistrationTx(Transaction, HasDeviceCredentials, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
+
+
+class BulkCredentials(StrEnum):
+    """`NEW`: for devices that have none yet. `UNUSED`: also in place of those that no device has connected with, whose answer may
+    have been lost."""
+
+    NONE = "NONE"
+    NEW = "NEW"
+    UNUSED = "UNUSED"
+
+    def are_due(self, device: Device) -> bool:
+        """Whether the device gets new ones."""
+        is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
+        is_new = device.status is DeviceStatus.PENDING
+        return (is_new and self is not BulkCredentials.NONE) or (is_unused and self is BulkCredentials.UNUSED)
+
+
+class BulkOutcome(StrEnum):
+    CREATED = "CREATED"
+    EXISTS = "EXISTS"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRegistrationRowResult:
+    """Of one row. `device` is None, and `error` set, exactly for FAILED."""
+
+    outcome: BulkOutcome
+    device: Device | None = None
+    credentials: RevealedCredentials | None = None
+    error: DomainError | None = None
+
+
+@service
+class BulkRegistrationService:
+    uow: UnitOfWork[BulkRegistrationTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
+    issuer: CredentialIssuer
+    credential_sync: CredentialSyncService
+
+    async def register_many(
+        self, caller: SessionCaller, rows: Sequence[DeviceRegistrationInput], credentials: BulkCredentials
+    ) -> Sequence[BulkRegistrationRowResult]:
+        """One result per row, in their order. Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
+        _check_distinct(rows)
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.MEMBER, locks_account=True) as tx:
+            wanted = {row.external_id for row in rows if row.external_id is not None}
+            found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
+            existing = {device.external_id: device for device in found}
+            count = await tx.devices.count(caller.account_id)
+            results: list[BulkRegistrationRowResult] = []
+            for row in rows:
+                result = await self._register(tx, caller, row, existing, count, now_ms)
+                count += result.outcome is BulkOutcome.CREATED
+                results.append(await self._with_credentials(tx, caller, result, credentials, now_ms))
+        for result in results:
+            if result.credentials is not None:
+                await self.credential_sync.sync(DeviceId(result.credentials.device_id))
+        return results
+
+    async def _register(
+        self,
+        tx: BulkRegistrationTx,
+        caller: SessionCaller,
+        row: DeviceRegistrationInput,
+        existing: Mapping[str | None, Device],
+        count: int,
+        now_ms: int,
+    ) -> BulkRegistrationRowResult:
+        if row.external_id is not None and row.external_id in existing:
+            return BulkRegistrationRowResult(BulkOutcome.EXISTS, existing[row.external_id])
+        try:
+            check_device_capacity(count)
+            await check_references(tx, caller.account_id, row.project_id, row.device_type_id)
+        except (Conflict, NotFound) as error:
+            return BulkRegistrationRowResult(BulkOutcome.FAILED, error=error)
+        device_id = DeviceId(self.ids.new_id(IdPrefix.DEVICE))
+        return BulkRegistrationRowResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
+
+    async def _with_credentials(
+        self,
+        tx: BulkRegistrationTx,
+        caller: SessionCaller,
+        result: BulkRegistrationRowResult,
+        wanted: BulkCredentials,
+        now_ms: int,
+    ) -> BulkRegistrationRowResult:
+        device = result.device
+        if device is None or not wanted.are_due(device):
+            return result
+        is_new = device.status is DeviceStatus.PENDING
+        issued = await self.issuer.issue(tx, caller, device, now_ms, rotated=not is_new)
+        return BulkRegistrationRowResult(result.outcome, device, issued)
+
+
+def _check_distinct(rows: Sequence[DeviceRegistrationInput]) -> None:
+    first: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        if row.external_id is None:
+            continue
+        if row.external_id in first:
+            raise ValidationFailed.for_field(
+                f"devices.{index}.externalId", f"is also that of devices.{first[row.external_id]}. Give each device its own."
+            )
+        first[row.external_id] = index

@@ -13,11 +13,10 @@ from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
-from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
-from domain.devices.load_and_save_device import get_device, save_device
+from domain.devices.lookup import get_device, save_device
 from domain.devices.model import Device, DeviceLifecycleAction, DeviceMetadata, DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
+from domain.devices.ports import HasDeviceCredentials, HasDeviceGroups, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
 from domain.devices.presence import PresenceService
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, SessionCaller, require_role

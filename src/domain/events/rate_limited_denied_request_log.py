@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock

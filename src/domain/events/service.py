@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
 from domain.events.feed_model import ReadingAsEvent, reading_event_id
 from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch

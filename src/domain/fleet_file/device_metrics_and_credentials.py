@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from domain.devices.bulk_registration import BulkCredentials
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceStatus
+from domain.devices.registration import BulkCredentials
 from domain.fleet_file.device_reconciler import FleetFileDeviceReconciler
 from domain.fleet_file.model import DesiredFleetObject, FleetAction, FleetObjectOutcome, PlannedFieldChange, with_place
 from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext

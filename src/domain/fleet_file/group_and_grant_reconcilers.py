@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from domain.devices.group import DeviceGroup
-from domain.devices.model import DeviceStatus
+from domain.devices.model import DeviceGroup, DeviceStatus
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
 from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, defaults_of
 from domain.grants.grant_input import GrantInput, NewGrantInput

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from domain.devices.credential_issuer import RevealedCredentials
+from domain.devices.credentials import RevealedCredentials
 from domain.kernel.errors import Conflict, DomainError, FieldError, NotFound, ValidationFailed
 
 MAX_OBJECTS = 2_500

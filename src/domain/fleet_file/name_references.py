@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from domain.devices.group import DeviceGroup
-from domain.devices.model import Device, DeviceStatus
+from domain.devices.model import Device, DeviceGroup, DeviceStatus
 from domain.fleet_file.ports import FleetFileTx
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, IdPrefix, KeyId, MembershipId, ProjectId, has_id_format

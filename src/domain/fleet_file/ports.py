@@ -6,9 +6,8 @@ from typing import Protocol
 
 from domain.accounts.ports import HasProjects
 from domain.approvals.ports import HasApprovals
-from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.health import HasDeviceHealth
-from domain.devices.ports import HasDeviceCredentials, HasDeviceTypes
+from domain.devices.ports import HasDeviceCredentials, HasDeviceGroups, HasDeviceTypes
 from domain.keys.ports import HasApiKeys
 from domain.rules.reported_and_declared_metric_ports import HasMetricDeclarations
 from domain.rules.rule_repository import HasRules

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from domain.devices.bulk_registration import BulkCredentials
+from domain.devices.registration import BulkCredentials
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.model import (
     CreatedFleetObject,

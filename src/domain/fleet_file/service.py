@@ -15,7 +15,7 @@ from functools import cached_property
 
 from domain.accounts.projects import ProjectService
 from domain.commands.device_type_admin_service import DeviceTypeAdminService
-from domain.devices.bulk_registration import BulkCredentials
+from domain.devices.registration import BulkCredentials
 from domain.devices.service import DeviceCredentialSyncPort, DeviceEraserPort
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics

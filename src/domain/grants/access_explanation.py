@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
 from domain.grants.grant_checks_and_denials import (

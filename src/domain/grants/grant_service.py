@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from domain.devices.group import DeviceGroup
-from domain.devices.group_ports import get_group
-from domain.devices.load_and_save_device import get_device
-from domain.devices.model import Device
+from domain.devices.lookup import get_device
+from domain.devices.model import Device, DeviceGroup
+from domain.devices.ports import get_group
 from domain.grants.grant_checks_and_denials import is_wider
 from domain.grants.grant_input import GrantInput, NewGrantInput, check_input, check_single_subject, input_warnings
 from domain.grants.grant_window import GrantWindowEvaluator

@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships
-from domain.devices.group_ports import HasDeviceGroups
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
+from domain.devices.ports import HasDeviceGroups, HasDevices
 from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 from domain.kernel.unit_of_work import Transaction

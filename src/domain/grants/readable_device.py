@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.grants.authorizer import Authorizer

@@ -19,10 +19,9 @@ from domain.commands.command_submission import CommandSubmissionResult, CommandS
 from domain.commands.load_command_context import get_context_for_caller
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
-from domain.devices.group import DeviceGroup
-from domain.devices.group_ports import HasDeviceGroups
-from domain.devices.load_and_save_device import get_device
-from domain.devices.model import Device
+from domain.devices.lookup import get_device
+from domain.devices.model import Device, DeviceGroup
+from domain.devices.ports import HasDeviceGroups
 from domain.groups.service import DeviceGroupService, GroupWithMembers
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock

@@ -12,11 +12,9 @@ from typing import Any, Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
-from domain.devices.group import DeviceGroup
-from domain.devices.group_ports import MAX_GROUP_DEVICES, HasDeviceGroups, get_group
-from domain.devices.load_and_save_device import get_device
-from domain.devices.model import Device, DeviceStatus
-from domain.devices.ports import HasDevices
+from domain.devices.lookup import get_device
+from domain.devices.model import Device, DeviceGroup, DeviceStatus
+from domain.devices.ports import MAX_GROUP_DEVICES, HasDeviceGroups, HasDevices, get_group
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx, HasPendingApprovalFinder
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller

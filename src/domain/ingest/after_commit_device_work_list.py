@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from domain.devices.device_messages_and_codec_port import OutboundMessage
+from domain.devices.messages import OutboundMessage
 from domain.kernel.ids import DeviceId
 
 

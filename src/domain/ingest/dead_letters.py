@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from domain.devices.device_event_factory import device_event
+from domain.devices.health import device_event
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.ingest.engine_restore import find_rules

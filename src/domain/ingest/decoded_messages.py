@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from domain.devices.device_messages_and_codec_port import DeviceReport
-from domain.devices.inbound_device_message_port import InboundEvent
+from domain.devices.link import InboundEvent
+from domain.devices.messages import DeviceReport
 from domain.kernel.clock import SECOND_MS
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS

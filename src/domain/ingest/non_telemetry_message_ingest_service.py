@@ -8,9 +8,17 @@ from typing import Protocol
 
 from domain.commands.device_reports import RelayAndCommandReportService
 from domain.commands.execution_change_collector import CommandReportTx, ExecutionChangeCollector
-from domain.devices.device_connection_holder_ports import HasDeviceConnectionHolders
-from domain.devices.device_health_batch import DeviceHealthBatch
-from domain.devices.device_messages_and_codec_port import (
+from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
+from domain.devices.link import (
+    FORBIDDEN_TOPIC,
+    InboundDeviceConnected,
+    InboundDeviceDisconnected,
+    InboundDeviceSubscribed,
+    InboundEvent,
+    InboundMessage,
+    InboundMessagesDropped,
+)
+from domain.devices.messages import (
     CommandResultReport,
     DeviceClockReadyReport,
     DeviceCodec,
@@ -23,19 +31,9 @@ from domain.devices.device_messages_and_codec_port import (
     TimeRequest,
     UnreadableMessage,
 )
-from domain.devices.health import HasDeviceHealth
-from domain.devices.inbound_device_message_port import (
-    FORBIDDEN_TOPIC,
-    InboundDeviceConnected,
-    InboundDeviceDisconnected,
-    InboundDeviceSubscribed,
-    InboundEvent,
-    InboundMessage,
-    InboundMessagesDropped,
-)
 from domain.devices.model import Device
-from domain.devices.presence import PresenceService
-from domain.devices.presence_batch import PresenceBatch, PresenceBatchTx
+from domain.devices.ports import HasDeviceConnectionHolders
+from domain.devices.presence import PresenceBatch, PresenceBatchTx, PresenceService
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.decoded_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage
 from domain.kernel.clock import Clock

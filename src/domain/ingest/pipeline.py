@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from domain.devices.device_link import OutboundDeviceMessagePort
-from domain.devices.device_messages_and_codec_port import StockFirmwareTelemetryReport
-from domain.devices.inbound_device_message_port import InboundBatch, InboundMessage
+from domain.devices.link import InboundBatch, InboundMessage, OutboundDeviceMessagePort
+from domain.devices.messages import StockFirmwareTelemetryReport
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, reason_of
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage

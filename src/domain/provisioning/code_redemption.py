@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.accounts.ports import HasMemberships, HasProjects
-from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials
 from domain.devices.credential_sync import CredentialSyncService
+from domain.devices.credentials import CredentialIssuer, RevealedCredentials
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
 from domain.devices.registration import add_device, check_device_capacity

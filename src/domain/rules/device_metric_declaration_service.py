@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from domain.commands.ports import AutomationTx
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.caller import Role, SessionCaller, require_role

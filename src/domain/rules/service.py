@@ -13,7 +13,7 @@ from typing import Any
 from domain.commands.command_checks import action_fault
 from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.definition_model import CommandDefinition
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from domain.devices.device_messages_and_codec_port import PlanRow
+from domain.devices.messages import PlanRow
 from domain.devices.model import Device, FirmwareProfile
 from domain.schedules.model import PLAIN_OFF, PLAIN_ON, Schedule
 

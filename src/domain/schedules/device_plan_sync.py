@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from domain.devices.device_link import OutboundDeviceMessagePort
-from domain.devices.device_messages_and_codec_port import DeviceCodec, OutboundMessage, PlanRow
+from domain.devices.link import OutboundDeviceMessagePort
+from domain.devices.messages import DeviceCodec, OutboundMessage, PlanRow
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock

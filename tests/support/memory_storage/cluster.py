@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from domain.devices.device_connection_holder_ports import NO_FRONT
+from domain.devices.ports import NO_FRONT
 from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
 from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance, PartitionLostError
 from support.memory_storage.tables import Database, Table

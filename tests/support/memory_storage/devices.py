@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from domain.devices.load_and_save_device import external_id_taken_error
+from domain.devices.lookup import external_id_taken_error
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 from support.memory_storage.arrivals import LATE

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from adapters.storage.sql.repositories.device_groups import name_taken_error
-from domain.devices.group import DeviceGroup
-from domain.devices.model import Device
+from domain.devices.model import Device, DeviceGroup
 from domain.kernel.ids import AccountId, DeviceId, GroupId, ProjectId
 from support.memory_storage.grants import delete_grants
 from support.memory_storage.tables import Database, Table

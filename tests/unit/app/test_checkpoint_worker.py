@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from app.workers.engine_checkpoint import EngineCheckpointTx, EngineCheckpointWorker
-from domain.devices.clock_skew import ClockSkewService
-from domain.devices.last_seen_buffer import LastSeenBuffer
+from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import partition_of
 from domain.partitions.owned_partitions import OwnedPartitions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
-from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundMessage
+from domain.devices.link import InboundDeviceConnected, InboundMessage
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.decoded_messages import DecodedBatch
 from domain.kernel.errors import Unavailable

@@ -12,10 +12,9 @@ import pytest
 from app.workers import ingest, splitting_batch_writer
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from app.workers.wake_event import WakeEvent
-from domain.devices.clock_skew import ClockSkewService
-from domain.devices.device_messages_and_codec_port import StockFirmwareTelemetryReport
-from domain.devices.inbound_device_message_port import InboundDeviceConnected, InboundMessage
-from domain.devices.last_seen_buffer import LastSeenBuffer
+from domain.devices.health import ClockSkewService, LastSeenBuffer
+from domain.devices.link import InboundDeviceConnected, InboundMessage
+from domain.devices.messages import StockFirmwareTelemetryReport
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import IngestDeadLetter
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage

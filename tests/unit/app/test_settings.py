@@ -6,7 +6,7 @@ import pytest
 
 from app.config.settings import Settings, SettingsError, load_settings, setting_sources, unknown_variable_warnings
 from app.wiring.device_broker_endpoint import broker_endpoint
-from domain.devices.firmware_config import BrokerEndpoint
+from domain.devices.firmware import BrokerEndpoint
 
 
 @pytest.fixture(autouse=True)

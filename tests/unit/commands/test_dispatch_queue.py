@@ -11,7 +11,7 @@ import pytest
 
 from domain.commands import local_dispatch_queue
 from domain.commands.model import AutomationCommand, CommandRequest, Execution, ExecutionStatus, TriggeredBy
-from domain.devices.device_messages_and_codec_port import CommandResultReport
+from domain.devices.messages import CommandResultReport
 from domain.kernel.caller import SystemCaller
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from support.device_world import ACCOUNT, DeviceWorld

@@ -13,7 +13,7 @@ import pytest
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.commands.crash_recovery import CommandCrashRecovery
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
-from domain.devices.device_messages_and_codec_port import CommandResultReport, RelayReport
+from domain.devices.messages import CommandResultReport, RelayReport
 from domain.devices.model import Device, FirmwareProfile
 from domain.kernel.errors import Unavailable
 from support.device_world import DeviceWorld

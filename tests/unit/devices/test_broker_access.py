@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.external_broker_auth import may_publish
+from domain.devices.broker_auth import may_publish
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices import clock_skew
-from domain.devices.clock_skew import ClockSkewService
+from domain.devices import health
+from domain.devices.health import ClockSkewService
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
 from support.device_world import DeviceWorld
 
@@ -70,7 +70,7 @@ async def test_an_upload_of_older_readings_is_no_clock_behind(world: DeviceWorld
 
 
 async def test_a_wrong_clock_of_the_service_does_not_flood_the_log(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_skew, "MAX_EVENTS_PER_MINUTE", 2)
+    monkeypatch.setattr(health, "MAX_EVENTS_PER_MINUTE", 2)
     offsets = Offsets(world)
     devices = [(await world.device()).device_no for _ in range(5)]
     offsets.service.on_offsets([(no, HOUR_MS) for no in (*devices, 999)], ahead=True)

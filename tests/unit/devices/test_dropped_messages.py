@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from domain.devices import dropped_messages
-from domain.devices.dropped_messages import DroppedMessageService
+from domain.devices import health
+from domain.devices.health import DroppedMessageService
 from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import Unavailable
 from support.device_world import DeviceWorld
@@ -57,7 +57,7 @@ async def test_drops_are_written_later_when_the_database_is_away(world: DeviceWo
 
 
 async def test_memory_is_bounded(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dropped_messages, "MAX_PENDING", 2)
+    monkeypatch.setattr(health, "MAX_PENDING", 2)
     device, drops = await world.device(), service_of(world)
     for reason in ("A", "B", "C"):
         drops.count(device.device_no, reason, 1)

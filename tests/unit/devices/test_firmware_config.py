@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.devices.firmware_config import (
+from domain.devices.firmware import (
     PASSWORD_PLACEHOLDER,
     BrokerEndpoint,
     FirmwareConfigFormat,

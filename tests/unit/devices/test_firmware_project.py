@@ -13,11 +13,14 @@ from cryptography import x509
 
 from adapters.crypto.certificate_authority import CertificateAuthority, find_authority
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
-from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues
-from domain.devices.firmware_project import (
+from domain.devices.firmware import (
+    PASSWORD_PLACEHOLDER,
     WIFI_NAME_PLACEHOLDER,
     WIFI_PASSWORD_PLACEHOLDER,
+    BrokerEndpoint,
     FileEncoding,
+    FirmwareConfigFormat,
+    FirmwareConfigValues,
     FirmwareProject,
     build_project,
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
+from domain.devices.firmware import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.sign_in.policy import PASSWORD_CONFIRMATIONS

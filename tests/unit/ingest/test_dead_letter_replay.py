@@ -12,12 +12,7 @@ import pytest
 
 from app.workers.dead_letter_replay import IngestDeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
-from domain.devices.device_messages_and_codec_port import (
-    CommandResultReport,
-    DeviceReport,
-    RelayReport,
-    StockFirmwareTelemetryReport,
-)
+from domain.devices.messages import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
 from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, IngestDeadLetterState

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
+from domain.devices.credential_sync import RecentCredentialChanges
 from domain.devices.model import DeviceCredentials
-from domain.devices.recent_credential_changes import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
 from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
 from domain.partitions.own_lease_validity import AWAY_MS, POLL_AFTER_MS, OwnLeaseValidityService

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
-from domain.devices.device_messages_and_codec_port import DeviceClockReadyReport, DevicePlanRevisionReport
+from domain.devices.messages import DeviceClockReadyReport, DevicePlanRevisionReport
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 

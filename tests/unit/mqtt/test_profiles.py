@@ -7,7 +7,7 @@ import json
 import pytest
 
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
-from domain.devices.device_messages_and_codec_port import (
+from domain.devices.messages import (
     CommandResultReport,
     DevicePlanRevisionReport,
     DeviceReport,

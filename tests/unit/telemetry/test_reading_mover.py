@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.workers.old_reading_mover import OldReadingMoverWorker
-from domain.devices.load_and_save_device import save_device
+from domain.devices.lookup import save_device
 from domain.devices.model import Device, DeviceLifecycleAction
 from domain.events.feed_model import FeedFilter
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS

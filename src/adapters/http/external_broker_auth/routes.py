@@ -11,7 +11,7 @@ from quart import Blueprint, Response, request
 
 from adapters.http.core.json_body import parse_json_object
 from adapters.http.external_broker_auth.request_guard import BrokerAuthRequestGuard
-from domain.devices.external_broker_auth import BrokerAction, ExternalBrokerAuthService
+from domain.devices.broker_auth import BrokerAction, ExternalBrokerAuthService
 from domain.kernel.errors import DomainError, Unavailable
 
 Fields = Mapping[str, str]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.mqtt.profiles import sensor_json_flattening
-from domain.devices.device_messages_and_codec_port import (
+from domain.devices.messages import (
     DeviceReport,
     OutboundCommand,
     OutboundMessage,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domain.devices.device_messages_and_codec_port import PlanRow
+from domain.devices.messages import PlanRow
 
 MIN_LEAD_TIME_S = 60
 

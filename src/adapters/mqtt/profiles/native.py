@@ -18,7 +18,7 @@ from adapters.mqtt.profiles.native_payload_types import (
     StatePayload,
     TimePayload,
 )
-from domain.devices.device_messages_and_codec_port import (
+from domain.devices.messages import (
     CommandResultReport,
     DevicePlanRevisionReport,
     DeviceReport,

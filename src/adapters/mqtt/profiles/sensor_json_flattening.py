@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from domain.devices.device_messages_and_codec_port import DeviceReport, StockFirmwareTelemetryReport, UnreadableMessage
+from domain.devices.messages import DeviceReport, StockFirmwareTelemetryReport, UnreadableMessage
 
 MAX_DEPTH = 4
 MAX_METRICS = 64

@@ -13,7 +13,7 @@ import msgspec
 
 from adapters.mqtt.profiles import sensor_json_flattening
 from adapters.mqtt.profiles.future_edge_selection import FuturePlanEdge, upcoming_edges
-from domain.devices.device_messages_and_codec_port import (
+from domain.devices.messages import (
     CommandResultReport,
     DevicePlanRevisionReport,
     DeviceReport,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from domain.devices.load_and_save_device import get_device
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock

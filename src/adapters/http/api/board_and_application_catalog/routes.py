@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.http.api.board_and_application_catalog.schemas import AppTypeResponse, BoardResponse
 from adapters.http.core.caller_authentication import AllowedCallers
 from adapters.http.core.operation import ApiBlueprint
-from domain.devices.board_and_application_catalog import APPS, BOARDS
+from domain.devices.model import APPS, BOARDS
 
 
 def catalog_blueprint() -> ApiBlueprint:

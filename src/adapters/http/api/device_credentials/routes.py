@@ -6,8 +6,7 @@ from adapters.http.api.device_credentials import schemas as schema
 from adapters.http.api.device_firmware.routes import add_config_route, add_firmware_route
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.devices.device_credential_reveal_and_revocation import DeviceCredentialService
-from domain.devices.firmware_project_service import FirmwareProjectService
+from domain.devices.credentials import DeviceCredentialService, FirmwareProjectService
 from domain.kernel.ids import DeviceId
 
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}

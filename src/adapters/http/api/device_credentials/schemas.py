@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.schemas import OkResponse, RequestBodyModel, ResponseModel
-from domain.devices.credential_issuer import RevealedCredentials
+from domain.devices.credentials import RevealedCredentials
 from domain.devices.model import DeviceStatus
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from adapters.http.api.device_firmware import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.devices.device_credential_reveal_and_revocation import DeviceCredentialService
-from domain.devices.firmware_project_service import FirmwareProjectService
+from domain.devices.credentials import DeviceCredentialService, FirmwareProjectService
 from domain.kernel.ids import DeviceId
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.schemas import QueryParametersModel, ResponseModel
-from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
-from domain.devices.firmware_project import WIFI_NAME_PLACEHOLDER, WIFI_PASSWORD_PLACEHOLDER, FileEncoding, FirmwareProject
+from domain.devices.firmware import (
+    PASSWORD_PLACEHOLDER,
+    WIFI_NAME_PLACEHOLDER,
+    WIFI_PASSWORD_PLACEHOLDER,
+    FileEncoding,
+    FirmwareConfigFormat,
+    FirmwareProject,
+)
 
 
 class FirmwareFileResponse(ResponseModel):

@@ -11,14 +11,14 @@ from adapters.http.api.devices.schemas import DeviceRegistrationRequest
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import EnumValue, RequestBodyModel, ResponseModel
-from domain.devices.bulk_registration import (
+from domain.devices.registration import (
     MAX_DEVICES_PER_REQUEST,
     BulkCredentials,
     BulkOutcome,
     BulkRegistrationRowResult,
     BulkRegistrationService,
+    DeviceRegistrationInput,
 )
-from domain.devices.registration import DeviceRegistrationInput
 
 
 class BulkRegistrationRequest(RequestBodyModel):

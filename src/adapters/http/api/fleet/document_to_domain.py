@@ -13,7 +13,7 @@ from adapters.http.api.commands.schemas import CommandDefinitionCreateRequest
 from adapters.http.api.fleet import schemas as schema
 from adapters.http.api.rules.schemas import RuleCreateRequest, to_rule_fields
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
-from domain.devices.board_and_application_catalog import infer_profile
+from domain.devices.model import infer_profile
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet_file.group_and_grant_reconcilers import check_place
 from domain.fleet_file.model import DesiredFleetObject, FleetDocument, FleetKind, Key, with_place

@@ -13,9 +13,9 @@ from adapters.http.api.rules.schemas import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from adapters.http.api.webhooks.schemas import FORMAT, EventTypes, Url
 from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParametersModel, RequestBodyModel
-from domain.devices.bulk_registration import BulkCredentials
-from domain.devices.group_ports import MAX_GROUP_DEVICES
 from domain.devices.model import FirmwareProfile
+from domain.devices.ports import MAX_GROUP_DEVICES
+from domain.devices.registration import BulkCredentials
 from domain.fleet_file.model import MAX_OBJECTS
 from domain.rules.rule_validation import MAX_RULES_PER_DEVICE
 from domain.schedules.model import SLOTS_PER_DEVICE

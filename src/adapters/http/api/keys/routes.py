@@ -11,8 +11,7 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from domain.accounts.ports import HasProjects
-from domain.devices.group_ports import HasDeviceGroups
-from domain.devices.ports import HasDevices
+from domain.devices.ports import HasDeviceGroups, HasDevices
 from domain.grants.ports import HasGrants
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import ApiKey

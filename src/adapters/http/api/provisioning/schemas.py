@@ -18,7 +18,7 @@ from adapters.http.core.schemas import (
     Timestamp,
     TimestampText,
 )
-from domain.devices.credential_issuer import RevealedCredentials
+from domain.devices.credentials import RevealedCredentials
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId
 from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeInput

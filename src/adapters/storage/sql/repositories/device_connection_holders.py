@@ -10,7 +10,7 @@ from adapters.storage.sql.entity_repository import SqlRepository
 from adapters.storage.sql.row_mapper import to_json
 from adapters.storage.sql.statement_builders import listed, listed_integers, upsert
 from adapters.storage.sql.tables import device_sessions
-from domain.devices.device_connection_holder_ports import NO_FRONT
+from domain.devices.ports import NO_FRONT
 
 s = device_sessions.c
 

@@ -10,7 +10,7 @@ from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlA
 from adapters.storage.sql.row_mapper import RowMapper, to_json
 from adapters.storage.sql.statement_builders import insert_or_ignore, listed
 from adapters.storage.sql.tables import device_groups, grants, group_members
-from domain.devices.group import DeviceGroup
+from domain.devices.model import DeviceGroup
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId, GroupId, ProjectId
 

@@ -25,7 +25,7 @@ from adapters.storage.sql.tables import (
     left_edges,
     tombstones,
 )
-from domain.devices.load_and_save_device import external_id_taken_error
+from domain.devices.lookup import external_id_taken_error
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.kernel.ids import AccountId, DeviceId, ProjectId
 

@@ -2,33 +2,92 @@
 
 Only the responses of generate and reveal contain the password: no event, log line or error does. Every reveal is logged, denied
 ones too, and the log entry is committed before the password is returned.
+
+Issue a device's MQTT password in a transaction of the caller: made, sealed, stored and recorded.
+
+The complete firmware of a device, joined from its configuration and the sources: the service adds no password to it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.accounts.ports import HasUsers
-from domain.devices.credential_issuer import CredentialIssuer, RevealedCredentials, usual_config_format
 from domain.devices.credential_sync import CredentialSyncService
-from domain.devices.firmware_config import FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
-from domain.devices.load_and_save_device import get_device, save_device
-from domain.devices.model import Device, DeviceLifecycleAction, DeviceStatus
+from domain.devices.firmware import (
+    BrokerEndpoint,
+    FirmwareConfigFormat,
+    FirmwareConfigValues,
+    FirmwareProject,
+    FirmwareSourceReader,
+    build_project,
+    render_config,
+    setup_note,
+)
+from domain.devices.lookup import get_device, save_device
+from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleAction, DeviceStatus, default_config_format
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService
-from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import DeviceId, IdAndSecretGenerator
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.model import LoginFailures
 from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS
 from domain.sign_in.ports import HasLoginFailures, HasSecondFactors, HasUserSessions, PasswordHasher
 from domain.sign_in.step_up import require_second_factor_if_enabled
+
+PASSWORD_LENGTH = 32
+"""190 bits; every firmware's settings page accepts this length."""
+
+
+class CredentialIssueTx(Transaction, HasDeviceCredentials, HasDevices, Protocol): ...
+
+
+@dataclass(frozen=True, slots=True)
+class RevealedCredentials:
+    device_id: str
+    password: str = field(repr=False)
+    endpoint: BrokerEndpoint
+    config_block: str = field(repr=False)
+
+
+class CredentialIssuer:
+    def __init__(self, *, ids: IdAndSecretGenerator, vault: Vault, endpoint: BrokerEndpoint) -> None:
+        self._ids = ids
+        self._vault = vault
+        self.endpoint = endpoint
+
+    async def issue(
+        self, tx: CredentialIssueTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
+    ) -> RevealedCredentials:
+        """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. After the commit the
+        caller syncs the device to the link. Raises Conflict."""
+        password = self._ids.random_alphanumeric(PASSWORD_LENGTH)
+        await save_device(tx, device.transition(DeviceLifecycleAction.GENERATE))
+        await tx.credentials.upsert(DeviceCredentials(device.device_id, self._vault.seal(password, device.device_id), now_ms))
+        text = "Credentials rotated" if rotated else "Credentials generated"
+        data: dict[str, Json] = {"rotated": rotated}
+        await tx.emit(
+            DomainEvent.from_caller(
+                caller, "credentials_generated", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
+            )
+        )
+        return self.reveal(device, password)
+
+    def reveal(self, device: Device, password: str) -> RevealedCredentials:
+        values = FirmwareConfigValues(device.device_id, device.name, self.endpoint, password)
+        return RevealedCredentials(device.device_id, password, self.endpoint, render_config(usual_config_format(device), values))
+
+
+def usual_config_format(device: Device) -> FirmwareConfigFormat:
+    """The format that the device's firmware reads."""
+    return FirmwareConfigFormat(default_config_format(device.profile, device.board_type))
 
 
 class CredentialTx(
@@ -159,3 +218,19 @@ class DeviceCredentialService:
 
 def _throttle_subject(caller: SessionCaller) -> str:
     return f"reveal:{caller.user_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class FirmwareProjectService:
+    uow: UnitOfWork[HasDevices] = field(repr=False)
+    endpoint: BrokerEndpoint
+    sources: FirmwareSourceReader
+
+    async def get_project(
+        self, caller: SessionCaller, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
+    ) -> FirmwareProject:
+        """Raises NotFound."""
+        async with self.uow.read() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+        values = FirmwareConfigValues(device_id, device.name, self.endpoint)
+        return build_project(config_format or usual_config_format(device), values, self.sources)
