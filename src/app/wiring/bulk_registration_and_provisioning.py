@@ -9,8 +9,8 @@ from app.wiring.shared_ports import creating_ports, secret_ports
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer
 from domain.devices.registration import BulkRegistrationService
-from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
-from domain.provisioning.code_redemption import ProvisioningCodeRedemptionService
+from domain.provisioning.codes import ProvisioningCodeAndClaimAdminService
+from domain.provisioning.redemption import ProvisioningCodeRedemptionService
 
 
 class DeviceRegistrationServices:

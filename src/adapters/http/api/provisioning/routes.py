@@ -8,10 +8,9 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response, page_response
 from domain.kernel.ids import ClaimId, ProvisioningCodeId
-from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeAndClaimAdminService
-from domain.provisioning.code_redemption import ProvisioningClaimInput, ProvisioningCodeRedemptionService
-from domain.provisioning.model import ClaimStatus
-from domain.provisioning.policy import POLL_AFTER_S
+from domain.provisioning.codes import ProvisioningCodeAndClaimAdminService
+from domain.provisioning.model import POLL_AFTER_S, ClaimStatus
+from domain.provisioning.redemption import ProvisioningClaimInput, ProvisioningCodeRedemptionService
 
 DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
 

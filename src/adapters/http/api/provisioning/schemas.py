@@ -21,9 +21,8 @@ from adapters.http.core.schemas import (
 from domain.devices.credentials import RevealedCredentials
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId
-from domain.provisioning.code_and_claim_admin_service import ProvisioningCodeInput
-from domain.provisioning.model import ClaimStatus
-from domain.provisioning.policy import MAX_CODE_DEVICES
+from domain.provisioning.codes import ProvisioningCodeInput
+from domain.provisioning.model import MAX_CODE_DEVICES, ClaimStatus
 
 HardwareId = Annotated[
     str,

@@ -26,7 +26,7 @@ from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.provisioning import policy
+from domain.provisioning import model
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
 from domain.sign_in.policy import client_network
@@ -88,17 +88,17 @@ class ProvisioningCodeRedemptionService:
         code = await tx.provisioning_codes.find_by_hash_for_update(self.digest.sha256(request.secret))
         maker = None if code is None else await tx.memberships.get_for_share(code.created_by)
         try:
-            return policy.check_code_is_valid(code, maker, now_ms)
+            return model.check_code_is_valid(code, maker, now_ms)
         except Unauthenticated as error:
-            policy.WRONG_CODES.check(failures, now_ms, "wrong provisioning codes")
-            await tx.login_failures.upsert(policy.WRONG_CODES.count(failures, subject, now_ms))
+            model.WRONG_CODES.check(failures, now_ms, "wrong provisioning codes")
+            await tx.login_failures.upsert(model.WRONG_CODES.count(failures, subject, now_ms))
             return error
 
     async def _claim(
         self, tx: ProvisioningClaimTx, code: ProvisioningCode, request: ProvisioningClaimInput, now_ms: int
     ) -> RevealedCredentials | None:
         claim = await tx.device_claims.find_for_update(code.code_id, request.hardware_id)
-        policy.check_claim_is_open(claim)
+        model.check_claim_is_open(claim)
         existing = await self._find_registered(tx, code, request.hardware_id)
         if claim is None or claim.status is ClaimStatus.CLAIMED:  # claimed, and the device was deleted since
             await self._check_room(tx, code)
@@ -109,7 +109,7 @@ class ProvisioningCodeRedemptionService:
                 await self._emit(tx, code, claim, "device_claim_requested", "waits for approval", now_ms)
         if claim.status is ClaimStatus.WAITING:
             return None
-        policy.check_not_used_up(code)
+        model.check_not_used_up(code)
         return await self._give_credentials(tx, code, replace(claim, address=request.address), existing, now_ms)
 
     async def _give_credentials(
@@ -138,14 +138,14 @@ class ProvisioningCodeRedemptionService:
         if not found:
             return None
         if found[0].status is not DeviceStatus.PENDING or found[0].project_id != code.project_id:
-            raise policy.already_claimed_error()
+            raise model.already_claimed_error()
         return found[0]
 
     async def _check_room(self, tx: ProvisioningClaimTx, code: ProvisioningCode) -> None:
         open_count = sum([await tx.device_claims.count(code.code_id, one) for one in (ClaimStatus.WAITING, ClaimStatus.APPROVED)])
         denied_count = await tx.device_claims.count(code.code_id, ClaimStatus.DENIED)
-        if code.claimed_count + open_count >= code.max_devices or denied_count >= policy.MAX_DENIED_CLAIMS:
-            raise policy.code_used_up_error()
+        if code.claimed_count + open_count >= code.max_devices or denied_count >= model.MAX_DENIED_CLAIMS:
+            raise model.code_used_up_error()
 
     def _new_claim(
         self,

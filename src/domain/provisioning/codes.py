@@ -18,7 +18,7 @@ from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ClaimId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId, ProvisioningCodeId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.provisioning import policy
+from domain.provisioning import model
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
 from domain.sign_in.ports import TokenHasher
@@ -63,8 +63,8 @@ class ProvisioningCodeAndClaimAdminService:
     async def create(self, caller: SessionCaller, wanted: ProvisioningCodeInput) -> CreatedProvisioningCode:
         """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `PROVISIONING_CODE_LIMIT`."""
         now_ms = self._clock.now_ms()
-        policy.check_expiry(wanted.expires_ms, now_ms)
-        secret = f"{policy.CODE_PREFIX}{self._ids.random_alphanumeric(policy.CODE_RANDOM_LENGTH)}"
+        model.check_expiry(wanted.expires_ms, now_ms)
+        secret = f"{model.CODE_PREFIX}{self._ids.random_alphanumeric(model.CODE_RANDOM_LENGTH)}"
         async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             existing = await tx.provisioning_codes.list_by_account(caller.account_id)
             check_capacity(len(existing), "PROVISIONING_CODE_LIMIT", "An account has at most {limit} provisioning codes")
@@ -74,7 +74,7 @@ class ProvisioningCodeAndClaimAdminService:
                 code_id=ProvisioningCodeId(self._ids.new_id(IdPrefix.PROVISIONING_CODE)),
                 account_id=caller.account_id,
                 name=check_name(wanted.name),
-                prefix=secret[: policy.DISPLAY_PREFIX_LENGTH],
+                prefix=secret[: model.DISPLAY_PREFIX_LENGTH],
                 code_hash=self._digest.sha256(secret),
                 project_id=project_id,
                 board_type=wanted.board_type,
