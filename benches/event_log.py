@@ -33,8 +33,8 @@ from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.repositories.event_log_position_reservation import RESERVE_POSITIONS
 from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from domain.accounts.model import Account
-from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
+from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
 from support.postgres import binaries

@@ -15,10 +15,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from domain.events.access_changing_kinds import is_access_change
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
-from domain.events.model import Event
+from domain.events.model import Event, is_access_change
 from domain.kernel.ids import AccountId, DeviceId
 
 MAX_QUEUE_LENGTH = 10_000

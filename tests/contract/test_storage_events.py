@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.model import Event, EventSearch
 from support.sealing import seal
 from support.storage import NOW, StoredAccount, an_account, an_event, new_id

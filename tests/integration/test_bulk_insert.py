@@ -10,7 +10,7 @@ import pytest
 from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
 from adapters.storage.sql.sql_session_port import SqlSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, event_counts, events
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from support import storage
 
 KEPT = ("event_id", "account_id", "device_id", "kind", "description", "at_ms", "source", "address", "payload", "public")

@@ -12,7 +12,7 @@ import pytest
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories.event_log_position_reservation import reserve_positions
-from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
+from domain.events.cursors import MAX_WRITERS, EventLogCursor
 from domain.events.model import Event
 from domain.kernel.errors import Unavailable
 from support import postgres

@@ -19,7 +19,7 @@ from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, Leadersh
 from app.runtime.worker_supervisor import WorkerSupervisor
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.postgres_listener import PostgresListenerWorker
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.model import Event
 from domain.kernel.cursors import EVENTS, encode_cursor
 from domain.kernel.errors import Unavailable

@@ -20,7 +20,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories import events, grants, webhook_deliveries
 from adapters.storage.sql.repositories.event_log_position_reservation import cursor_parameters
 from adapters.storage.sql.sql_session_port import POSTGRES
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from support import postgres
 from support.empty_database import bare_postgres
 from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from app.workers.changes_of_other_instances import OtherInstanceEventHandler
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.webhooks.model import Webhook
 from support.webhook_receiver import in_sequence, never_respond, respond, webhook_receiver
 from support.webhook_world import WebhookWorld

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.events.rate_limited_denied_request_log import MAX_LOGGED_PER_MINUTE
+from domain.events.denied_requests import MAX_LOGGED_PER_MINUTE
 from domain.kernel.caller import Role
 from domain.sign_in.policy import PASSWORD_CONFIRMATIONS
 from security.people import a_key

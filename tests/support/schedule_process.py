@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
-from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.model import Event
 from support.schedule_world import DAY, NOW, ScheduleWorld
 from support.waiting import TIMEOUT_S

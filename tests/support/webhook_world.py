@@ -19,7 +19,7 @@ from app.workers.wake_event import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.accounts.model import Account, Membership, Project, User
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.service import EventService
 from domain.grants.grant_window import WeeklyGrantWindow
 from domain.grants.model import Grant, GrantSubject, Scope

@@ -12,7 +12,7 @@ from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.runtime.first_start_or_lost_database import require_database
 from app.wiring.adapters import prepare_data_dir
-from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import DomainEventDispatcher
 
 
 @asynccontextmanager

@@ -37,9 +37,9 @@ from domain.devices.erasure import DeviceErasureService
 from domain.devices.health import ClockSkewService, DroppedMessageService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
-from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
+from domain.events.denied_requests import RateLimitedDeniedRequestLog
+from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.ports import TransactionEventObserver
-from domain.events.rate_limited_denied_request_log import RateLimitedDeniedRequestLog
 from domain.events.service import EventService
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer

@@ -17,9 +17,9 @@ from dataclasses import field
 
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
-from domain.events.access_changing_kinds import is_access_change
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter
+from domain.events.model import is_access_change
 from domain.events.ports import FeedHub, HasEvents
 from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
 from domain.kernel.dataclasses import service

@@ -11,7 +11,7 @@ from dataclasses import field
 from adapters.feed_hub import LogOrderedFeedPublisher
 from app.workers.changes_of_other_instances import OtherInstanceEventHandler
 from app.workers.due_task_worker import DueTaskWorker
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.ports import HasEvents
 from domain.kernel.backoff import Backoff
 from domain.kernel.dataclasses import service

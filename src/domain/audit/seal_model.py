@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.hash_chain import NO_HASH, EventChainHead
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.ids import AccountId

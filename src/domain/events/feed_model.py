@@ -6,7 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.model import PUBLIC_TYPES, TELEMETRY
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
 

@@ -2,6 +2,11 @@
 
 The public types also go to the live feed, and to the webhooks that want them. All others are the account's audit trail.
 Telemetry is public as well, but is stored with the readings, not in the log.
+
+Which events change what somebody may see.
+
+Webhooks and feed rely on a law: every change of access (of a grant, key, membership, project, device or webhook) emits an event
+in its own transaction.
 """
 
 from __future__ import annotations
@@ -69,3 +74,27 @@ class EventSearch:
 
 
 NO_SEARCH: Final = EventSearch()
+
+
+_ACCESS_EVENT_PREFIXES = (
+    "grant_",
+    "key_",
+    "member_",
+    "project_",
+    "group_",
+    "webhook_",
+    "device_",
+    "credentials_",
+    "session_",
+    "password_",
+)
+"""`credentials_`: new credentials activate a device and a revocation ends it, which changes what clients display.
+`session_`, `password_`: the feeds of sessions that ended close."""
+
+
+_HEALTH_EVENTS = frozenset({"device_message_dropped", "device_clock_skew"})
+
+
+def is_access_change(kind: str) -> bool:
+    """Whether an event of this kind can change what somebody may see."""
+    return kind not in PUBLIC_TYPES and kind not in _HEALTH_EVENTS and kind.startswith(_ACCESS_EVENT_PREFIXES)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from domain.devices.ports import HasDevices
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter, FeedFrame, ReadingAsEvent
 from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import NO_SEARCH, Event, EventSearch

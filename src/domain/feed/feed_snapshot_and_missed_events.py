@@ -13,7 +13,7 @@ from typing import Protocol
 from domain.accounts.ports import HasMemberships
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import HasDevices
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.model import Event
 from domain.events.ports import HasEvents
 from domain.grants.model import GrantSubject

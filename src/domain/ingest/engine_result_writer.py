@@ -16,7 +16,7 @@ from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationTx
 from domain.devices.model import DeviceStatus
-from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import DomainEventDispatcher
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
 from domain.ingest.reading_arrival_recorder import ReadingArrivalRecorder
 from domain.kernel.caller import SystemCaller

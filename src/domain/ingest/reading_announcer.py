@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from domain.events.event_log_and_feed_dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.model import Event
 from domain.kernel.ids import EventId
 from domain.rules.telemetry_engine_port import TelemetryRow, WatchedReading

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from domain.events.access_changing_kinds import is_access_change
-from domain.events.model import Event
+from domain.events.model import Event, is_access_change
 from domain.grants.model import ApiKeyReadAccess, Grant
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from domain.audit.seal_model import AuditSeal
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.kernel.ids import AccountId
 from support.memory_storage.tables import Database, Table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.events.rate_limited_denied_request_log import MAX_LOGGED_PER_MINUTE, RateLimitedDeniedRequestLog
+from domain.events.denied_requests import MAX_LOGGED_PER_MINUTE, RateLimitedDeniedRequestLog
 from domain.kernel.errors import PermissionDenied
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from adapters.feed_hub import InProcessFeedHub
-from domain.events.access_changing_kinds import is_access_change
 from domain.events.feed_model import FeedFilter
-from domain.events.model import PUBLIC_TYPES, Event
+from domain.events.model import PUBLIC_TYPES, Event, is_access_change
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId
 from support.webhook_world import ACCOUNT, WebhookWorld

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
-from domain.events.feed_cursor import FeedCursor
+from domain.events.cursors import MAX_WRITERS, EventLogCursor, FeedCursor
 from domain.events.model import Event, with_position
 from domain.kernel.cursors import EVENTS, FEED, encode_cursor
 from domain.kernel.errors import ValidationFailed

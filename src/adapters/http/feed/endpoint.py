@@ -25,7 +25,7 @@ from adapters.http.feed.feed_client_connection import (
 )
 from adapters.http.feed.feed_sender import AsgiSend
 from adapters.http.feed.stream import CREDENTIALS_EXPIRED, AuthenticatedFeedClient, FeedDependencies, FeedQuery, FeedStream
-from domain.events.feed_cursor import FeedCursor
+from domain.events.cursors import FeedCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.model import PUBLIC_TYPES
 from domain.kernel.caller import ApiKeyCaller, SessionCaller

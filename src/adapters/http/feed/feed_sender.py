@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from adapters.http.feed.frame_writer import WebSocketFrameWriter, text_frame
-from domain.events.event_log_cursor import EventLogCursor
-from domain.events.feed_cursor import FeedCursor
+from domain.events.cursors import EventLogCursor, FeedCursor
 from domain.events.feed_model import FeedFrame
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from domain.devices.model import Device
-from domain.events.feed_cursor import FeedCursor
+from domain.events.cursors import FeedCursor
 from domain.kernel.clock import to_iso
 
 

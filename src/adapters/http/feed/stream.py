@@ -22,8 +22,7 @@ import msgspec
 from adapters.http.feed.feed_client_connection import FeedClientGoneError, WebSocketCloseFrame
 from adapters.http.feed.feed_sender import FeedSender, event_json
 from adapters.http.feed.initial_state import initial_state_message
-from domain.events.event_log_cursor import EventLogCursor
-from domain.events.feed_cursor import FeedCursor
+from domain.events.cursors import EventLogCursor, FeedCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.feed_snapshot_and_missed_events import FeedSnapshot, FeedSnapshotAndReplayService, FeedVisibility, Viewer

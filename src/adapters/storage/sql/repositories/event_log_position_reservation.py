@@ -2,7 +2,7 @@
 
 The row of a writer number in `event_writers` is its lock, so the transactions of one number commit one after the other, and those
 of different numbers side by side. Its position is the last one committed under this number: the rows of one snapshot are a cursor
-of everything that the snapshot contains (see `domain.events.event_log_cursor`). The lowest free number is taken, so few numbers
+of everything that the snapshot contains (see `domain.events.cursors`). The lowest free number is taken, so few numbers
 are in use at a time. PostgreSQL frees the number of a transaction that ends, however it ends; no reader ever waits for one.
 """
 
@@ -16,7 +16,7 @@ from sqlalchemy.sql.elements import Grouping
 
 from adapters.storage.sql.sql_session_port import Row, SqlSession
 from adapters.storage.sql.tables import event_writers, events
-from domain.events.event_log_cursor import MAX_WRITERS, EventLogCursor
+from domain.events.cursors import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import EventChainHead
 from domain.kernel.ids import AccountId
 

@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, Integer, and_, bindparam, delete, literal,
 from adapters.storage.sql.repositories.event_log_position_reservation import NOT_COVERED, cursor_parameters
 from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE, Row, SqlSession
 from adapters.storage.sql.tables import audit_rounds, audit_seals, events
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 
 s = audit_seals.c
 e = events.c

@@ -31,7 +31,7 @@ from adapters.storage.sql.row_mapper import JSON, RowMapper, to_json
 from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE, Row
 from adapters.storage.sql.statement_builders import delete_batch, escape_like, without_none
 from adapters.storage.sql.tables import event_counts, event_totals, events
-from domain.events.event_log_cursor import EventLogCursor
+from domain.events.cursors import EventLogCursor
 from domain.events.hash_chain import ChainHasher, chain_events, heads_after
 from domain.events.model import NO_SEARCH, Event, EventSearch, with_position
 from domain.kernel.ids import AccountId, DeviceId

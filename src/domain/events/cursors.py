@@ -5,14 +5,20 @@ one writer number follow each other. So the positions of one writer appear in th
 a reader may see position 9 of writer 1 before position 8 of writer 0 is committed. A cursor therefore holds one position per
 writer, and a reader asks for the events that its cursor does not cover. Nothing is missed or read twice, and no writer that hangs
 holds the readers up.
+
+The cursor of the live feed: what a client has received, in the event log and of the readings.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
+
+from domain.kernel.cursors import EVENTS, FEED, decode_cursor, encode_cursor, invalid_cursor
+from domain.kernel.errors import ValidationFailed
 
 MAX_WRITERS = 32
 """Writer numbers are 0 to 31: so many transactions write to the log at the same time, and a cursor has no more entries."""
@@ -81,3 +87,32 @@ class EventLogCursor:
         return EventLogCursor.from_positions(
             {writer: max(self.position_of(writer), other.position_of(writer)) for writer in writers}, max(self.base, other.base)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedCursor:
+    """The client has received what `log` covers, and every reading stored before `store_time_s` (Unix seconds, see
+    `domain.telemetry.reading_arrival_ports`). None: a cursor of the event log, which says nothing about readings.
+
+    As text: the base of `log`, the store time, then a writer and its position for each entry of `log`."""
+
+    log: EventLogCursor
+    store_time_s: int | None
+
+    def encode(self) -> str:
+        return encode_cursor(FEED, self.log.base, self.store_time_s or 0, *chain.from_iterable(self.log.entries))
+
+    @classmethod
+    def decode(cls, text: str) -> FeedCursor:
+        """Raises ValidationFailed."""
+        try:
+            base, store_time_s, *entries = decode_cursor(FEED, text, *range(2, 2 * MAX_WRITERS + 3, 2))
+        except ValidationFailed:
+            return cls(EventLogCursor(decode_cursor(EVENTS, text)[0]), None)
+        positions = dict(zip(entries[::2], entries[1::2], strict=True))
+        if any(writer >= MAX_WRITERS for writer in positions):
+            raise invalid_cursor()
+        return cls(EventLogCursor.from_positions(positions, base), store_time_s)
+
+    def at(self, log: EventLogCursor) -> FeedCursor:
+        return replace(self, log=log)
