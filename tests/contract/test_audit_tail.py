@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from domain.audit import audit_stream_reader
-from domain.audit.audit_stream_reader import AuditBatch, AuditCursor, AuditStreamReader
+from domain.audit import stream
+from domain.audit.stream import AuditBatch, AuditCursor, AuditStreamReader
 from support.sealing import seal
 from support.storage import NOW, StoredAccount, an_event
 
@@ -40,7 +40,7 @@ def places(found: Sequence[AuditBatch]) -> list[tuple[int, int] | int]:
 
 
 async def test_every_record_and_seal_comes_once_and_in_batches(world: StoredAccount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_stream_reader, "MAX_BATCH", 3)
+    monkeypatch.setattr(stream, "MAX_BATCH", 3)
     await append(world, 5)
     await seal(world.uow, NOW + HOUR)
     found = await batches(world, AuditCursor())
@@ -51,7 +51,7 @@ async def test_every_record_and_seal_comes_once_and_in_batches(world: StoredAcco
 
 
 async def test_writers_that_commit_side_by_side_are_all_read(world: StoredAccount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_stream_reader, "MAX_BATCH", 4)
+    monkeypatch.setattr(stream, "MAX_BATCH", 4)
     cursor, seen = AuditCursor(), set()
     for _ in range(4):
         await asyncio.gather(*(append(world, 2) for _ in range(4)))

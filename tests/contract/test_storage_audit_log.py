@@ -11,8 +11,7 @@ import pytest
 
 from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider, is_signed_by
 from adapters.crypto.key_ring import KeyRing
-from domain.audit.export import AuditExportGenerator
-from domain.audit.export_record_selection import EVERYTHING, AuditSelection
+from domain.audit.export import EVERYTHING, AuditExportGenerator, AuditSelection
 from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 from domain.events.hash_chain import NO_HASH, digest_of, link
 from domain.kernel.canonical_json import canonical_json

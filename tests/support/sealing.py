@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
 from adapters.crypto.key_ring import KeyRing
-from domain.audit.chain_head_sealing import AuditSealService
+from domain.audit.seals import AuditSealService
 from support.manual_clock import ManualClock
 
 RING = KeyRing.generate()

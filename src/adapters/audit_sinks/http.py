@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from domain.audit.audit_stream_sink_port import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
+from domain.audit.stream import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
 from domain.kernel.clock import Clock
 from domain.webhooks.signature_reference import service_signature, standard_signature
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from domain.audit.audit_stream_sink_port import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
+from domain.audit.stream import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
 from domain.kernel.clock import to_iso
 
 TIMEOUT_S: Final = 10.0

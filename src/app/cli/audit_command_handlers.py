@@ -12,9 +12,8 @@ from app.cli.open_database import open_database
 from app.cli.open_key_ring import open_key_ring
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
-from domain.audit.chain_head_sealing import AuditSealService
-from domain.audit.export import AuditExportGenerator
-from domain.audit.export_record_selection import AuditSelection
+from domain.audit.export import AuditExportGenerator, AuditSelection
+from domain.audit.seals import AuditSealService
 from domain.kernel.clock import from_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId

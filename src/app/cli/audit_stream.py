@@ -24,8 +24,7 @@ from app.cli.command_support import stderr_console
 from app.cli.open_database import open_database
 from app.config.settings import Settings
 from app.runtime.startup_errors import StartupError
-from domain.audit.audit_stream_reader import AuditCursor, AuditStreamReader
-from domain.audit.audit_stream_sink_port import AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError
+from domain.audit.stream import AuditCursor, AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError, AuditStreamReader
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.signature_reference import standard_key

@@ -8,8 +8,8 @@ from app.runtime.metrics_registry import MetricsRegistry, age_s
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import shared_ports
 from app.workers.audit_seals import AuditSealWorker
-from domain.audit.chain_head_sealing import AuditSealService
 from domain.audit.export import AuditExportGenerator
+from domain.audit.seals import AuditSealService
 from domain.kernel.clock import Clock
 
 

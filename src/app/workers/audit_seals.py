@@ -6,7 +6,7 @@ from dataclasses import field
 
 from app.workers.due_task_worker import DueTaskWorker, seconds_until
 from app.workers.wake_event import WakeEvent
-from domain.audit.chain_head_sealing import AuditSealService
+from domain.audit.seals import AuditSealService
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 

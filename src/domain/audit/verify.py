@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domain.audit.export import FORMAT
-from domain.audit.seal_model import SEAL_TYPE, ChainHeads, heads_of
+from domain.audit.seals import SEAL_TYPE, ChainHeads, heads_of
 from domain.events.hash_chain import EventChainHead, digest_of, link
 from domain.kernel.canonical_json import canonical_json
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
+from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.errors import Conflict

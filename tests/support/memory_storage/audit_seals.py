@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.audit.seal_model import AuditSeal
+from domain.audit.seals import AuditSeal
 from domain.events.cursors import EventLogCursor
 from domain.kernel.ids import AccountId
 from support.memory_storage.tables import Database, Table

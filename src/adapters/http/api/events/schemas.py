@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.core.schemas import IdText, InstantMs, QueryParametersModel, ResponseModel
-from domain.audit.export_record_selection import AuditSelection
+from domain.audit.export import AuditSelection
 from domain.events.model import EventSearch
 from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventView
 from domain.kernel.domain_event import EventKind

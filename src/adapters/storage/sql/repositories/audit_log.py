@@ -14,7 +14,7 @@ from adapters.storage.sql.row_mapper import RowMapper
 from adapters.storage.sql.sql_session_port import Row
 from adapters.storage.sql.statement_builders import escape_like
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events
-from domain.audit.seal_model import AuditSeal, AuditSealRound, ChainHeads
+from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 

@@ -6,7 +6,7 @@ from sqlalchemy import Boolean, Column, ForeignKey, Index, Table, Text
 
 from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, text_column
 
-audit_seals = Table(  # signed heads of an account's chains (see domain/audit/seal_model.py)
+audit_seals = Table(  # signed heads of an account's chains (see domain/audit/seals.py)
     "audit_seals",
     metadata,
     Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),

@@ -1,18 +1,43 @@
-"""Reads what is new in an account's log, in batches, for a stream that is resumed from a stored cursor."""
+"""Reads what is new in an account's log, in batches, for a stream that is resumed from a stored cursor.
+
+Port: where a stream of the audit log goes, line by line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from domain.audit.audit_stream_sink_port import AuditExportLine
 from domain.audit.export import AuditLogRange, list_part, record_line, seal_line
-from domain.audit.seal_and_chain_ports import AuditTx
-from domain.audit.seal_model import AuditSeal, ChainHeads
+from domain.audit.seals import AuditSeal, AuditTx, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class AuditExportLine:
+    """A line as an export has it, of a record or a seal. `kind`: the event's type, or `audit_seal`."""
+
+    kind: str
+    at_ms: int
+    text: str
+
+
+class AuditSink(Protocol):
+    async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
+        """Returns when the receiver has them all. Raises AuditSinkUnavailableError, after which it may have some of them, and
+        AuditSinkRefusedError."""
+
+
+class AuditSinkUnavailableError(Exception):
+    """It is worth trying again later. The message says what happened."""
+
+
+class AuditSinkRefusedError(Exception):
+    """Trying again does not help. The message says what to change."""
+
 
 MAX_BATCH: Final = 500
 SEAL_KIND: Final = "audit_seal"
