@@ -11,7 +11,7 @@ from dateutil import tz
 
 from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator, read_tzif
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
-from domain.grants.grant_window import WeeklyGrantWindow
+from domain.grants.model import WeeklyGrantWindow
 
 Cpu = Callable[[Callable[[], object], int], float]
 WINDOW = WeeklyGrantWindow(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")

@@ -29,9 +29,8 @@ from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWi
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
 from adapters.http.core.trimmed_quart import TrimmedQuart
 from domain.accounts.model import Membership
-from domain.grants.grant_checks_and_denials import GrantCheckInput, filter_applicable
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.checks import GrantCheckInput, filter_applicable
+from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, SessionId, UserId
 from support.ports import free_ports

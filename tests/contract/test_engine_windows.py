@@ -9,7 +9,7 @@ import pytest
 
 from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
-from domain.grants.grant_window import GrantWindowEvaluator, WeeklyGrantWindow
+from domain.grants.model import GrantWindowEvaluator, WeeklyGrantWindow
 from domain.kernel.errors import ValidationFailed
 
 BERLIN = "Europe/Berlin"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from domain.approvals.model import ApprovalStatus, Requester
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import ApiKeyReadAccess, GrantSubject, Scope
+from domain.grants.model import ApiKeyReadAccess, GrantSubject, Scope, WeeklyGrantWindow
 from support.storage import NOW, StoredAccount, a_device, a_grant, a_key, an_approval, new_id
 
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from domain.grants.authorizer import AccessPermit, AutomationGrantCheckInput
-from domain.grants.grant_checks_and_denials import GrantCheckInput
+from domain.grants.checks import GrantCheckInput
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.ids import DeviceId, DeviceTypeId, GrantId, MembershipId
 from support.two_instances import DATABASES, NEW_DEVICE, TwoInstances, concurrent_change, two_instances

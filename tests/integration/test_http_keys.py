@@ -9,8 +9,7 @@ import pytest
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller
 from adapters.http.core.operation import ApiBlueprint
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow
 from domain.kernel.ids import DeviceId, GrantId, KeyId
 from support.http import HttpClient, HttpWorld, serving
 

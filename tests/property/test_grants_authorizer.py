@@ -14,10 +14,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_checks_and_denials import GrantCheckInput
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.reference_window_and_rate_limit import is_open
+from domain.grants.checks import GrantCheckInput
+from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow
+from domain.grants.reference import is_open
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import DomainError, PermissionDenied, RateLimited
 from support.device_world import DeviceWorld

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from domain.approvals.model import ApprovalStatus
-from domain.grants.grant_input import GrantInput, NewGrantInput
 from domain.grants.model import AppliesVia
+from domain.grants.service import GrantInput, NewGrantInput
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.errors import Conflict, DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, GrantId, KeyId

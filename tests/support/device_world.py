@@ -33,10 +33,8 @@ from domain.devices.presence import PresenceBatch, PresenceService
 from domain.devices.registration import DeviceRegistrationInput
 from domain.devices.service import DeviceService
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import Grant, GrantSubject, Scope
-from domain.grants.rate_limit import GrantRateLimitDecision
-from domain.grants.reference_window_and_rate_limit import rate_allowance
+from domain.grants.model import Grant, GrantRateLimitDecision, GrantSubject, Scope, WeeklyGrantWindow
+from domain.grants.reference import rate_allowance
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.ids import AccountId, DeviceId, ExecutionId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey

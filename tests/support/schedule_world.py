@@ -11,8 +11,8 @@ from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
 from domain.commands.command_definitions import CommandDefinitionInput
 from domain.devices.model import Device
-from domain.grants.access_explanation import AccessExplainer
-from domain.grants.grant_service import GrantService
+from domain.grants.explanation import AccessExplainer
+from domain.grants.service import GrantService
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
 from domain.schedules.device_plan_sync import DevicePlanSyncService

@@ -16,8 +16,7 @@ from domain.commands.definition_model import CommandDefinition, CommandKind, Com
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.events.model import Event
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow
 from domain.kernel.caller import Role
 from domain.keys.model import ApiKey
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition

@@ -21,8 +21,7 @@ from domain.accounts.model import Account, Membership, Project, User
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.service import EventService
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId

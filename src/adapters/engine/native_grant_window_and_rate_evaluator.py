@@ -10,9 +10,8 @@ from pathlib import Path
 
 from adapters.engine import _native
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.rate_limit import GrantRateLimitDecision
-from domain.grants.reference_window_and_rate_limit import load_timezone
+from domain.grants.model import GrantRateLimitDecision, WeeklyGrantWindow
+from domain.grants.reference import load_timezone
 
 MAX_CACHED_WINDOWS = 4096
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.rate_limit import GrantRateLimitDecision
-from domain.grants.reference_window_and_rate_limit import is_open, load_timezone, next_open_ms, rate_allowance
+from domain.grants.model import GrantRateLimitDecision, WeeklyGrantWindow
+from domain.grants.reference import is_open, load_timezone, next_open_ms, rate_allowance
 from domain.kernel.errors import ValidationFailed
 
 

@@ -41,9 +41,9 @@ from domain.events.denied_requests import RateLimitedDeniedRequestLog
 from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.ports import TransactionEventObserver
 from domain.events.service import EventService
-from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_service import GrantService, GroupGrantService
+from domain.grants.explanation import AccessExplainer
+from domain.grants.service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import IngestDeadLetterService
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector

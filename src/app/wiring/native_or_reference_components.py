@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from domain.events.hash_chain import ChainHasher
-from domain.grants.rate_limit import GrantWindowAndRateEvaluator
+from domain.grants.model import GrantWindowAndRateEvaluator
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine
 from domain.webhooks.signing_ports import CreateSigner
 

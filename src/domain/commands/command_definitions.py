@@ -20,9 +20,8 @@ from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices, HasDeviceTypes
-from domain.grants.authorizer import Authorizer
+from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.grants.ports import AuthorizationTx
-from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service

@@ -35,8 +35,8 @@ from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDe
 from domain.commands.replay_authorization import end_replay
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckInput
-from domain.grants.grant_checks_and_denials import GrantCheckInput
-from domain.grants.rate_limit import RemainingRateLimit
+from domain.grants.checks import GrantCheckInput
+from domain.grants.model import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service

@@ -17,9 +17,8 @@ from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.devices.search import DeviceCounts, DeviceSearch, HasDeviceSearch
 from domain.devices.service import DeviceDetails
-from domain.grants.authorizer import Authorizer
+from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.grants.ports import AuthorizationTx
-from domain.grants.readable_device import get_readable_device
 from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound

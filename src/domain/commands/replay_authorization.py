@@ -12,7 +12,7 @@ from domain.commands.definition_model import CommandKind
 from domain.commands.effective_definitions import find_definition
 from domain.commands.model import CommandContext
 from domain.grants.authorizer import Authorizer
-from domain.grants.grant_checks_and_denials import GrantCheckInput
+from domain.grants.checks import GrantCheckInput
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.idempotency import IdempotentReplayRollbackError

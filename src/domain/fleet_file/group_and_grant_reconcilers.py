@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from domain.devices.model import DeviceGroup, DeviceStatus
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
 from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, defaults_of
-from domain.grants.grant_input import GrantInput, NewGrantInput
-from domain.grants.grant_service import GrantService
 from domain.grants.model import AppliesVia, Grant, GrantSubject
+from domain.grants.service import GrantInput, GrantService, NewGrantInput
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import DeviceId, GrantId, GroupId, ProjectId

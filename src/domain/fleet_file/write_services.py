@@ -13,7 +13,7 @@ from domain.devices.credentials import CredentialIssuer
 from domain.devices.service import DeviceService
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.ports import FleetFileTx
-from domain.grants.grant_service import GrantService, GroupGrantService
+from domain.grants.service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.kernel.unit_of_work import JoinedUnitOfWork
 from domain.keys.service import ApiKeyService

@@ -6,23 +6,27 @@ membership that created it.
 
 A use of a rate-limited grant is counted in the caller's write transaction, after every other check has passed: a denied call uses
 nothing up, and two concurrent calls never share the last use. When one grant is used up, another may still allow the call.
+
+A device, for a caller who may read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from domain.accounts.model import Membership
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.grants import grant_checks_and_denials
-from domain.grants.grant_checks_and_denials import FailedGrantCheck, GrantCheckInput, GrantCheckStep
-from domain.grants.model import Grant, GrantSubject
+from domain.devices.ports import HasDevices
+from domain.grants import checks
+from domain.grants.checks import READ_REQUEST, FailedGrantCheck, GrantCheckInput, GrantCheckStep
+from domain.grants.model import Grant, GrantSubject, GrantWindowAndRateEvaluator, RemainingRateLimit, rate_window
 from domain.grants.ports import AuthorizationTx
-from domain.grants.rate_limit import GrantWindowAndRateEvaluator, RemainingRateLimit, rate_window
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
-from domain.kernel.ids import GrantId, MembershipId
+from domain.kernel.ids import DeviceId, GrantId, MembershipId
 
 MAX_ATTEMPTS = 5
 """A grant that changed before its use was counted is read again, now under a row lock: two attempts nearly always suffice."""
@@ -159,10 +163,10 @@ class Authorizer:
         """The first of the principal's grants on the device that allows the call. Raises PermissionDenied or RateLimited."""
         for _ in range(MAX_ATTEMPTS):
             if not grants:
-                raise grant_checks_and_denials.missing_grant_error(principal.display_name, device.device_id, request)
-            passing, denials = grant_checks_and_denials.filter_applicable(grants, request, now_ms, self._evaluator)
+                raise checks.missing_grant_error(principal.display_name, device.device_id, request)
+            passing, denials = checks.filter_applicable(grants, request, now_ms, self._evaluator)
             if not passing:
-                raise grant_checks_and_denials.denial_error(grant_checks_and_denials.closest_denial(denials), request, now_ms)
+                raise checks.denial_error(checks.closest_denial(denials), request, now_ms)
             if request.command is None:
                 return passing[0], None
             if not await _lock_memberships(tx, passing, device):
@@ -195,7 +199,7 @@ class Authorizer:
                 await tx.grants.add_use(grant.grant_id, now_ms)
                 return grant, RemainingRateLimit.from_allowance(limit, allowance, now_ms)
             spent.append(FailedGrantCheck(grant, GrantCheckStep.RATE, allowance.next_free_ms))
-        raise grant_checks_and_denials.denial_error(grant_checks_and_denials.closest_denial(spent), request, now_ms)
+        raise checks.denial_error(checks.closest_denial(spent), request, now_ms)
 
 
 async def _lock_memberships(tx: AuthorizationTx, grants: Sequence[Grant], device: Device) -> bool:
@@ -234,7 +238,7 @@ def _system_principal(caller: SystemCaller, membership: Membership | None, devic
         raise PermissionDenied(
             f"The creator of {caller.label} is no longer a member of this account. "
             "Save it again as a member who may run its command.",
-            code=grant_checks_and_denials.GRANT_MISSING,
+            code=checks.GRANT_MISSING,
         )
     principal = session_principal(membership.membership_id, membership.role, f"The member who created {caller.label}")
     return replace(principal, is_session=False)
@@ -273,3 +277,15 @@ def required_grant_subject(principal: Principal, request: GrantCheckInput) -> Gr
             code="ROLE_REQUIRED",
         )
     return principal.subject
+
+
+class ReadableDeviceTx(AuthorizationTx, HasDevices, Protocol): ...
+
+
+async def get_readable_device(
+    tx: ReadableDeviceTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
+) -> Device:
+    """Raises NotFound, PermissionDenied."""
+    device = await get_device(tx, caller.account_id, device_id)
+    await authorizer.authorize(tx, caller, device, READ_REQUEST, now_ms)
+    return device

@@ -3,17 +3,91 @@ group, or on all devices of a project.
 
 It can be limited by an expiry, weekdays, a daily window in its own time zone and a rolling 60-second rate. Grants only add
 permissions: of several, one that allows the call is enough.
+
+A grant's weekly window: the days and the minutes of the local day in which a command may be sent.
+
+The window is [from, to): the minute `to` is outside. from > to wraps past midnight and belongs to the day on which it starts.
+from == to is a whole day: 24 hours of wall clock from that minute. Without minutes, the active days count from midnight to
+midnight. Without days, every day is active. `reference_window_and_rate_limit.py` defines the meaning at any instant.
+
+A grant's rolling rate limit: a number of uses in any 60 seconds. `reference_window_and_rate_limit.py` defines its meaning.
+
+The uses are counted in the database under the grant's row lock, because several instances may count at once. The decision over
+the counted uses is made by the native engine or by `reference_window_and_rate_limit.py`, with equal results.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from domain.devices.model import Device
-from domain.grants.grant_window import WeeklyGrantWindow
+from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.dataclasses import fast_frozen
+from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
+
+MINUTES_PER_DAY = 1440
+EVERY_DAY: frozenset[int] = frozenset(range(7))
+
+
+@dataclass(frozen=True, slots=True)
+class WeeklyGrantWindow:
+    """`active_days`: 0 = Sunday … 6 = Saturday. `timezone`: an IANA name.
+
+    Raises ValidationFailed for days or minutes out of range, or one minute without the other. The
+    `GrantWindowEvaluator` checks whether the zone exists.
+    """
+
+    active_days: frozenset[int] = frozenset()
+    from_minute: int | None = None
+    to_minute: int | None = None
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        faults = _field_faults(self)
+        if faults:
+            raise ValidationFailed("Invalid grant window: " + faults[0].message, details=faults)
+
+    @property
+    def days(self) -> frozenset[int]:
+        return self.active_days or EVERY_DAY
+
+    @property
+    def is_always_open(self) -> bool:
+        """Whether it is open at every instant, in any time zone."""
+        unbounded = self.from_minute is None or self.from_minute == self.to_minute
+        return unbounded and self.days == EVERY_DAY
+
+
+def _field_faults(window: WeeklyGrantWindow) -> list[FieldError]:
+    faults = []
+    if not window.active_days <= EVERY_DAY:
+        faults.append(FieldError("activeDays", "days must be 0 (Sunday) to 6 (Saturday)."))
+    bounds = (("activeFromMinute", window.from_minute), ("activeToMinute", window.to_minute))
+    for name, minute in bounds:
+        if minute is not None and not 0 <= minute < MINUTES_PER_DAY:
+            faults.append(FieldError(name, "a minute of the day must be 0 to 1439."))
+    if (window.from_minute is None) != (window.to_minute is None):
+        missing = "activeToMinute" if window.to_minute is None else "activeFromMinute"
+        faults.append(FieldError(missing, "give both activeFromMinute and activeToMinute, or neither."))
+    return faults
+
+
+class GrantWindowEvaluator(Protocol):
+    """Port with two implementations (Rust and Python) that agree on every instant from 1970 to 2037 and beyond."""
+
+    def is_known_timezone(self, timezone: str) -> bool:
+        """Whether the time zone database contains the zone."""
+
+    def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
+        """Raises ValidationFailed for an unknown zone."""
+
+    def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
+        """`at_ms` itself when open, else the first instant the window opens; None if never within the next year."""
+
 
 ANY_COMMAND = "*"
 
@@ -98,3 +172,46 @@ class Grant:
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_ms is not None and now_ms >= self.expires_ms
+
+
+RATE_WINDOW_S = 60
+RATE_WINDOW_MS = MINUTE_MS
+
+
+def rate_window(now_ms: int) -> tuple[int, int]:
+    """(after, until) in Unix ms: the uses that count. Another instance's clock may be ahead, by less than the window. A use
+    further ahead was counted before the clock was set back, and must not block the grant until that time comes again."""
+    return now_ms - RATE_WINDOW_MS, now_ms + RATE_WINDOW_MS
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRateLimitDecision:
+    """Whether one more use fits, how many more fit after it, and the Unix ms at which the next use leaves the window."""
+
+    is_allowed: bool
+    remaining: int
+    next_free_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingRateLimit:
+    """What is left of a grant's rate limit after an allowed call; the next use is free in `reset_s` seconds."""
+
+    limit: int
+    remaining: int
+    reset_s: int
+
+    @classmethod
+    def from_allowance(cls, limit: int, allowance: GrantRateLimitDecision, now_ms: int) -> RemainingRateLimit:
+        return cls(limit, allowance.remaining, max(1, -(-(allowance.next_free_ms - now_ms) // SECOND_MS)))
+
+
+class RateLimitEvaluator(Protocol):
+    """Port with two implementations (Rust and Python) that agree on every history of uses."""
+
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
+        """`uses`: Unix ms of earlier uses in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
+
+
+class GrantWindowAndRateEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
+    """Port: all time-dependent checks of a grant."""

@@ -9,9 +9,8 @@ import pytest
 
 from domain.devices.model import Device
 from domain.grants.authorizer import AccessPermit, Authorizer
-from domain.grants.grant_checks_and_denials import GrantCheckInput
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import GrantSubject, Scope
+from domain.grants.checks import GrantCheckInput
+from domain.grants.model import GrantSubject, Scope, WeeklyGrantWindow
 from domain.kernel.caller import Caller, Role, SystemCaller
 from domain.kernel.clock import DAY_MS, HOUR_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from domain.grants.grant_checks_and_denials import GrantCheckInput
-from domain.grants.grant_input import GrantInput, NewGrantInput
+from domain.grants.checks import GrantCheckInput
 from domain.grants.model import AppliesVia, GrantSubject, Scope
+from domain.grants.service import GrantInput, NewGrantInput
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed

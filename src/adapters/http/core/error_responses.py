@@ -13,7 +13,7 @@ from http import HTTPStatus
 from quart import Quart, Response, g, request
 from werkzeug.exceptions import HTTPException
 
-from domain.grants.rate_limit import RATE_WINDOW_S
+from domain.grants.model import RATE_WINDOW_S
 from domain.kernel.errors import (
     Conflict,
     DomainError,

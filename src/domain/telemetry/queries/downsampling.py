@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.devices.model import Device
-from domain.grants.authorizer import Authorizer
-from domain.grants.readable_device import get_readable_device
+from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.kernel.caller import Caller
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
 from domain.kernel.dataclasses import service

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from domain.devices.model import Device
-from domain.grants.authorizer import Authorizer
-from domain.grants.readable_device import get_readable_device
+from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.kernel.caller import Caller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service

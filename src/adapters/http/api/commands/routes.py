@@ -12,7 +12,7 @@ from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
 from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
 from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
-from domain.grants.rate_limit import RATE_WINDOW_S
+from domain.grants.model import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import DeviceId, ExecutionId
 

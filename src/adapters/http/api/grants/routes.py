@@ -9,8 +9,8 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_cal
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
-from domain.grants.access_explanation import AccessExplainer
-from domain.grants.grant_service import GrantService
+from domain.grants.explanation import AccessExplainer
+from domain.grants.service import GrantService
 from domain.kernel.ids import DeviceId, GrantId
 
 GRANT_ERRORS = {403: "ROLE_REQUIRED"}

@@ -18,10 +18,9 @@ from adapters.http.core.schemas import (
     Timestamp,
     TimestampText,
 )
-from domain.grants.access_explanation import AccessExplanation, SingleGrantResult
-from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, NewGrantInput
-from domain.grants.grant_service import GrantListItem
+from domain.grants.explanation import AccessExplanation, SingleGrantResult
 from domain.grants.model import AppliesVia, Grant, Scope
+from domain.grants.service import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, GrantListItem, NewGrantInput
 from domain.kernel.ids import DeviceId, GroupId, KeyId, MembershipId, ProjectId
 
 CommandNames = Annotated[

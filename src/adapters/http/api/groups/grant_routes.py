@@ -9,7 +9,7 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_ses
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
-from domain.grants.grant_service import GroupGrantService
+from domain.grants.service import GroupGrantService
 from domain.kernel.ids import GrantId, GroupId
 
 GRANT_ERRORS = {403: "ROLE_REQUIRED"}

@@ -13,8 +13,7 @@ from adapters.storage.sql.sql_session_port import LOOK_UP
 from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject, Scope
+from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject, Scope, WeeklyGrantWindow
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
 
 g = grants.c

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
-from domain.grants.grant_checks_and_denials import (
+from domain.grants.checks import (
     READ_REQUEST,
     FailedGrantCheck,
     GrantCheckInput,
@@ -19,10 +19,9 @@ from domain.grants.grant_checks_and_denials import (
     filter_applicable,
     missing_grant_error,
 )
-from domain.grants.grant_service import DeviceCommandLister
-from domain.grants.model import Grant, GrantSubject
+from domain.grants.model import Grant, GrantSubject, GrantWindowAndRateEvaluator, rate_window
 from domain.grants.ports import AccessExplanationTx
-from domain.grants.rate_limit import GrantWindowAndRateEvaluator, rate_window
+from domain.grants.service import DeviceCommandLister
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from domain.grants.grant_window import GrantWindowEvaluator, WeeklyGrantWindow
-from domain.grants.model import Grant, Scope
-from domain.grants.rate_limit import RATE_WINDOW_S
+from domain.grants.model import RATE_WINDOW_S, Grant, GrantWindowEvaluator, Scope, WeeklyGrantWindow
 from domain.kernel.clock import SECOND_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited
 

@@ -15,8 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from domain.grants.grant_window import WeeklyGrantWindow
-from domain.grants.rate_limit import RATE_WINDOW_MS, GrantRateLimitDecision
+from domain.grants.model import RATE_WINDOW_MS, GrantRateLimitDecision, WeeklyGrantWindow
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import ValidationFailed
 
