@@ -14,7 +14,7 @@ import jwt
 import pyotp
 import pytest
 
-from domain.approvals.approval_link_decision_service import LINK_TTL_MS
+from domain.approvals.links import LINK_TTL_MS
 from domain.kernel.caller import Role
 from support.authenticator import SoftwareAuthenticator
 from support.empty_database import empty_postgres

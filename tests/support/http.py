@@ -40,7 +40,7 @@ from adapters.http.openapi.routes import openapi_blueprint
 from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.message_catalog_translator import MessageCatalogTranslator
 from domain.accounts.projects import ProjectService
-from domain.approvals.pending_approval_closer import PendingApprovalCloser
+from domain.approvals.service import PendingApprovalCloser
 from domain.kernel.caller import Role, SessionCaller
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.crypto.key_ring import MasterKeyRing
-from domain.approvals.approval_link_ports import ApprovalLinkClaims
+from domain.approvals.links import ApprovalLinkClaims
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, MembershipId
 

@@ -21,8 +21,7 @@ from app.workers.rule_timers import log_clock_step
 from app.workers.schedules_and_device_plans import InProcessDevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from domain.accounts.projects import ProjectService
-from domain.approvals.pending_approval_closer import PendingApprovalCloser
-from domain.approvals.service import ApprovalService
+from domain.approvals.service import ApprovalService, PendingApprovalCloser
 from domain.commands.command_definitions import CommandDefinitionService
 from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService

@@ -16,7 +16,7 @@ from app.wiring import adapters as adapter_wiring
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import creating_ports, shared_ports
 from app.wiring.sign_in import SignInServices
-from domain.approvals.approval_link_decision_service import ApprovalLinkService
+from domain.approvals.links import ApprovalLinkService
 from domain.approvals.service import ApprovalService
 from domain.kernel.errors import SecretUnreadable
 from domain.notifications.delivery import NotificationDeliveryService

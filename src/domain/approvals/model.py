@@ -1,12 +1,18 @@
-"""A command that waits for a decision: PENDING → APPROVED, DENIED or EXPIRED. Exactly one decision takes effect."""
+"""A command that waits for a decision: PENDING → APPROVED, DENIED or EXPIRED. Exactly one decision takes effect.
+
+Who may decide an approval, and its state afterwards: a decision is final.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from domain.kernel.clock import DAY_MS
+from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
+from domain.kernel.clock import DAY_MS, to_iso
 from domain.kernel.domain_event import Json
+from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, KeyId, MembershipId, SessionId, UserId
 
 APPROVAL_TTL_MS = DAY_MS
@@ -57,3 +63,56 @@ class Approval:
     """Why the requester wants it."""
     note: str | None = None
     """What the decider says about it."""
+
+
+ALREADY_DECIDED = "ALREADY_DECIDED"
+
+
+def can_see(caller: SessionCaller | ApiKeyCaller, approval: Approval) -> bool:
+    """Owners and Admins see every approval; a key, and a session below Admin, only its own."""
+    requester = approval.requested_by
+    if isinstance(caller, ApiKeyCaller):
+        return requester.key_id == caller.key_id
+    return caller.role.is_at_least(Role.ADMIN) or requester.membership_id == caller.membership_id
+
+
+def is_own_request(approval: Approval, user_id: UserId, membership_id: MembershipId, role: Role) -> bool:
+    """Whether the person asked for it, with a session or a service session. Not so an Owner with a service session: who may send
+    the command without approval may approve it, as for an API key. An account of one person and a program must work."""
+    requester = approval.requested_by
+    if requester.session_id is not None and role is Role.OWNER:
+        return False
+    return requester.user_id == user_id or requester.membership_id == membership_id  # both None for an API key
+
+
+def check_can_decide(caller: SessionCaller, approval: Approval, wanted: ApprovalStatus, sponsors: Collection[str] = ()) -> None:
+    """`sponsors`: the labels of those who made the requesting key or its grants on the device; an Admin among them counts as the
+    requester. An Owner does not: an account of one person and a program's key must work.
+
+    Raises PermissionDenied `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving one's own request. Denying one's own
+    request is allowed: it withdraws the request."""
+    require_role(caller, Role.ADMIN)
+    if wanted is not ApprovalStatus.APPROVED:
+        return
+    if is_own_request(approval, caller.user_id, caller.membership_id, caller.role):
+        program = " The service session that asks is yours." if approval.requested_by.session_id is not None else ""
+        raise PermissionDenied(
+            f"You cannot approve your own request.{program} Ask an Owner or another Admin of the account.", code="OWN_REQUEST"
+        )
+    if caller.role is not Role.OWNER and caller.label in sponsors:
+        raise PermissionDenied(
+            "You made the API key that asks, or granted it access to this device, so its request counts as your own. "
+            "Ask an Owner or another Admin of the account.",
+            code="OWN_REQUEST",
+        )
+
+
+def apply_decision(
+    approval: Approval, status: ApprovalStatus, *, by: str | None, now_ms: int, note: str | None = None
+) -> Approval:
+    """The approval after a decision. Raises Conflict `ALREADY_DECIDED` when it is no longer pending or has expired."""
+    if approval.status is not ApprovalStatus.PENDING:
+        raise Conflict(f"This request is already {approval.status}. Exactly one decision counts.", code=ALREADY_DECIDED)
+    if status is not ApprovalStatus.EXPIRED and now_ms >= approval.expires_ms:
+        raise Conflict(f"This request expired at {to_iso(approval.expires_ms)}. Send the command again.", code=ALREADY_DECIDED)
+    return replace(approval, status=status, decided_by=by, decided_ms=now_ms, note=note)

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from domain.accounts.model import Membership
 from domain.accounts.ports import Translator
-from domain.approvals.approval_decision_rules import is_own_request
-from domain.approvals.approval_link_decision_service import LINK_TTL_MS
-from domain.approvals.approval_link_ports import ApprovalLinkCodec
-from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.links import LINK_TTL_MS, ApprovalLinkCodec
+from domain.approvals.model import Approval, ApprovalStatus, is_own_request
 from domain.kernel.caller import Role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.dataclasses import service

@@ -96,7 +96,7 @@ async def test_a_decision_after_that_of_another_instance_rolls_back_the_command(
     class SubmitterWithConcurrentDecision:
         async def submit_approved(self, tx: Any, approval: Approval, *rest: Any) -> Any:
             execution_id = await submit_approved(tx, approval, *rest)
-            from domain.approvals.approval_decision_rules import apply_decision
+            from domain.approvals.model import apply_decision
 
             await tx.approvals.decide_if_pending(
                 apply_decision(approval, ApprovalStatus.DENIED, by="user:other", now_ms=world.clock.now_ms())

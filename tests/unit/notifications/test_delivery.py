@@ -13,7 +13,7 @@ from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
 from adapters.message_catalog_translator import MessageCatalogTranslator
-from domain.approvals.approval_link_decision_service import LINK_TTL_MS
+from domain.approvals.links import LINK_TTL_MS
 from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus, Requester
 from domain.events.model import Event
 from domain.kernel.caller import Role

@@ -11,7 +11,7 @@ from adapters.http.api.approvals.routes import APPROVE_ERRORS
 from adapters.http.api.authentication.passkey_schemas import PasskeyOptionsResponse
 from adapters.http.core.caller_authentication import AllowedCallers, client_info
 from adapters.http.core.operation import ApiBlueprint
-from domain.approvals.approval_link_decision_service import ApprovalLinkService
+from domain.approvals.links import ApprovalLinkService
 
 LINK_ERRORS = {400: "LINK_INVALID", 403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
 DECIDE_ERRORS = APPROVE_ERRORS | {

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from adapters.http.api.approvals.schemas import ApprovalResponse
 from adapters.http.api.authentication.second_factor_schemas import PasskeyResponseField
 from adapters.http.core.schemas import OkResponse, Remark, RequestBodyModel, ResponseModel, Timestamp
-from domain.approvals.approval_link_decision_service import ApprovalLinkDetails
+from domain.approvals.links import ApprovalLinkDetails
 from domain.sign_in.second_factor import PresentedSecondFactor
 
 

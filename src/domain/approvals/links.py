@@ -5,6 +5,8 @@ factor and the state of the approval are read again in the transaction that deci
 decision, so it works once, when the person changes the password, and when a session of theirs is revoked, as by "sign out
 everywhere else": who lost a phone lost its messages too. Looking changes nothing. Who has a second factor must show it, for
 either decision.
+
+Port of approval links.
 """
 
 from __future__ import annotations
@@ -14,9 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.model import User
 from domain.accounts.ports import HasMemberships, HasUsers
-from domain.approvals.approval_decision_rules import ALREADY_DECIDED
-from domain.approvals.approval_link_ports import ApprovalLinkCodec
-from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.model import ALREADY_DECIDED, Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalTx
 from domain.approvals.service import ApprovalService
 from domain.devices.lookup import get_device
@@ -26,13 +26,31 @@ from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
-from domain.kernel.ids import ExecutionId
+from domain.kernel.ids import ApprovalId, ExecutionId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys import PasskeySignInService
 from domain.sign_in.policy import RolesRequiringSecondFactor
 from domain.sign_in.ports import HasPasskeys
 from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker, SecondFactorCheckTx
 from domain.sign_in.step_up import invalid_factor_error
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalLinkClaims:
+    membership_id: MembershipId
+    approval_id: ApprovalId
+    issued_ms: int
+    expires_ms: int
+
+
+class ApprovalLinkCodec(Protocol):
+    """Signed tokens with a key of their own, so that no token of another kind is accepted, nor this one anywhere else."""
+
+    def issue(self, membership_id: MembershipId, approval_id: ApprovalId, issued_ms: int, expires_ms: int) -> str: ...
+
+    def read(self, token: str) -> ApprovalLinkClaims | None:
+        """None unless this installation signed it. Whether it has expired is the caller's part."""
+
 
 LINK_TTL_MS = HOUR_MS
 """From the moment it is sent. Later the person signs in: the request itself waits for a day."""
