@@ -13,15 +13,12 @@ from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InP
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
-from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
-from domain.commands.device_reports import RelayAndCommandReportService
-from domain.commands.device_type_admin_service import DeviceTypeAdminService
-from domain.commands.dispatch import CommandDispatchService
-from domain.commands.execution_change_collector import ExecutionChangeCollector
-from domain.commands.local_dispatch_queue import DispatchQueue
-from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
+from domain.commands.definitions import CommandDefinitionService
+from domain.commands.device_types import DeviceTypeAdminService
+from domain.commands.dispatch import CommandDispatchService, DispatchQueue
+from domain.commands.queries import DeviceAndExecutionQueryService, SubmittedCommandWaiter
+from domain.commands.reports import ExecutionChangeCollector, RelayAndCommandReportService
+from domain.commands.submission import CommandSubmissionService
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, DeviceCredentialService, FirmwareProjectService
 from domain.devices.erasure import DeviceErasureService

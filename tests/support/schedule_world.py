@@ -9,7 +9,7 @@ from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceG
 from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
-from domain.commands.command_definitions import CommandDefinitionInput
+from domain.commands.definitions import CommandDefinitionInput
 from domain.devices.model import Device
 from domain.grants.explanation import AccessExplainer
 from domain.grants.service import GrantService

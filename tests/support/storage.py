@@ -12,8 +12,7 @@ from typing import Any
 from adapters.storage.sql import SqlDatabase
 from domain.accounts.model import Account, Membership, Project, User
 from domain.approvals.model import Approval, ApprovalStatus, Requester
-from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
-from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
+from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.events.model import Event
 from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow

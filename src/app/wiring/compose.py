@@ -43,7 +43,7 @@ from app.workers.schedules_and_device_plans import DevicePlanWorker, ScheduleWor
 from app.workers.steady_time_saving import SteadyTimeSavingWorker
 from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
-from domain.commands.crash_recovery import CommandCrashRecovery
+from domain.commands.dispatch import CommandCrashRecovery
 from domain.devices.health import LastSeenBuffer
 from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
 from domain.ingest.fenced_timer_results import FencedTimerResultWriter

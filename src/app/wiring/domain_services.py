@@ -22,14 +22,12 @@ from app.workers.schedules_and_device_plans import InProcessDevicePlanQueue
 from app.workers.wake_event import WakeEvents
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import ApprovalService, PendingApprovalCloser
-from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
-from domain.commands.device_reports import RelayAndCommandReportService
-from domain.commands.device_type_admin_service import DeviceTypeAdminService
-from domain.commands.dispatch import CommandDispatchService
-from domain.commands.local_dispatch_queue import DispatchQueue
-from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
+from domain.commands.definitions import CommandDefinitionService
+from domain.commands.device_types import DeviceTypeAdminService
+from domain.commands.dispatch import CommandDispatchService, DispatchQueue
+from domain.commands.queries import DeviceAndExecutionQueryService, SubmittedCommandWaiter
+from domain.commands.reports import RelayAndCommandReportService
+from domain.commands.submission import CommandSubmissionService
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, DeviceCredentialService
 from domain.devices.erasure import DeviceErasureService

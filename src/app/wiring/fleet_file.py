@@ -10,7 +10,7 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import PendingApprovalCloser
-from domain.commands.device_type_admin_service import DeviceTypeAdminService
+from domain.commands.device_types import DeviceTypeAdminService
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork
 from domain.fleet_file.ports import FleetFileTx
 from domain.fleet_file.service import FleetFileService

@@ -11,8 +11,7 @@ from dataclasses import field
 from time import monotonic
 
 from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker, seconds_until
-from domain.commands.crash_recovery import CommandCrashRecovery
-from domain.commands.dispatch import CommandDispatchService
+from domain.commands.dispatch import CommandCrashRecovery, CommandDispatchService
 from domain.kernel.dataclasses import service
 
 

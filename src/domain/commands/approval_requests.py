@@ -1,13 +1,63 @@
-"""Store a command that needs approval, with its requester: their permission is checked again when it is approved."""
+"""Store a command that needs approval, with its requester: their permission is checked again when it is approved.
+
+Who asked for an approval, and what they may do when it is approved.
+"""
 
 from __future__ import annotations
 
-from domain.approvals.model import MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus
-from domain.commands.approval_requester_identity import ApprovalRequesterIdentityTx, requester_from_caller
+from dataclasses import replace
+from typing import Protocol
+
+from domain.accounts.ports import HasMemberships, HasUsers
+from domain.approvals.model import APPROVAL_TTL_MS, MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus, Requester
+from domain.approvals.ports import HasApprovals
 from domain.commands.model import CommandRequest
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
-from domain.kernel.errors import Conflict
+from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated
 from domain.kernel.ids import ApprovalId, GrantId
+from domain.keys.ports import HasApiKeys
+from domain.team.service_sessions import HasServiceSessionTokens
+
+
+class ApprovalRequesterIdentityTx(HasApiKeys, HasApprovals, HasMemberships, HasServiceSessionTokens, HasUsers, Protocol): ...
+
+
+async def requester_from_caller(
+    tx: ApprovalRequesterIdentityTx, caller: SessionCaller | ApiKeyCaller, now_ms: int
+) -> tuple[Requester, int]:
+    """With the time when the request ends: that of a service session, with it at the latest."""
+    expires_ms = now_ms + APPROVAL_TTL_MS
+    if isinstance(caller, ApiKeyCaller):
+        return Requester(caller.name, key_id=caller.key_id), expires_ms
+    user = await tx.users.get(caller.user_id)
+    person = Requester(user.name if user else "", membership_id=caller.membership_id, user_id=caller.user_id)
+    if caller.operations is None or caller.session_id is None:
+        return person, expires_ms
+    service = await tx.service_sessions.find_open_for_share(caller.session_id, now_ms)
+    if service is None:
+        raise Unauthenticated("This service session has expired. Create a new one.", code="TOKEN_EXPIRED")
+    name = f"{person.name} (service session {service.name})"
+    return replace(person, name=name, session_id=service.session_id), min(expires_ms, service.expires_ms)
+
+
+async def resolve_requester(tx: ApprovalRequesterIdentityTx, approval: Approval, now_ms: int) -> SessionCaller | ApiKeyCaller:
+    """The requester with their current role, which stays so until the transaction ends.
+
+    Raises PermissionDenied `GRANT_MISSING` if they have lost access."""
+    requester = approval.requested_by
+    if requester.key_id is not None:
+        key = await tx.api_keys.get_for_share(approval.account_id, requester.key_id)
+        if key is not None and key.enabled:
+            return ApiKeyCaller(approval.account_id, key.key_id, key.name)
+    elif requester.membership_id is not None:
+        member = await tx.memberships.get_for_share(requester.membership_id)
+        caller = None if member is None else member.to_session("")
+        if caller is not None and requester.session_id is not None:
+            service = await tx.service_sessions.find_open_for_share(requester.session_id, now_ms)
+            caller = None if service is None else service.act_for(caller)
+        if caller is not None and caller.account_id == approval.account_id:
+            return caller
+    raise PermissionDenied(f"{requester.name or 'The requester'} no longer has access. Deny the request.", code="GRANT_MISSING")
 
 
 async def create_approval(

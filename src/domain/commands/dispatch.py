@@ -7,30 +7,242 @@ Only one worker drives this service.
 
 Commands of this process arrive through the `DispatchQueue`. The database is scanned at startup, after an overflow of that queue,
 and periodically.
+
+The in-process queue of committed commands, which saves the dispatcher a database query.
+
+It is only a shortcut. Commands that it loses (overflow, crash) are still QUEUED in the database, which the dispatcher scans at
+startup, periodically, and when this queue has overflowed.
+
+Which devices have subscribed to their commands, and whether the notification of that has been processed.
+
+A device receives commands from the moment it subscribes, but the notification arrives later, in order with its other messages.
+Only then are the commands resent that were lost with the earlier connection. Nothing may be sent in between: a new command
+would overtake them, and the relay would end in the wrong state.
+
+The clock that the deadlines of commands are meant in.
+
+A deadline is stored as wall time, as people and devices see it, but lasts by the monotonic clock: when the wall clock is set, the
+stored deadlines are moved along.
+
+What a process that ended may have done without recording it: a command is sent first, and recorded as sent afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol
 
-from domain.commands.clock_step_deadline_shifter import ClockStepDeadlineShifter
-from domain.commands.device_command_subscription_tracker import CommandLossWindow, CommandSubscriptionTracker, can_be_lost
-from domain.commands.device_reports import build_result, command_result_event, expire_execution
-from domain.commands.firmware_resend_and_confirmation_rules import is_done_when_sent
-from domain.commands.local_dispatch_queue import DispatchEntry, DispatchQueue, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandExecutions
+from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution, is_done_when_sent
 from domain.devices.link import OutboundDeviceMessagePort, PublishResult
 from domain.devices.messages import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.kernel.clock import Clock
+from domain.kernel.clock import MINUTE_MS, Clock, ClockStepDetector
 from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+MAX_QUEUED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchEntry:
+    """An execution to dispatch. `device`: its state in the transaction that queued the command."""
+
+    device: Device
+    execution: Execution
+
+    @classmethod
+    async def load_devices(cls, tx: HasDevices, page: Sequence[Execution]) -> Sequence[DispatchEntry]:
+        """Stored executions with their devices, without those of deleted devices."""
+        found = await tx.devices.list_by_ids({execution.device_id for execution in page})
+        devices = {device.device_id: device for device in found}
+        return [cls(devices[one.device_id], one) for one in page if one.device_id in devices]
+
+
+class DispatchQueue:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` wakes the dispatcher."""
+        self._wake = wake
+        self._queued: dict[ExecutionId, DispatchEntry] = {}
+        self.has_overflowed = False
+        """Commands were dropped. The dispatcher resets this when it scans the database instead."""
+
+    def __len__(self) -> int:
+        return len(self._queued)
+
+    @property
+    def oldest_created_ms(self) -> int | None:
+        """When the oldest command in the queue was created; None when the queue is empty."""
+        oldest = next(iter(self._queued.values()), None)
+        return None if oldest is None else oldest.execution.created_ms
+
+    def put(self, commands: Sequence[DispatchEntry]) -> None:
+        """Call after the commit, with the commands in their queue order."""
+        if len(self._queued) + len(commands) > MAX_QUEUED:
+            self.clear()
+        else:
+            self._queued.update((command.execution.execution_id, command) for command in commands)
+        self._wake()
+
+    def pop_batch(self, limit: int) -> Sequence[DispatchEntry]:
+        """Remove and return the oldest commands."""
+        return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
+
+    def clear(self) -> None:
+        """Drop all; the dispatcher finds them in the database."""
+        self._queued.clear()
+        self.has_overflowed = True
+
+    def discard(self, execution_id: ExecutionId) -> None:
+        """Drop a command that the dispatcher has found in the database."""
+        self._queued.pop(execution_id, None)
+
+
+QueuedForDevice = tuple[Device, dict[ExecutionId, Execution]]
+"""A device and its queued executions, in order."""
+
+
+def group_by_device(commands: Sequence[DispatchEntry]) -> dict[DeviceId, QueuedForDevice]:
+    by_device: dict[DeviceId, QueuedForDevice] = {}
+    for command in commands:
+        _, executions = by_device.setdefault(command.device.device_id, (command.device, {}))
+        executions[command.execution.execution_id] = command.execution
+    return by_device
+
+
+def append_queued(stored: Sequence[Execution], queued: QueuedForDevice | None) -> Sequence[Execution]:
+    """`stored` plus the commands that were queued after it was read."""
+    known = {execution.execution_id for execution in stored}
+    later = [] if queued is None else [one for key, one in queued[1].items() if key not in known]
+    return [*stored, *later]
+
+
+class CommandLossWindow(NamedTuple):
+    """A command sent from `from_ms` on and before `until_ms` (Unix ms) may be lost with an earlier connection."""
+
+    from_ms: int
+    until_ms: int
+
+    @classmethod
+    def before(cls, subscribed_ms: int, held_until_ms: int) -> CommandLossWindow:
+        """`held_until_ms` as in `InboundDeviceSubscribed`."""
+        return cls(held_until_ms + 1 if held_until_ms else 0, subscribed_ms)
+
+    def merge(self, other: CommandLossWindow | None) -> CommandLossWindow:
+        return self if other is None else CommandLossWindow(min(self.from_ms, other.from_ms), max(self.until_ms, other.until_ms))
+
+
+def can_be_lost(device: Device, execution: Execution, window: CommandLossWindow | None) -> bool:
+    """Whether a command that was sent, or may have been (QUEUED with `sent_ms`), is to be sent again: it may be lost, and running
+    it twice does no harm."""
+    sent_ms = execution.sent_ms or 0
+    is_lost = execution.status is ExecutionStatus.QUEUED or (window is not None and window.from_ms <= sent_ms < window.until_ms)
+    return is_lost and can_resend(device.profile, execution.cmd)
+
+
+class CommandSubscriptionTracker:
+    def __init__(self, link: OutboundDeviceMessagePort) -> None:
+        self._link = link
+        self._ready: dict[int, CommandLossWindow] = {}
+        """Device number → which of its commands may be lost; its backlog is still to be sent."""
+        self._deferred: dict[int, CommandLossWindow] = {}
+        """The same for devices with a later subscription whose notification is still outstanding."""
+        self._reported_ms: dict[int, int] = {}
+        """Device number → time of its last notified subscription."""
+        self._awaited_ms: dict[int, int] = {}
+        """Device number → time of the subscription whose notification a command waits for."""
+        self._previously_awaited_ms: dict[int, int] = {}
+
+    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool, held_until_ms: int = 0) -> bool:
+        """Record a notified subscription. True when a command waits for it."""
+        self._reported_ms[device_no] = max(at_ms, self._reported_ms.get(device_no, 0))
+        if to_commands:
+            deferred = self._deferred.pop(device_no, None)
+            window = CommandLossWindow.before(at_ms, held_until_ms)
+            if held_until_ms:
+                window = window.merge(deferred).merge(self._ready.get(device_no))
+            self._ready[device_no] = window
+        elif device_no in self._deferred:
+            self._ready.setdefault(device_no, self._deferred.pop(device_no))
+        return self._awaited_ms.pop(device_no, None) is not None
+
+    def pop_ready(self, limit: int) -> dict[int, CommandLossWindow]:
+        taken = dict(islice(self._ready.items(), limit))
+        for device_no in taken:
+            del self._ready[device_no]
+        return taken
+
+    def requeue(self, taken: dict[int, CommandLossWindow]) -> None:
+        for device_no, window in taken.items():
+            self._ready[device_no] = window.merge(self._ready.get(device_no))
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def can_send(self, device: Device, window: CommandLossWindow | None) -> bool:
+        """False while a subscription notification is outstanding; the device is served when it arrives. `window`: the
+        device's value from `pop_ready`, if any."""
+        if device.device_no in self._ready:
+            return False
+        last_ms = self._link.last_subscribed_ms(device.device_id)
+        if last_ms <= self._reported_ms.get(device.device_no, 0):
+            return True
+        self._awaited_ms[device.device_no] = last_ms
+        if window is not None:
+            self._deferred[device.device_no] = window
+        return False
+
+    def expire_pending(self) -> None:
+        """Call periodically: a notification that has not arrived since the last call is treated as lost."""
+        for device_no, at_ms in self._previously_awaited_ms.items():
+            if self._awaited_ms.get(device_no) == at_ms:
+                self.on_subscribed(device_no, at_ms, to_commands=False)
+        self._previously_awaited_ms = dict(self._awaited_ms)
+
+
+MAX_UNNOTICED_MS = MINUTE_MS
+"""The clock may have been set this long before the dispatcher notices; it looks every 30 s. Commands that were created since have
+their deadlines by the new time."""
+
+
+class ClockStepDeadlineShifter:
+    def __init__(self, *, uow: UnitOfWork[HasCommandExecutions], clock: Clock) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._steps: ClockStepDetector | None = None
+        self._pending_step_ms = 0
+        """By how much the stored deadlines are still to be moved."""
+
+    def now_ms(self) -> int:
+        """The time that the stored deadlines are meant in since `follow`."""
+        return self._clock.now_ms() if self._steps is None else self._steps.now_ms()
+
+    async def follow(self) -> bool:
+        """Move the stored deadlines along when the wall clock has been set; True if that was so. At the first call, no deadline
+        stays further away than its command's whole time, in case the clock was ahead before the start. Raises Unavailable."""
+        if self._steps is None:
+            steps = ClockStepDetector(self._clock)
+            await self._shift(0, steps.now_ms(), 0)
+            self._steps = steps
+            return False
+        self._pending_step_ms += self._steps.take_ms()
+        if self._pending_step_ms == 0:
+            return False
+        now_ms = self._steps.now_ms()
+        await self._shift(self._pending_step_ms, now_ms, now_ms - MAX_UNNOTICED_MS)
+        self._pending_step_ms = 0
+        return True
+
+    async def _shift(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
+        async with self._uow.write(caller=None) as tx:
+            await tx.executions.shift_expiry(step_ms, now_ms, unshifted_from_ms)
+
 
 PAGE_SIZE = 200
 MAX_READY_PER_ROUND = 50
@@ -298,3 +510,15 @@ class CommandDispatchService:
         for execution in [after for after, _ in transitions if after.status.is_final and after.execution_id in stored]:
             await tx.emit(command_result_event(execution, "service", now_ms))
             tx.after_commit(partial(self._execution_waiter.notify, execution))
+
+
+class CommandCrashRecovery:
+    def __init__(self, *, uow: UnitOfWork[HasCommandExecutions], clock: Clock) -> None:
+        self._uow = uow
+        self._clock = clock
+
+    async def mark_possibly_sent(self) -> int:
+        """Mark what is queued for devices that were online as possibly sent. Call it once, before this process sends anything.
+        Returns how many; raises Unavailable."""
+        async with self._uow.write(caller=None) as tx:
+            return await tx.executions.mark_possibly_sent(self._clock.now_ms())

@@ -4,21 +4,62 @@ execution ends.
 QUEUED (not yet sent) → SENT → ACKED → DONE or FAILED. At its deadline an execution becomes EXPIRED if it was never sent, and
 TIMED_OUT if it was sent and not answered. `ALLOWED_TRANSITIONS` lists the transitions; a row in QUEUED or SENT is itself
 the outbox entry.
+
+The commands that a device understands.
+
+Which definition of a command applies to a device.
+
+For one name, the device's definition overrides its type's, which overrides the built-in: an owner who requires approval for ON on
+one pump can rely on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.commands.definition_model import CommandDefinition
 from domain.devices.model import Device
 from domain.grants.model import Grant
 from domain.kernel.caller import ApiKeyCaller, SessionCaller, SystemCaller
 from domain.kernel.dataclasses import fast_frozen
-from domain.kernel.domain_event import Json
-from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId
+from domain.kernel.domain_event import Json, JsonObject
+from domain.kernel.errors import FieldError, ValidationFailed
+from domain.kernel.ids import AccountId, ApprovalId, CommandId, DeviceId, DeviceTypeId, ExecutionId, GrantId
+
+
+class CommandKind(StrEnum):
+    ACTION = "ACTION"
+    QUERY = "QUERY"
+
+
+class CommandWidget(StrEnum):
+    """The control that a dashboard shows for a command."""
+
+    BUTTON = "BUTTON"
+    TOGGLE = "TOGGLE"
+    NUMBER = "NUMBER"
+    SELECT = "SELECT"
+    MULTI = "MULTI"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDefinition:
+    """`command_id` is None for a built-in. At most one of `device_id` and `device_type_id` is set."""
+
+    command_id: CommandId | None
+    account_id: AccountId | None
+    device_id: DeviceId | None
+    device_type_id: DeviceTypeId | None
+    name: str
+    label: str
+    description: str | None
+    kind: CommandKind
+    params_schema: JsonObject | None
+    shape: CommandWidget
+    requires_approval: bool
+    created_ms: int = 0
+
 
 DEFAULT_TTL_MS = 60_000
 MAX_TTL_MS = 24 * 3_600_000
@@ -137,3 +178,50 @@ class CommandContext:
         own = {definition.name: definition for definition in definitions if definition.device_id is not None}
         of_type = {definition.name: definition for definition in definitions if definition.device_id is None}
         return cls(device, own, of_type, open_count, grants)
+
+
+def _built_in(name: str, label: str, kind: CommandKind, shape: CommandWidget, description: str) -> CommandDefinition:
+    return CommandDefinition(None, None, None, None, name, label, description, kind, None, shape, requires_approval=False)
+
+
+BUILT_IN_COMMANDS: tuple[CommandDefinition, ...] = (
+    _built_in("ON", "Switch on", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay on."),
+    _built_in("OFF", "Switch off", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay off."),
+    _built_in("TOGGLE", "Toggle", CommandKind.ACTION, CommandWidget.BUTTON, "Switch the relay to its other state."),
+    _built_in("STATUS", "Status", CommandKind.QUERY, CommandWidget.BUTTON, "Ask the device for its state."),
+    _built_in(
+        "GET_SCHEDULES", "Stored schedules", CommandKind.QUERY, CommandWidget.BUTTON, "Ask which schedules the device stores."
+    ),
+)
+
+
+BUILT_IN_BY_NAME = {definition.name: definition for definition in BUILT_IN_COMMANDS}
+
+
+def effective_definitions(
+    of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition]
+) -> tuple[CommandDefinition, ...]:
+    """One definition per name: built-ins in their order, then the others by name."""
+    effective = dict(BUILT_IN_BY_NAME)
+    for definition in (*of_type, *of_device):
+        effective[definition.name] = definition
+    own = sorted(name for name in effective if name not in BUILT_IN_BY_NAME)
+    return tuple(effective[name] for name in (*BUILT_IN_BY_NAME, *own))
+
+
+def find_definition(context: CommandContext, cmd: str) -> CommandDefinition | None:
+    """The definition that applies to the device under this name."""
+    return context.device_definitions.get(cmd) or context.type_definitions.get(cmd) or BUILT_IN_BY_NAME.get(cmd)
+
+
+def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
+    """`find_definition`. Raises ValidationFailed `UNKNOWN_COMMAND`."""
+    found = find_definition(context, cmd)
+    if found is not None:
+        return found
+    listed = f"GET /devices/{context.device.device_id}/commands lists them"  # for those who may read the device
+    raise ValidationFailed(
+        f"This device has no command {cmd[:64]!r}. Names are in capitals; {listed}.",
+        code="UNKNOWN_COMMAND",
+        details=(FieldError("cmd", "is not a command of this device."),),
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from domain.commands.definition_model import CommandDefinition
-from domain.commands.model import CommandContext, Execution, ExecutionStatus
+from domain.commands.model import CommandContext, CommandDefinition, Execution, ExecutionStatus
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
 from domain.grants.ports import AuthorizationTx

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefinitionInput
+from domain.commands.definitions import EDITABLE_FIELDS, CommandDefinitionInput
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
 from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, defaults_of
 from domain.kernel.caller import Role

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from domain.commands.command_definitions import EDITABLE_FIELDS, CommandDefinitionInput
-from domain.commands.definition_model import CommandDefinition
+from domain.commands.definitions import EDITABLE_FIELDS, CommandDefinitionInput
+from domain.commands.model import CommandDefinition
 from domain.devices.model import DeviceStatus
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject

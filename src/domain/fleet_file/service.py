@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from domain.accounts.projects import ProjectService
-from domain.commands.device_type_admin_service import DeviceTypeAdminService
+from domain.commands.device_types import DeviceTypeAdminService
 from domain.devices.registration import BulkCredentials
 from domain.devices.service import DeviceCredentialSyncPort, DeviceEraserPort
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork

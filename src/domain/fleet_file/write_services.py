@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from domain.accounts.projects import ProjectService
-from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.device_type_admin_service import DeviceTypeAdminService
+from domain.commands.definitions import CommandDefinitionService
+from domain.commands.device_types import DeviceTypeAdminService
 from domain.devices.credentials import CredentialIssuer
 from domain.devices.service import DeviceService
 from domain.fleet_file.after_apply_work import FleetAfterApplyWork

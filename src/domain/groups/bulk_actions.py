@@ -14,11 +14,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from domain.accounts.ports import HasUsers
 from domain.approvals.ports import HasApprovals
-from domain.commands import command_checks
-from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
-from domain.commands.load_command_context import get_context_for_caller
+from domain.commands import submission
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
 from domain.commands.ports import AutomationTx, HasCommandContexts
+from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService, get_context_for_caller
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup
 from domain.devices.ports import HasDeviceGroups
@@ -100,7 +99,7 @@ class GroupBulkActionService:
         self, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
-        command_checks.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
+        submission.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             return await self._send(tx, caller, group_id, command)
 
@@ -108,7 +107,7 @@ class GroupBulkActionService:
         self, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
-        command_checks.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
+        submission.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
         try:
             async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
                 raise _GroupPreviewRollbackError(await self._send(tx, caller, group_id, command))

@@ -15,10 +15,9 @@ from typing import Protocol
 
 from domain.accounts.ports import HasAccounts
 from domain.approvals.ports import HasApprovals
-from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.effective_definitions import effective_definitions
-from domain.commands.model import Execution
+from domain.commands.model import Execution, effective_definitions
 from domain.commands.ports import HasCommandDefinitions
+from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService

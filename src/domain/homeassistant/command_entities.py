@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from domain.commands.definition_model import CommandDefinition, CommandWidget
-from domain.commands.effective_definitions import BUILT_IN_BY_NAME
+from domain.commands.model import BUILT_IN_BY_NAME, CommandDefinition, CommandWidget
 from domain.kernel.domain_event import Json, JsonObject
 
 PRESS: Final = "PRESS"

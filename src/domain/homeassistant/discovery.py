@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from domain.commands.definition_model import CommandDefinition
+from domain.commands.model import CommandDefinition
 from domain.devices.model import Device, DeviceStatus
 from domain.homeassistant.command_entities import command_entities
 from domain.homeassistant.topics import HomeAssistantTopics, RetainedMessages

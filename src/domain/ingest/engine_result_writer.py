@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol, cast
 
-from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationTx
+from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import DeviceStatus
 from domain.events.dispatcher import DomainEventDispatcher
 from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from domain.commands.device_reports import RelayAndCommandReportService
-from domain.commands.execution_change_collector import CommandReportTx, ExecutionChangeCollector
+from domain.commands.reports import CommandReportTx, ExecutionChangeCollector, RelayAndCommandReportService
 from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
 from domain.devices.link import (
     FORBIDDEN_TOPIC,

@@ -10,9 +10,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from domain.commands.command_checks import action_fault
-from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.definition_model import CommandDefinition
+from domain.commands.model import CommandDefinition
+from domain.commands.submission import CommandSubmissionService, action_fault
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from domain.commands.device_reports import SCHEDULE_CAUSES
+from domain.commands.reports import SCHEDULE_CAUSES
 from domain.kernel.clock import SECOND_MS
 from domain.schedules.due_edges import DueScheduleEdgeDecision, ScheduleEdgeOccurrence
 from domain.schedules.model import EdgeOutcome, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
-from domain.commands.command_submission import CommandSubmissionService
 from domain.commands.model import AutomationCommand
+from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId

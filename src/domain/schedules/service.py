@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from domain.commands.command_checks import action_fault
-from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.definition_model import CommandDefinition
+from domain.commands.model import CommandDefinition
+from domain.commands.submission import CommandSubmissionService, action_fault
 from domain.devices.lookup import get_device
 from domain.devices.messages import PlanRow
 from domain.devices.model import Device

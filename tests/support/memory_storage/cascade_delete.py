@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from domain.commands.definition_model import CommandDefinition
+from domain.commands.model import CommandDefinition
 from domain.devices.model import Device
 from support.memory_storage.approvals import APPROVALS
 from support.memory_storage.commands import DEFINITIONS, EXECUTIONS

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from adapters.storage.conflict_error_factories import command_exists_error
-from domain.commands.definition_model import CommandDefinition
-from domain.commands.model import Execution, ExecutionStatus
+from domain.commands.model import CommandDefinition, Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 from support.memory_storage.tables import Database, Table

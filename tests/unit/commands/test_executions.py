@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from domain.commands.command_definitions import CommandDefinitionInput
-from domain.commands.crash_recovery import CommandCrashRecovery
+from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.dispatch import CommandCrashRecovery
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
 from domain.devices.messages import CommandResultReport, RelayReport
 from domain.devices.model import Device, FirmwareProfile

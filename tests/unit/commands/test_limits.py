@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from domain.commands import definition_checks, device_type_admin_service
-from domain.commands.command_definitions import CommandDefinitionInput
+from domain.commands import definitions, device_types
+from domain.commands.definitions import CommandDefinitionInput
 from domain.devices import registration as devices
 from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.errors import Conflict
@@ -15,7 +15,7 @@ PUMP = DeviceRegistrationInput("Pump", "ESP32", "PUMP")
 
 
 async def test_a_device_has_a_limited_number_of_own_commands(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definition_checks, "MAX_DEFINITIONS", 2)
+    monkeypatch.setattr(definitions, "MAX_DEFINITIONS", 2)
     device, other = await world.device(), await world.device()
     for name in ("SPIN", "DRAIN"):
         await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput(name, "x"))
@@ -28,7 +28,7 @@ async def test_a_device_has_a_limited_number_of_own_commands(world: DeviceWorld,
 async def test_an_account_has_a_limited_number_of_device_types_and_can_still_rename_them(
     world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_type_admin_service, "MAX_DEVICE_TYPES", 2)
+    monkeypatch.setattr(device_types, "MAX_DEVICE_TYPES", 2)
     first = await world.types.create(world.session(), "Pump", [])
     await world.types.create(world.session(), "Gate", [])
     with pytest.raises(Conflict) as refused:

@@ -5,10 +5,17 @@ from typing import Any
 import pytest
 
 from domain.approvals.model import ApprovalStatus
-from domain.commands.command_checks import MAX_OPEN_EXECUTIONS
-from domain.commands.command_definitions import CommandDefinitionInput
-from domain.commands.definition_model import CommandKind
-from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, Execution, ExecutionStatus, TriggeredBy
+from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.model import (
+    DEFAULT_TTL_MS,
+    AutomationCommand,
+    CommandKind,
+    CommandRequest,
+    Execution,
+    ExecutionStatus,
+    TriggeredBy,
+)
+from domain.commands.submission import MAX_OPEN_EXECUTIONS
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject, Scope
 from domain.kernel.caller import Role, SessionCaller, SystemCaller

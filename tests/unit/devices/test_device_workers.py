@@ -11,7 +11,7 @@ from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
 from app.workers.presence_expiry import PresenceExpiryWorker
 from app.workers.wake_event import WakeEvent
-from domain.commands.crash_recovery import CommandCrashRecovery
+from domain.commands.dispatch import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus
 from domain.devices.presence import RESTART_GRACE_MS
 from domain.kernel.errors import Unavailable

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
-from domain.commands.effective_definitions import BUILT_IN_COMMANDS
+from domain.commands.model import BUILT_IN_COMMANDS, CommandDefinition, CommandKind, CommandWidget
 from domain.homeassistant.command_entities import MAX_ENTITIES, HomeAssistantCommandEntity, command_entities
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
+from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import CommandId, RuleId

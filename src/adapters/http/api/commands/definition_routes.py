@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.http.api.commands import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.commands.command_definitions import CommandDefinitionService
+from domain.commands.definitions import CommandDefinitionService
 from domain.kernel.ids import CommandId, DeviceId
 
 READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}

@@ -8,10 +8,9 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_cal
 from adapters.http.core.error_responses import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions
 from adapters.http.core.operation_handling import HttpHandlerResult
-from domain.commands.command_definitions import CommandDefinitionService
-from domain.commands.command_submission import CommandSubmissionResult, CommandSubmissionService
-from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
-from domain.commands.submitted_command_waiter import SubmittedCommandWaiter
+from domain.commands.definitions import CommandDefinitionService
+from domain.commands.queries import DeviceAndExecutionQueryService, SubmittedCommandWaiter
+from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService
 from domain.grants.model import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import DeviceId, ExecutionId

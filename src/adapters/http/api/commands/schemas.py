@@ -20,9 +20,8 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.approvals.model import ApprovalStatus
-from domain.commands.command_definitions import CommandDefinitionInput
-from domain.commands.definition_model import CommandKind, CommandWidget
-from domain.commands.model import ExecutionStatus, TriggeredBy
+from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
 
 MAX_WAIT_S = 30
 DEPRECATED: JsonDict = {"deprecated": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.http.api.device_types import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from domain.commands.device_type_admin_service import DeviceTypeAdminService, DeviceTypeWithCommands
+from domain.commands.device_types import DeviceTypeAdminService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId
 
 

@@ -10,7 +10,7 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import next_link
 from adapters.http.core.schemas import OkResponse
-from domain.commands.device_list_and_execution_history_queries import DeviceAndExecutionQueryService
+from domain.commands.queries import DeviceAndExecutionQueryService
 from domain.devices.service import DeviceService
 from domain.kernel.errors import VersionMismatch
 from domain.kernel.ids import DeviceId

@@ -10,7 +10,7 @@ from pydantic import Field
 from adapters.http.api.devices.schemas import DescriptionText
 from adapters.http.core.paging import PageQueryParameters
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBodyModel, ResponseModel, Timestamp
-from domain.commands.command_submission import CommandSubmissionResult
+from domain.commands.submission import CommandSubmissionResult
 from domain.devices.ports import MAX_GROUP_DEVICES
 from domain.groups.bulk_actions import GroupActionReport, GroupCommandInput, GroupDeviceOutcome
 from domain.groups.service import GroupWithMembers

@@ -15,8 +15,7 @@ from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
 from adapters.storage.sql.tables import definitions, devices, executions
 from adapters.storage.sql.tables.commands import FINISHED, OPEN, QUEUED, UNFINISHED
-from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
-from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
+from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 

@@ -14,8 +14,7 @@ from adapters.storage.sql.tables.columns import (
     sql_literals,
     text_column,
 )
-from domain.commands.definition_model import CommandKind, CommandWidget
-from domain.commands.model import ExecutionStatus, TriggeredBy
+from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
 
 definitions = Table(
     "definitions",

@@ -3,20 +3,25 @@
 Only Admins decide whether a command needs approval. A Member may define commands, but no edit of theirs may remove an approval:
 not by clearing the flag, removing the definition, or defining the same name on the device. The transaction locks the device and
 the commands of its type, so that a concurrent edit by an Admin cannot be bypassed either.
+
+What the definition of a command may contain.
+
+While a request waits for approval, an Admin cannot change the command so that it would need none.
+
+Otherwise an Admin whose key asks could lift the approval instead of asking another person. An Owner may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from domain.approvals.ports import HasApprovals
-from domain.commands.approval_removal_while_pending_check import approval_names, check_nothing_waits, find_waiting_devices
-from domain.commands.command_submission import CommandSubmissionService
-from domain.commands.definition_checks import MAX_DEFINITIONS, check_definition
-from domain.commands.definition_model import CommandDefinition, CommandKind, CommandWidget
+from domain.commands.model import BUILT_IN_BY_NAME, CommandDefinition, CommandKind, CommandWidget
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
+from domain.commands.submission import CommandSubmissionService
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices, HasDeviceTypes
@@ -26,9 +31,50 @@ from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json, JsonObject
-from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
+MAX_DEFINITIONS = 100
+
+
+def check_definition(definition: CommandDefinition, validator: ParamsValidator) -> None:
+    """Raises ValidationFailed for a bad name, an invalid schema, or a changed kind of a built-in.
+
+    Otherwise a grant that allows only queries would allow ON once somebody defines it as a query."""
+    faults: list[FieldError] = []
+    if NAME_PATTERN.fullmatch(definition.name) is None:
+        faults.append(FieldError("name", "must be 1 to 64 capital letters, digits and underscores, such as SET_LEVEL."))
+    built_in = BUILT_IN_BY_NAME.get(definition.name)
+    if built_in is not None and built_in.kind is not definition.kind:
+        faults.append(FieldError("kind", f"{definition.name} is a built-in {built_in.kind}; an override must keep this kind."))
+    if definition.params_schema is not None:
+        faults += validator.validate_schema(definition.params_schema)
+    if faults:
+        raise ValidationFailed(f"Invalid command definition: {faults[0].field} {faults[0].message}", details=faults)
+
+
+def approval_names(definitions: Iterable[CommandDefinition]) -> frozenset[str]:
+    """The commands that need approval."""
+    return frozenset(one.name for one in definitions if one.requires_approval)
+
+
+async def find_waiting_devices(tx: HasApprovals, account_id: AccountId, commands: Collection[str]) -> set[DeviceId]:
+    """The devices for which a request for one of the commands waits."""
+    if not commands:
+        return set()
+    return {device_id for device_id, cmd in await tx.approvals.list_pending_commands(account_id) if cmd in commands}
+
+
+def check_nothing_waits(caller: SessionCaller, lifted: Collection[str], waits: bool) -> None:
+    """`lifted`: the commands that would need no approval any more. Raises Conflict `REQUEST_PENDING`."""
+    if waits and caller.role is not Role.OWNER:
+        raise Conflict(
+            f"A request for {', '.join(sorted(lifted))} waits for approval, which this change would lift. Have the request "
+            "decided first, or ask an Owner.",
+            code="REQUEST_PENDING",
+        )
 
 
 class CommandDefinitionTx(

@@ -7,10 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from domain.approvals.ports import HasApprovals
-from domain.commands.approval_removal_while_pending_check import approval_names, check_nothing_waits, find_waiting_devices
-from domain.commands.command_definitions import CommandDefinitionInput
-from domain.commands.definition_checks import MAX_DEFINITIONS, check_definition
-from domain.commands.definition_model import CommandDefinition
+from domain.commands.definitions import (
+    MAX_DEFINITIONS,
+    CommandDefinitionInput,
+    approval_names,
+    check_definition,
+    check_nothing_waits,
+    find_waiting_devices,
+)
+from domain.commands.model import CommandDefinition
 from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.devices.model import DeviceType
 from domain.devices.ports import HasDevices, HasDeviceTypes
