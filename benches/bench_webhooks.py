@@ -37,10 +37,10 @@ from app.workers.wake_event import WakeEvent
 from domain.devices.model import Device
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import EventId
-from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
-from domain.webhooks.in_flight_delivery import InFlightWebhookDelivery
+from domain.webhooks.delivery import DeletedWebhookCleanup
 from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse
+from domain.webhooks.requests import InFlightWebhookDelivery
 from support.webhook_world import MovableClock, WebhookWorld
 
 ROOT = Path(__file__).parents[1]

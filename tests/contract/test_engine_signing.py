@@ -12,7 +12,7 @@ from standardwebhooks.webhooks import Webhook
 from adapters.engine.native_signer import create_native_signer
 from adapters.engine.reference_signer import ReferenceWebhookSigner
 from domain.kernel.errors import ValidationFailed
-from domain.webhooks.signing_ports import CreateSigner
+from domain.webhooks.ports import CreateSigner
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

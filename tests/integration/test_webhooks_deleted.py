@@ -11,8 +11,8 @@ import pytest
 from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
 from app.workers.wake_event import WakeEvent
 from domain.kernel.errors import NotFound
-from domain.webhooks import deleted_webhook_cleanup as cleanup
-from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
+from domain.webhooks import delivery as cleanup
+from domain.webhooks.delivery import DeletedWebhookCleanup
 from support.storage import STORAGES, a_delivery
 from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, webhook_receiver

@@ -11,8 +11,8 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from domain.events.model import Event
 from domain.kernel.errors import Conflict, PermissionDenied
-from domain.webhooks.endpoint_queues import EndpointQueues
 from domain.webhooks.model import WebhookDeliveryState
+from domain.webhooks.queues import EndpointQueues
 from support.storage import STORAGES, a_delivery
 from support.webhook_receiver import in_sequence, never_respond, reset, respond, respond_once_open, webhook_receiver
 from support.webhook_world import ACCOUNT, WebhookWorld, webhook_world

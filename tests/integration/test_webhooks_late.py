@@ -12,10 +12,10 @@ import pytest
 
 from adapters.storage.sql.database import SqlDatabase
 from domain.kernel.clock import WallAndSteadyTime
-from domain.webhooks.delivery_service import WebhookDeliveryBatch
-from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery
+from domain.webhooks.delivery import WebhookDeliveryBatch
 from domain.webhooks.model import LEASE_MS, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import OutboundHttpResponse
+from domain.webhooks.requests import DeliveryAttemptResult, InFlightWebhookDelivery
 from support.empty_database import empty_postgres, empty_sqlite
 from support.storage import STORAGES
 from support.waiting import TIMEOUT_S

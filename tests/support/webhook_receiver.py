@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from domain.webhooks.signature_reference import service_signature
+from domain.webhooks.reference import service_signature
 from support.waiting import TIMEOUT_S, loop_turns
 
 

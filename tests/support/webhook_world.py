@@ -26,14 +26,13 @@ from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
+from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
-from domain.webhooks.delivery_service import WebhookDeliveryService
-from domain.webhooks.endpoint_queues import EndpointQueues
-from domain.webhooks.fanout import WebhookDeliveryFanout
 from domain.webhooks.model import DeliveryAttempt
-from domain.webhooks.recipients import WebhookRecipientCache
+from domain.webhooks.ports import CreateSigner
+from domain.webhooks.queues import EndpointQueues
+from domain.webhooks.recipients import WebhookDeliveryFanout, WebhookRecipientCache
 from domain.webhooks.service import WebhookService, WebhookWithSecret
-from domain.webhooks.signing_ports import CreateSigner
 from support.device_world import TransparentVault
 from support.empty_database import empty_postgres, empty_sqlite
 from support.memory_storage.unit_of_work import MemoryUnitOfWork

@@ -11,7 +11,7 @@ import httpx
 
 from domain.audit.stream import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
 from domain.kernel.clock import Clock
-from domain.webhooks.signature_reference import service_signature, standard_signature
+from domain.webhooks.reference import service_signature, standard_signature
 
 TIMEOUT_S: Final = 30.0
 _TRY_AGAIN = frozenset({408, 425, 429})

@@ -1,9 +1,9 @@
-"""Webhook signatures by the extension; `domain.webhooks.signature_reference` defines them."""
+"""Webhook signatures by the extension; `domain.webhooks.reference` defines them."""
 
 from __future__ import annotations
 
 from adapters.engine import _native
-from domain.webhooks.signature_reference import standard_key
+from domain.webhooks.reference import standard_key
 
 
 def create_native_signer(secret: str) -> _native.Signer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.webhooks.signature_reference import service_signature, standard_key, standard_signature
+from domain.webhooks.reference import service_signature, standard_key, standard_signature
 
 
 class ReferenceWebhookSigner:

@@ -27,7 +27,7 @@ from app.runtime.startup_errors import StartupError
 from domain.audit.stream import AuditCursor, AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError, AuditStreamReader
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
-from domain.webhooks.signature_reference import standard_key
+from domain.webhooks.reference import standard_key
 
 POLL_S: Final = 1.0
 FIRST_PAUSE_S: Final = 1.0

@@ -48,7 +48,7 @@ from domain.devices.health import LastSeenBuffer
 from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
 from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipeline
-from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
+from domain.webhooks.delivery import DeletedWebhookCleanup
 
 
 def compose(settings: Settings, worker: WorkerProcessContext | None = None) -> ComposedApplication:

@@ -59,10 +59,9 @@ from domain.schedules.service import ScheduleService
 from domain.team.members import MemberService
 from domain.team.operator import OperatorAccountAndUserService
 from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
-from domain.webhooks.delivery_service import WebhookDeliveryService
-from domain.webhooks.endpoint_queues import EndpointQueues
-from domain.webhooks.fanout import WebhookDeliveryFanout
-from domain.webhooks.recipients import WebhookRecipientCache
+from domain.webhooks.delivery import WebhookDeliveryService
+from domain.webhooks.queues import EndpointQueues
+from domain.webhooks.recipients import WebhookDeliveryFanout, WebhookRecipientCache
 
 
 class DomainServices:

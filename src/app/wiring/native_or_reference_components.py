@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.events.hash_chain import ChainHasher
 from domain.grants.model import GrantWindowAndRateEvaluator
 from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine
-from domain.webhooks.signing_ports import CreateSigner
+from domain.webhooks.ports import CreateSigner
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 """The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""

@@ -7,7 +7,7 @@ import time
 
 from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker
 from domain.kernel.dataclasses import service
-from domain.webhooks.deleted_webhook_cleanup import DeletedWebhookCleanup
+from domain.webhooks.delivery import DeletedWebhookCleanup
 
 MIN_PAUSE_S = 0.005
 

@@ -18,11 +18,11 @@ from app.workers.due_task_worker import MAX_SLEEP_S, DueTaskWorker, seconds_unti
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import WebhookId
-from domain.webhooks.attempt_outcome_and_retry_policy import is_success
-from domain.webhooks.delivery_service import WebhookDeliveryBatch, WebhookDeliveryService
-from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery
+from domain.webhooks.delivery import WebhookDeliveryBatch, WebhookDeliveryService
 from domain.webhooks.model import Webhook
+from domain.webhooks.policy import is_success
 from domain.webhooks.ports import NOT_SENT, Courier, OutboundHttpRequest, OutboundHttpResponse
+from domain.webhooks.requests import DeliveryAttemptResult, InFlightWebhookDelivery
 
 CLAIM_RETRY_S = 0.25
 """Pause when due deliveries cannot be claimed: their endpoint queue is full, or another instance holds them. The end of an

@@ -23,7 +23,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.notifications.ports import HasNotificationChannels, HasServiceSecrets
 from domain.sign_in.ports import HasSecondFactors
 from domain.webhooks.ports import HasWebhooks
-from domain.webhooks.sealed_url import url_seal_context
+from domain.webhooks.secrets import url_seal_context
 
 PAGE_SECRETS = 200
 """About 2 ms of AES, and as many one-row updates."""

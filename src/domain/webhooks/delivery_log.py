@@ -15,14 +15,13 @@ from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdAndSecretGenerator, IdPrefix, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.attempt_outcome_and_retry_policy import mark_interrupted
-from domain.webhooks.delivery_service import WebhookDeliveryService
-from domain.webhooks.in_flight_delivery import InFlightWebhookDelivery
+from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.model import LEASE_MS, MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.policy import mark_interrupted, require_enabled
 from domain.webhooks.ports import WebhookDeliveryTx
-from domain.webhooks.secrets_and_payloads import encode_payload
+from domain.webhooks.requests import InFlightWebhookDelivery
+from domain.webhooks.secrets import encode_payload
 from domain.webhooks.service import get_webhook
-from domain.webhooks.webhook_health import require_enabled
 
 DUE_FIRST_MS = 0
 """Due before any other delivery, so that the next claim returns it."""

@@ -4,19 +4,24 @@ The law: a missing cache entry never loses an event. An entry is built inside a 
 process is the only writer (`exclusive`); otherwise every lookup reads the database. A change of access appears as an event in its
 own transaction. From that moment until its commit, or for MAX_PENDING_CHANGE_MS when it is rolled back (a rollback is not
 reported), every lookup of the account reads the database and nothing is cached.
+
+Stores a delivery for each webhook that may see an event's device, in the event's own transaction.
+
+So a crash at any moment loses nothing: either the event is stored with all its deliveries, or neither is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from domain.events.model import Event, is_access_change
 from domain.grants.model import ApiKeyReadAccess, Grant
-from domain.kernel.clock import MINUTE_MS, SECOND_MS
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
-from domain.webhooks.model import Webhook
-from domain.webhooks.ports import WebhookRecipientTx
+from domain.webhooks.model import Webhook, WebhookDelivery
+from domain.webhooks.ports import WebhookFanoutTx, WebhookRecipientTx
+from domain.webhooks.secrets import encode_payload
 
 MAX_PENDING_CHANGE_MS = MINUTE_MS
 CACHE_TTL_MS = 30 * SECOND_MS
@@ -168,3 +173,40 @@ class WebhookRecipientCache:
         if not changes:
             del self._pending_changes[account_id]
         return bool(changes)
+
+
+class WebhookDeliveryFanout:
+    """An `TransactionEventObserver`. `wake_worker` is called after the commit."""
+
+    def __init__(self, *, recipients: WebhookRecipientCache, clock: Clock, wake_worker: Callable[[], None]) -> None:
+        self._recipients = recipients
+        self._clock = clock
+        self._wake_worker = wake_worker
+
+    async def on_events(self, tx: WebhookFanoutTx, events: Sequence[Event]) -> None:
+        now = WallAndSteadyTime.now(self._clock)
+        public_events: dict[AccountId, list[Event]] = {}
+        for event in events:
+            if event.is_public and event.device_id is not None:
+                public_events.setdefault(event.account_id, []).append(event)
+            else:
+                self._recipients.on_event(tx, event, now.wall_ms)
+        devices = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in public_events.items()}
+        recipients = await self._recipients.load(tx, devices, now.wall_ms)
+        deliveries: list[WebhookDelivery] = []
+        for account_id, public in public_events.items():
+            for event in public:
+                deliveries += _deliveries_for(recipients[account_id], event, now)
+        if deliveries:
+            await tx.deliveries.add_many(deliveries)
+            tx.after_commit(self._wake_worker)
+
+
+def _deliveries_for(recipients: AccountWebhookRecipients, event: Event, now: WallAndSteadyTime) -> list[WebhookDelivery]:
+    visible = [] if event.device_id is None else recipients.list_for_device(event.device_id, now.wall_ms)
+    webhooks = [webhook for webhook in visible if event.kind in webhook.wanted_types]
+    data = encode_payload(event.payload) if webhooks else b""
+    return [
+        WebhookDelivery.pending(webhook, event.device_id, event.event_id, event.kind, data, now.steady_ms, now.wall_ms)
+        for webhook in webhooks
+    ]

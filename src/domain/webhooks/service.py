@@ -19,10 +19,9 @@ from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, 
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook, WebhookFormat
+from domain.webhooks.policy import disable, enable
 from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
-from domain.webhooks.sealed_url import open_url, seal_url, url_origin
-from domain.webhooks.secrets_and_payloads import check_types, new_secret, shown_prefix
-from domain.webhooks.webhook_health import disable, enable
+from domain.webhooks.secrets import check_types, new_secret, open_url, seal_url, shown_prefix, url_origin
 
 SECRET_BYTES = 32
 

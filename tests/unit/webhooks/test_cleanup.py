@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import Any
 
-from domain.webhooks.deleted_webhook_cleanup import BATCH_ROWS, DeletedWebhookCleanup
+from domain.webhooks.delivery import BATCH_ROWS, DeletedWebhookCleanup
 
 
 class FakeDeliveries:

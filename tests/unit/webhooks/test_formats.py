@@ -7,9 +7,9 @@ import json
 import pytest
 
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, WebhookId
-from domain.webhooks import standard_and_cloudevents_formats
+from domain.webhooks import requests
 from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState, WebhookFormat
-from domain.webhooks.secrets_and_payloads import encode_payload
+from domain.webhooks.secrets import encode_payload
 
 PUMP = DeviceId("dev_a")
 NOW = 1_800_000_000_000
@@ -39,17 +39,17 @@ def delivery(device_id: DeviceId | None = PUMP) -> WebhookDelivery:
 
 
 def headers(webhook_format: WebhookFormat, of: WebhookDelivery) -> dict[str, str]:
-    return dict(standard_and_cloudevents_formats.build_headers(webhook_format, attempt(), of, "sha256=s", "v1,s"))
+    return dict(requests.build_headers(webhook_format, attempt(), of, "sha256=s", "v1,s"))
 
 
 def test_the_envelope_holds_the_payload_byte_for_byte() -> None:
-    body = standard_and_cloudevents_formats.build_body(WebhookFormat.STANDARD, attempt(), delivery())
+    body = requests.build_body(WebhookFormat.STANDARD, attempt(), delivery())
     assert DATA in body
     assert json.loads(body) == {"id": "whd_a", "type": "telemetry", "createdAt": "2027-01-15T08:00:05.000Z", "data": PAYLOAD}
 
 
 def test_a_structured_cloud_event_holds_attributes_and_payload() -> None:
-    body = standard_and_cloudevents_formats.build_body(WebhookFormat.CLOUDEVENTS_STRUCTURED, attempt(), delivery())
+    body = requests.build_body(WebhookFormat.CLOUDEVENTS_STRUCTURED, attempt(), delivery())
     assert DATA in body
     assert json.loads(body) == ATTRIBUTES | {"datacontenttype": "application/json", "data": PAYLOAD}
     sent = headers(WebhookFormat.CLOUDEVENTS_STRUCTURED, delivery())
@@ -58,7 +58,7 @@ def test_a_structured_cloud_event_holds_attributes_and_payload() -> None:
 
 
 def test_a_binary_cloud_event_is_the_payload_with_attributes_in_headers() -> None:
-    assert standard_and_cloudevents_formats.build_body(WebhookFormat.CLOUDEVENTS_BINARY, attempt(), delivery()) == DATA
+    assert requests.build_body(WebhookFormat.CLOUDEVENTS_BINARY, attempt(), delivery()) == DATA
     sent = headers(WebhookFormat.CLOUDEVENTS_BINARY, delivery())
     assert sent["Content-Type"] == "application/json"
     assert {name[3:]: value for name, value in sent.items() if name.startswith("ce-")} == ATTRIBUTES

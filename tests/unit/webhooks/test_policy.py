@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
-from domain.webhooks.attempt_outcome_and_retry_policy import (
+from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.policy import (
     INTERRUPTED_MESSAGE,
     MAX_RETRY_AFTER_S,
+    WebhookHealthChange,
+    apply_health_change,
     finish_attempt,
+    health_change,
     interrupt_attempt,
     mark_interrupted,
     retry_pause_ms,
 )
-from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import OutboundHttpResponse
-from domain.webhooks.secrets_and_payloads import new_secret, shown_prefix
-from domain.webhooks.webhook_health import WebhookHealthChange, apply_health_change, health_change
+from domain.webhooks.secrets import new_secret, shown_prefix
 
 NOW = 1_800_000_000_000
 AT = WallAndSteadyTime(NOW, 900_000_000_000)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.kernel.ids import AccountId, EventId, WebhookId
-from domain.webhooks.endpoint_queues import CLAIM_ROWS, MAX_SEND_AHEAD_ROUNDS, TARGET_QUEUE_LENGTH, EndpointQueues
 from domain.webhooks.model import LEASE_MS, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.queues import CLAIM_ROWS, MAX_SEND_AHEAD_ROUNDS, TARGET_QUEUE_LENGTH, EndpointQueues
 
 NOW = 1_800_000_000_000
 _numbers = itertools.count(1)

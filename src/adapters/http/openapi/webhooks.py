@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from adapters.http.asyncapi.webhook_requests import WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
 from adapters.http.core.document_schema_generator import REF_TEMPLATE
 from adapters.http.openapi.example_builder import ExampleBuilder
-from domain.webhooks.standard_and_cloudevents_formats import SPEC_VERSION, TYPE_PREFIX
+from domain.webhooks.requests import SPEC_VERSION, TYPE_PREFIX
 
 Schema = dict[str, Any]
 RESPONSES: Mapping[str, Schema] = {

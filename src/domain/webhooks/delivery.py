@@ -9,20 +9,28 @@ Every write about a delivery is made under the lease it was claimed with, and no
 lease. A worker that was stopped past its lease therefore changes and sends nothing that another worker has claimed since. Leases
 are not cleared at a start, because a row does not say which process holds its lease: the attempts of a killed process are
 repeated half a minute later.
+
+Stores how attempts ended, and what that says about their webhooks: a success clears a failure, 410 or five days of failures
+disable the webhook.
+
+Deletes the rows that deleted webhooks leave behind: deliveries and attempts, possibly a million after a long outage.
+
+A webhook, or a key with its webhooks, is deleted in one small transaction; from then on it is invisible and nothing is sent to
+it. Its deliveries are deleted afterwards in batches, each in a transaction of its own, so that other transactions can write in
+between. A delivery is recognised by its missing webhook: a crash forgets nothing, and it does not matter who deleted the webhook.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
+from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdAndSecretGenerator, IdPrefix, WebhookId
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.attempt_results import DeliveryAttemptResultWriter, RetryJitter
-from domain.webhooks.endpoint_queues import EndpointQueues
-from domain.webhooks.in_flight_delivery import DeliveryAttemptResult, InFlightWebhookDelivery
 from domain.webhooks.model import (
     CANCEL_BATCH_ROWS,
     LEASE_MS,
@@ -32,10 +40,84 @@ from domain.webhooks.model import (
     WebhookDelivery,
     WebhookDeliveryState,
 )
-from domain.webhooks.ports import WebhookDeliveryTx
+from domain.webhooks.policy import (
+    DeliveryWithAttempt,
+    WebhookHealthChange,
+    apply_health_change,
+    finish_attempt,
+    health_change,
+    interrupt_attempt,
+)
+from domain.webhooks.ports import CreateSigner, HasWebhookDeliveries, WebhookDeliveryTx
+from domain.webhooks.queues import EndpointQueues
 from domain.webhooks.recipients import WebhookRecipientCache
-from domain.webhooks.request_builder import WebhookRequestBuilder
-from domain.webhooks.signing_ports import CreateSigner
+from domain.webhooks.requests import DeliveryAttemptResult, InFlightWebhookDelivery, WebhookRequestBuilder
+
+
+class RetryJitter(Protocol):
+    """Port: where the spread of the retry pauses comes from."""
+
+    def spread(self) -> float:
+        """-1 to 1, uniformly distributed."""
+
+
+class DeliveryAttemptResultWriter:
+    def __init__(self, *, recipients: WebhookRecipientCache, jitter: RetryJitter, on_disabled: Callable[[Webhook], None]) -> None:
+        """`on_disabled` is called after the commit that disables a webhook."""
+        self._recipients = recipients
+        self._jitter = jitter
+        self._on_disabled = on_disabled
+
+    async def store(self, tx: WebhookDeliveryTx, results: Sequence[DeliveryAttemptResult]) -> None:
+        updates = [self._to_update(one) for one in results if not one.is_not_sent]
+        if updates:
+            await tx.deliveries.finish_many([update.delivery for update in updates])
+            await tx.deliveries.finish_attempts([update.attempt for update in updates])
+        not_sent = [one.in_flight for one in results if one.is_not_sent]
+        if not_sent:
+            await tx.deliveries.finish_many([attempt.delivery for attempt in not_sent])
+            await tx.deliveries.delete_attempts([one.attempt.delivery_id for one in not_sent])
+        for one in results:
+            await self._update_health(tx, one)
+
+    def _to_update(self, result: DeliveryAttemptResult) -> DeliveryWithAttempt:
+        delivery, attempt = result.in_flight.delivery, result.in_flight.attempt
+        if result.response is None:
+            return interrupt_attempt(delivery, attempt, result.at)
+        return finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
+
+    async def _update_health(self, tx: WebhookDeliveryTx, result: DeliveryAttemptResult) -> None:
+        """Reads the webhook again only when the response changes something about it."""
+        sent_by = result.in_flight.webhook
+        if (
+            result.response is None
+            or result.is_not_sent
+            or health_change(sent_by, result.response, result.at.steady_ms) is WebhookHealthChange.SAME
+        ):
+            return
+        webhook = await tx.webhooks.get_for_update(sent_by.account_id, sent_by.webhook_id)
+        if webhook is None or not webhook.enabled or webhook.generation != sent_by.generation:
+            return
+        change = health_change(webhook, result.response, result.at.steady_ms)
+        after = apply_health_change(webhook, change, result.at)
+        if after == webhook:
+            return
+        await tx.webhooks.save(after)
+        self._recipients.invalidate_until_commit(tx, webhook.account_id, result.at.wall_ms)
+        if not after.enabled:
+            await tx.emit(_disabled_event(after, result.at.wall_ms))
+            tx.after_commit(lambda: self._on_disabled(after))
+
+
+def _disabled_event(webhook: Webhook, now_ms: int) -> DomainEvent:
+    return DomainEvent(
+        account_id=webhook.account_id,
+        kind="webhook_disabled",
+        description=f"Webhook to {webhook.host} was disabled. {webhook.disabled_reason}",
+        at_ms=now_ms,
+        source="service",
+        data={"webhookId": webhook.webhook_id, "reason": webhook.disabled_reason},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +277,33 @@ class WebhookDeliveryService:
     def _release_all(self, deliveries: Iterable[WebhookDelivery]) -> None:
         for delivery in deliveries:
             self._queues.release(delivery.webhook_id, None)
+
+
+BATCH_ROWS = 250
+"""About 5 ms of database time, attempts included."""
+
+
+class DeletedWebhookCleanup:
+    def __init__(self, *, uow: UnitOfWork[HasWebhookDeliveries]) -> None:
+        self._uow = uow
+        self._position: tuple[WebhookId, int] | None = None
+        """The webhook being cleaned up, and the number of its last deleted delivery. Only a cursor: after a restart the search
+        starts again."""
+
+    async def run_once(self) -> bool:
+        """Deletes one batch. False when there is nothing to delete, or other transactions have locked all of it."""
+        while True:
+            position = self._position or await self._find_next()
+            if position is None:
+                return False
+            webhook_id, after = position
+            async with self._uow.write(caller=None) as tx:
+                deleted = await tx.deliveries.delete_batch_by_webhook(webhook_id, BATCH_ROWS, after=after)
+            self._position = (webhook_id, deleted[-1]) if len(deleted) == BATCH_ROWS else None
+            if deleted or not after:
+                return bool(deleted)
+
+    async def _find_next(self) -> tuple[WebhookId, int] | None:
+        async with self._uow.read() as tx:
+            webhook_id = await tx.deliveries.find_orphaned_webhook_id()
+        return None if webhook_id is None else (webhook_id, 0)
