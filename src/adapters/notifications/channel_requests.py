@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from domain.notifications.destination_addresses import NtfyDestination, TelegramDestination
+from domain.notifications.destinations import NtfyDestination, TelegramDestination
+from domain.notifications.model import SEND_TIMEOUT_S, ChannelSendResult, NotificationMessage, NotificationSendOutcome
 from domain.notifications.model import ChannelErrorCode as Code
-from domain.notifications.model import ChannelSendResult, NotificationMessage, NotificationSendOutcome
-from domain.notifications.retry_and_test_limits import SEND_TIMEOUT_S
 from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse
 
 JSON_HEADERS = (("Content-Type", "application/json"), ("User-Agent", "Latchboard"))

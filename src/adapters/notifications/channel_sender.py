@@ -14,7 +14,7 @@ from adapters.notifications.channel_requests import ntfy_request, result_of, tel
 from domain.accounts.ports import Mailer
 from domain.kernel.clock import Clock
 from domain.kernel.errors import DomainError
-from domain.notifications.destination_addresses import (
+from domain.notifications.destinations import (
     Destination,
     MailDestination,
     NtfyDestination,

@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, load_der_private_key
 
 from domain.kernel.clock import HOUR_MS, SECOND_MS
-from domain.notifications.destination_addresses import WebPushDestination
-from domain.notifications.model import NotificationMessage
-from domain.notifications.retry_and_test_limits import SEND_TIMEOUT_S
+from domain.notifications.destinations import WebPushDestination
+from domain.notifications.model import SEND_TIMEOUT_S, NotificationMessage
 from domain.webhooks.ports import OutboundHttpRequest
 
 GONE = frozenset({404, 410})

@@ -49,7 +49,7 @@ from domain.ingest.non_telemetry_message_ingest_service import NonTelemetryMessa
 from domain.kernel.steady_time import SteadyTimePersistenceService
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
-from domain.notifications.notification_fanout import NotificationFanout
+from domain.notifications.fanout import NotificationFanout
 from domain.rules.service import RuleService
 from domain.schedules.device_plan_sync import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService

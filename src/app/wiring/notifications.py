@@ -20,9 +20,8 @@ from domain.approvals.links import ApprovalLinkService
 from domain.approvals.service import ApprovalService
 from domain.kernel.errors import SecretUnreadable
 from domain.notifications.delivery import NotificationDeliveryService
-from domain.notifications.notification_settings_service import NotificationSettingsService
 from domain.notifications.ports import PushKeyCodec
-from domain.notifications.push_keys import PushKeyService
+from domain.notifications.settings import NotificationSettingsService, PushKeyService
 
 log = structlog.get_logger("notifications")
 

@@ -3,11 +3,13 @@
 A notification is claimed by postponing it before it is sent, so that of several instances one sends it, and a crash in between
 sends it again: at least once. Whether the member may still be told is decided when it is sent. A request for approval that has
 been decided meanwhile is not sent any more.
+
+Several notifications become one message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from domain.accounts.model import Membership
@@ -15,15 +17,16 @@ from domain.accounts.ports import Translator
 from domain.approvals.links import LINK_TTL_MS, ApprovalLinkCodec
 from domain.approvals.model import Approval, ApprovalStatus, is_own_request
 from domain.kernel.caller import Role
-from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
+from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.notifications import message_grouping, quiet_hours
-from domain.notifications.destination_addresses import Destination, NtfyDestination
-from domain.notifications.destination_sealing import open_destination
+from domain.notifications import model
+from domain.notifications.destinations import Destination, NtfyDestination, open_destination
 from domain.notifications.model import (
+    MAIL_FOOTER,
+    RETRY_PAUSES_MS,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -33,9 +36,48 @@ from domain.notifications.model import (
     NotificationSendOutcome,
     NotificationTopic,
 )
-from domain.notifications.notification_settings_service import record_result
 from domain.notifications.ports import NotificationDeliveryTx, NotificationSender
-from domain.notifications.retry_and_test_limits import RETRY_PAUSES_MS
+from domain.notifications.settings import record_result
+
+MAX_LINES = 20
+"""Of a message about many; what is more is counted."""
+
+
+def grouped(due: Sequence[Notification]) -> list[list[Notification]]:
+    """What becomes one message: all of a channel and topic. Each request for approval is a message of its own: it has its own
+    link."""
+    groups: dict[tuple[str, str, int], list[Notification]] = {}
+    for each in due:
+        own = each.seq if each.topic is NotificationTopic.APPROVALS else 0
+        groups.setdefault((each.channel_id, each.topic, own), []).append(each)
+    return list(groups.values())
+
+
+def place_of(notification: Notification) -> str:
+    """The page of the dashboard that it is about."""
+    if notification.topic is NotificationTopic.APPROVALS:
+        return "approvals"
+    if notification.topic is NotificationTopic.WEBHOOKS:
+        return "webhooks"
+    return f"device/{notification.device_id}" if notification.device_id else "log"
+
+
+def message_of(group: Sequence[Notification], public_url: str, translate: Callable[[str], str] = str) -> NotificationMessage:
+    """One message about all of the group, which is not empty. `translate`: into the language of the recipient."""
+    first, *more = (replace(each, subject=translate(each.subject), text=translate(each.text)) for each in group)
+    footer = translate(MAIL_FOOTER)
+    if not more:
+        tag = first.approval_id or f"{first.topic}:{first.device_id or ''}"
+        link = f"{public_url}/#/{place_of(first)}"
+        return NotificationMessage(first.subject, first.text, link, tag, DAY_MS // SECOND_MS, mail_footer=footer)
+    lines = [f"{each.subject}. {each.text}" for each in [first, *more][:MAX_LINES]]
+    if len(group) > MAX_LINES:
+        lines.append(translate(f"… and {len(group) - MAX_LINES} more"))
+    place = "devices" if first.topic is NotificationTopic.OFFLINE else "log"
+    title = first.subject + translate(f", and {len(more)} more")
+    text, link = "\n".join(lines), f"{public_url}/#/{place}"
+    return NotificationMessage(title, text, link, first.topic, DAY_MS // SECOND_MS, mail_footer=footer)
+
 
 BATCH = 100
 QUIET_CHECK_MS = 5 * MINUTE_MS
@@ -78,7 +120,7 @@ class NotificationDeliveryService:
         now = WallAndSteadyTime.now(self.clock)
         async with self.uow.write(caller=None) as tx:
             due = await tx.notifications.list_due(now.steady_ms, BATCH)
-            claimed = [one for group in message_grouping.grouped(due) if (one := await self._claim(tx, group, now)) is not None]
+            claimed = [one for group in grouped(due) if (one := await self._claim(tx, group, now)) is not None]
         if claimed:
             results = await self.sender.send_many([(one.destination, one.message) for one in claimed])
             async with self.uow.write(caller=None) as tx:
@@ -108,7 +150,7 @@ class NotificationDeliveryService:
             if approval is None:
                 await tx.notifications.delete(seqs)
                 return None
-        quiet_until_ms = quiet_hours.quiet_until_ms(settings, now.wall_ms)
+        quiet_until_ms = model.quiet_until_ms(settings, now.wall_ms)
         if quiet_until_ms is not None:
             pause_ms = min(quiet_until_ms - now.wall_ms, QUIET_CHECK_MS)
             await tx.notifications.postpone(seqs, now.steady_ms + pause_ms, first.attempt)
@@ -138,7 +180,7 @@ class NotificationDeliveryService:
             code = ChannelErrorCode.SECRET_UNREADABLE
             await tx.notification_channels.record_error(channel.channel_id, code, error.message, now.wall_ms)
             return None
-        message = message_grouping.message_of(group, self.public_url, lambda text: self.translator.translate(text, language))
+        message = message_of(group, self.public_url, lambda text: self.translator.translate(text, language))
         if approval is not None:
             message = await self._with_link(tx, message, approval, membership, destination, now.wall_ms)
         return _ClaimedNotifications(channel, group, destination, message)

@@ -1,11 +1,20 @@
-"""What a person wants to be told and where, and the notifications that are owed."""
+"""What a person wants to be told and where, and the notifications that are owed.
+
+How often a notification is tried, and how many test messages a member may send.
+
+When a person's quiet hours end.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
+from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS
 from domain.kernel.ids import AccountId, ApprovalId, ChannelId, DeviceId, MembershipId
+from domain.sign_in.policy import AttemptLimit
 
 DEFAULT_OFFLINE_MINUTES = 5
 MAX_OFFLINE_MINUTES = 7 * 24 * 60
@@ -140,3 +149,27 @@ class ChannelSendResult:
     code: ChannelErrorCode | None = None
     error: str = ""
     retry_after_s: int | None = None
+
+
+SEND_TIMEOUT_S = 10.0
+"""Of one attempt."""
+RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
+"""After these pauses a notification that could not be sent is sent again; then it is given up."""
+TEST_LIMIT = AttemptLimit(20, HOUR_MS)
+"""Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
+
+
+def quiet_until_ms(settings: NotificationSettings, now_ms: int) -> int | None:
+    """The end of the quiet hours (Unix ms) if `now_ms` lies in them, else None."""
+    start, end = settings.quiet_from_minute, settings.quiet_to_minute
+    if start is None or end is None or start == end:
+        return None
+    now = datetime.fromtimestamp(now_ms / SECOND_MS, ZoneInfo(settings.timezone))
+    minute = now.hour * 60 + now.minute
+    is_quiet = start <= minute < end if start < end else minute >= start or minute < end
+    if not is_quiet:
+        return None
+    ends = now.replace(hour=end // 60, minute=end % 60, second=0, microsecond=0)
+    if end <= minute:
+        ends += timedelta(days=1)
+    return int(ends.timestamp()) * SECOND_MS

@@ -9,7 +9,7 @@ from domain.accounts.ports import HasMemberships, HasUsers
 from domain.approvals.ports import HasApprovals
 from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
 from domain.kernel.unit_of_work import Transaction
-from domain.notifications.destination_addresses import Destination
+from domain.notifications.destinations import Destination
 from domain.notifications.model import (
     ChannelErrorCode,
     ChannelSendResult,

@@ -19,19 +19,21 @@ from domain.events.model import Event
 from domain.kernel.caller import Role
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, ChannelId
-from domain.notifications import message_grouping, quiet_hours
+from domain.notifications import delivery, model
 from domain.notifications.delivery import QUIET_CHECK_MS, NotificationDeliveryService
-from domain.notifications.destination_addresses import (
+from domain.notifications.destinations import (
     Destination,
     MailDestination,
     NtfyDestination,
     SealedDestination,
     TelegramDestination,
     kind_of,
+    seal_destination,
 )
-from domain.notifications.destination_sealing import seal_destination
+from domain.notifications.fanout import NotificationFanout
 from domain.notifications.model import (
     MAX_PENDING_PER_CHANNEL,
+    RETRY_PAUSES_MS,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -41,8 +43,6 @@ from domain.notifications.model import (
     NotificationSettings,
     NotificationTopic,
 )
-from domain.notifications.notification_fanout import NotificationFanout
-from domain.notifications.retry_and_test_limits import RETRY_PAUSES_MS
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount, an_event, new_id, open_storage, populate
 
@@ -181,8 +181,8 @@ async def test_a_mail_waits_for_the_end_of_the_quiet_hours(desk: Desk) -> None:
     settings = NotificationSettings(desk.world.membership.membership_id, desk.world.account.account_id)
     minute = NOW // 60_000 % 1440
     quiet = {"quiet_from_minute": (minute - 60) % 1440, "quiet_to_minute": (minute + 60) % 1440}
-    assert quiet_hours.quiet_until_ms(settings, NOW) is None
-    end_ms = quiet_hours.quiet_until_ms(replace(settings, **quiet), NOW)  # type: ignore[arg-type]
+    assert model.quiet_until_ms(settings, NOW) is None
+    end_ms = model.quiet_until_ms(replace(settings, **quiet), NOW)  # type: ignore[arg-type]
     assert end_ms == (NOW // 60_000 + 60) * 60_000
     await desk.choose(topics=ALL, **quiet)
     await desk.happen("rule_disabled")
@@ -358,13 +358,13 @@ async def test_a_receiver_may_lengthen_the_pause_and_not_shorten_it(desk: Desk) 
 
 async def test_many_of_one_topic_become_one_message(desk: Desk) -> None:
     await desk.choose(topics=ALL, offline_minutes=5)
-    for _ in range(message_grouping.MAX_LINES + 3):
+    for _ in range(delivery.MAX_LINES + 3):
         await desk.happen("device_offline")
     await desk.happen("rule_disabled")
     desk.clock.forward(minutes=5)
     assert sorted(await desk.subjects()) == ["Pump: offline for 5 min, and 22 more", "Pump: rule disabled"]
     [text] = [message.text for _, message in desk.sender.sent if "offline" in message.title]
-    assert text.count("\n") == message_grouping.MAX_LINES
+    assert text.count("\n") == delivery.MAX_LINES
     assert text.endswith("… and 3 more")
 
 

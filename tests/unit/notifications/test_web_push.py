@@ -7,7 +7,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from adapters.notifications.web_push import MAX_TEXT, VapidKeyCodec, push_request
-from domain.notifications.destination_addresses import WebPushDestination
+from domain.notifications.destinations import WebPushDestination
 from domain.notifications.model import NotificationMessage
 from support.push_browser import PushBrowser, decode, decrypt, verify_vapid
 

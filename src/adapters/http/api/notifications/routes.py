@@ -6,8 +6,7 @@ from adapters.http.api.notifications import schemas as schema
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.ids import ChannelId
-from domain.notifications.notification_settings_service import NotificationSettingsService
-from domain.notifications.push_keys import PushKeyService
+from domain.notifications.settings import NotificationSettingsService, PushKeyService
 
 
 def notifications_blueprint(notifications: NotificationSettingsService, push_keys: PushKeyService) -> ApiBlueprint:

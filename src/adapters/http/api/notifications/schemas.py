@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, MembershipId
-from domain.notifications.destination_addresses import NtfyDestination, SealedDestination, TelegramDestination, WebPushDestination
+from domain.notifications.destinations import NtfyDestination, SealedDestination, TelegramDestination, WebPushDestination
 from domain.notifications.model import (
     DEFAULT_OFFLINE_MINUTES,
     MAX_OFFLINE_MINUTES,
@@ -21,7 +21,7 @@ from domain.notifications.model import (
     NotificationSettings,
     NotificationTopic,
 )
-from domain.notifications.notification_settings_service import NotificationSettingsWithMailChoice
+from domain.notifications.settings import NotificationSettingsWithMailChoice
 
 
 def _check_timezone(name: str) -> str:

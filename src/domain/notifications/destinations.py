@@ -1,15 +1,20 @@
 """Destinations of channels. A destination is a secret as a whole: whoever knows a topic, a token or a push endpoint can send to
 it or read along. It is stored sealed and bound to its channel, and never leaves the service again.
+
+Destinations are stored sealed.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from urllib.parse import urlsplit
 
-from domain.kernel.errors import ValidationFailed
-from domain.notifications.model import ChannelKind
+from domain.kernel.errors import SecretUnreadable, ValidationFailed
+from domain.kernel.ids import ChannelId
+from domain.kernel.ports import Vault
+from domain.notifications.model import ChannelKind, NotificationChannel
 
 UrlCheck = Callable[[str], str | None]
 """Why nothing can be sent to a URL, or None."""
@@ -88,3 +93,17 @@ def check_destination(
             return  # the operator's setting names the server
     if (reason := rejection_reason(url)) is not None:
         raise ValidationFailed.for_field(name, reason)
+
+
+def seal_destination(vault: Vault, channel_id: ChannelId, destination: SealedDestination) -> bytes:
+    return vault.seal(json.dumps(asdict(destination)), channel_id)
+
+
+def open_destination(vault: Vault, channel: NotificationChannel, address: str) -> Destination:
+    """`address`: the user's present mail address. Raises SecretUnreadable."""
+    if channel.sealed is None:
+        return MailDestination(address)
+    try:
+        return _TYPES[channel.kind](**json.loads(vault.open(channel.sealed, channel.channel_id)))
+    except (TypeError, ValueError):
+        raise SecretUnreadable("The stored destination cannot be read. Delete the channel and add it again.") from None

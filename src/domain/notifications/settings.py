@@ -1,4 +1,9 @@
-"""A member's own settings and channels. Nobody else sees or changes them, and nobody sees a destination again."""
+"""A member's own settings and channels. Nobody else sees or changes them, and nobody sees a destination again.
+
+The key pair that identifies this installation to push services (VAPID, RFC 8292): made at the first start, sealed, kept.
+
+Browsers bind a subscription to the public key, so another key would end all subscriptions.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,19 @@ from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.notifications.destination_addresses import SealedDestination, UrlCheck, check_destination, describe, kind_of
-from domain.notifications.destination_sealing import open_destination, seal_destination
+from domain.notifications.destinations import (
+    SealedDestination,
+    UrlCheck,
+    check_destination,
+    describe,
+    kind_of,
+    open_destination,
+    seal_destination,
+)
 from domain.notifications.model import (
     MAIL_FOOTER,
     MAX_CHANNELS,
+    TEST_LIMIT,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -26,8 +39,13 @@ from domain.notifications.model import (
     NotificationSendOutcome,
     NotificationSettings,
 )
-from domain.notifications.ports import HasNotificationChannels, NotificationSender, NotificationSettingsTx, PushKeyCodec
-from domain.notifications.retry_and_test_limits import TEST_LIMIT
+from domain.notifications.ports import (
+    HasNotificationChannels,
+    HasServiceSecrets,
+    NotificationSender,
+    NotificationSettingsTx,
+    PushKeyCodec,
+)
 
 MAIL_NAME = "Mail"
 
@@ -170,3 +188,34 @@ async def _get_own(tx: NotificationSettingsTx, caller: SessionCaller, channel_id
     if channel is None or channel.membership_id != caller.membership_id:
         raise NotFound("You have no such channel. List yours with GET /api/v1/auth/notifications/channels.")
     return channel
+
+
+NAME = "vapid"
+"""The row, and what the seal is bound to."""
+
+
+class PushKeyService:
+    def __init__(self, *, uow: UnitOfWork[HasServiceSecrets], vault: Vault, codec: PushKeyCodec) -> None:
+        self._uow = uow
+        self._vault = vault
+        self._codec = codec
+        self._private_key = ""
+
+    async def get_private_key(self) -> str:
+        """Made if there is none yet; of several instances that make one at the same time, one wins. Raises SecretUnreadable."""
+        if not self._private_key:
+            async with self._uow.read() as tx:
+                sealed = await tx.service_secrets.get(NAME)
+            self._private_key = self._vault.open(sealed if sealed is not None else await self._create(), NAME)
+        return self._private_key
+
+    async def get_public_key(self) -> str:
+        """Raises SecretUnreadable."""
+        return self._codec.public_key(await self.get_private_key())
+
+    async def _create(self) -> bytes:
+        made = self._vault.seal(self._codec.generate(), NAME)
+        async with self._uow.write(caller=None) as tx:
+            await tx.service_secrets.add_if_absent(NAME, made)
+            stored = await tx.service_secrets.get(NAME)
+        return made if stored is None else stored
