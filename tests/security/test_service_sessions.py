@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
+from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
 from domain.keys import authenticator

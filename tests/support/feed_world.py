@@ -18,7 +18,7 @@ from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
 from adapters.http.server import hypercorn_http_and_websocket_patch
 from app.runtime.lock_with_timeout import LockWithTimeout
-from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
+from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from domain.events.model import Event
-from domain.feed.feed_message_bus import PeerFeedReadingsMessage
-from domain.feed.remote_feed_interest import PeerFeedInterestMessage
+from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
 
 encode = msgspec.json.encode
 decode_interest = msgspec.json.Decoder(PeerFeedInterestMessage).decode

@@ -15,8 +15,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings
-from domain.feed.feed_message_bus import PeerFeedReadingsMessage
-from domain.feed.remote_feed_interest import PeerFeedInterestMessage
+from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
 from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
 from domain.partitions.ports import ConnectedDevices
 

@@ -2,7 +2,7 @@
 
 Each worker listens on a socket of its number and connects to those of the others. A message is its length, a letter and JSON; the
 first of a connection is the sender's name. Messages to a worker that is away, or reads too slowly, are lost; the receivers notice
-by their numbers (`domain.feed.feed_message_bus`).
+by their numbers (`domain.feed.interest`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import msgspec
 import structlog
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings, encode
-from domain.feed.feed_message_bus import PeerFeedReadingsMessage
-from domain.feed.remote_feed_interest import PeerFeedInterestMessage
+from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
 
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024

@@ -46,7 +46,7 @@ from app.wiring.device_link import create_device_link
 from app.wiring.native_or_reference_components import load_engine, own_devices_only
 from domain.accounts.ports import Mailer
 from domain.devices.link import DeviceBrokerLink
-from domain.feed.feed_message_bus import FeedMessageBus
+from domain.feed.interest import FeedMessageBus
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier

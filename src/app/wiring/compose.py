@@ -45,7 +45,7 @@ from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.devices.health import LastSeenBuffer
-from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
+from domain.feed.interest import DevicesWithSubscribersService
 from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipeline
 from domain.webhooks.delivery import DeletedWebhookCleanup

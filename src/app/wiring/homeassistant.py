@@ -11,7 +11,7 @@ from app.config.settings import Settings
 from app.runtime.metrics_registry import MetricsRegistry
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
-from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
+from domain.feed.snapshot import FeedSnapshotAndReplayService
 
 if TYPE_CHECKING:
     from app.workers.homeassistant import HomeAssistantWorker

@@ -66,8 +66,8 @@ from app.wiring.external_broker_auth import create_broker_access
 from app.wiring.fleet_file import create_fleet_file_service
 from app.wiring.service_addresses import describe_network
 from domain.devices.credentials import FirmwareProjectService
-from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
-from domain.feed.remote_feed_interest import no_other_instances
+from domain.feed.interest import no_other_instances
+from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.rules.device_metric_declaration_service import DeviceMetricDeclarationService
 from domain.team.service_sessions import ServiceSessionTokenService

@@ -18,9 +18,14 @@ from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
-from domain.feed.feed_message_bus import FeedMessageBus, PeerFeedReadingsMessage
-from domain.feed.peer_message_gap_tracker import FeedInstanceGapTracker
-from domain.feed.remote_feed_interest import PeerFeedInterestMessage, RemoteFeedInterest, wanted_readings
+from domain.feed.interest import (
+    FeedInstanceGapTracker,
+    FeedMessageBus,
+    PeerFeedInterestMessage,
+    PeerFeedReadingsMessage,
+    RemoteFeedInterest,
+    wanted_readings,
+)
 from domain.kernel.clock import Clock
 
 HEARTBEAT_S = 1.0

@@ -21,7 +21,7 @@ from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.model import is_access_change
 from domain.events.ports import FeedHub, HasEvents
-from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
+from domain.feed.interest import DevicesWithSubscribersService
 from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.telemetry_engine_port import TelemetryEngine

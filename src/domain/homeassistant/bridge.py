@@ -20,7 +20,7 @@ from domain.commands.ports import HasCommandDefinitions
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.feed.feed_snapshot_and_missed_events import FeedSnapshotAndReplayService
+from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.homeassistant.command_entities import command_entities
 from domain.homeassistant.discovery import HomeAssistantCommandDefinitions, retained_messages
 from domain.homeassistant.topics import TOPIC_ROOT, HomeAssistantTopics, RetainedMessages, discovery_filters

@@ -11,8 +11,7 @@ from nats.errors import NoRespondersError
 from adapters.stream.nats_cluster_bus import NatsClusterBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_message_bus import PeerFeedReadingsMessage
-from domain.feed.remote_feed_interest import PeerFeedInterestMessage
+from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
 

@@ -13,8 +13,7 @@ from app.workers.cluster_reading_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVEN
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_message_bus import PeerFeedReadingsMessage
-from domain.feed.remote_feed_interest import MAX_DEVICES, SILENT_AFTER_MS, PeerFeedInterestMessage, wanted_readings
+from domain.feed.interest import MAX_DEVICES, SILENT_AFTER_MS, PeerFeedInterestMessage, PeerFeedReadingsMessage, wanted_readings
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.manual_clock import ManualClock
 

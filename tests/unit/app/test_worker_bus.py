@@ -12,8 +12,7 @@ from typing import Any
 from adapters.stream.worker_process_feed_bus import MAX_UNSENT_BYTES, UnixSocketFeedBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
-from domain.feed.feed_message_bus import PeerFeedReadingsMessage
-from domain.feed.remote_feed_interest import PeerFeedInterestMessage
+from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
 from support.waiting import TIMEOUT_S
 

@@ -10,7 +10,7 @@ import pytest
 from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
 from app.workers.wake_event import WakeEvent
 from domain.events.feed_model import FeedFilter
-from domain.feed.devices_with_subscribers_service import DevicesWithSubscribersService
+from domain.feed.interest import DevicesWithSubscribersService
 from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld
 

@@ -25,8 +25,8 @@ from adapters.http.feed.initial_state import initial_state_message
 from domain.events.cursors import EventLogCursor, FeedCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
-from domain.feed.feed_snapshot_and_missed_events import FeedSnapshot, FeedSnapshotAndReplayService, FeedVisibility, Viewer
-from domain.feed.remote_feed_interest import no_other_instances
+from domain.feed.interest import no_other_instances
+from domain.feed.snapshot import FeedSnapshot, FeedSnapshotAndReplayService, FeedVisibility, Viewer
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
