@@ -10,7 +10,7 @@ import pytest
 
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import RuleState
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.rules.telemetry_engine_port import BatchResult, TelemetryEngine
+from domain.rules.ports import BatchResult, TelemetryEngine
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.engine.native_engine import NativeEngine, make_batch
 from domain.partitions.device_hash import partition_of
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import T0, ingest_batch, ms, rule
 

@@ -11,7 +11,7 @@ import pytest
 from adapters.engine.native_engine import NativeEngine
 from domain.kernel.errors import ValidationFailed
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleState, RuleSuppression
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import DEVICE, EngineDriver, ms, rule
 

@@ -11,7 +11,7 @@ import pytest
 from adapters.engine import native_engine
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import LatestReading
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from support.engine import DEVICE, T0, EngineDriver, ms, rule

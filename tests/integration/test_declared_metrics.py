@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from domain.kernel.caller import Role
-from domain.rules.device_metric_declaration_service import MAX_METRICS_PER_DEVICE
+from domain.rules.service import MAX_METRICS_PER_DEVICE
 from support.empty_database import empty_postgres
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.two_instances import DATABASES, KEY_RING

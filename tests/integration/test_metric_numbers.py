@@ -17,7 +17,7 @@ from app.workers.splitting_batch_writer import SplittingBatchWriter
 from domain.ingest.telemetry_engine_batch_runner import TelemetryEngineBatchRunner, assign_metric_numbers
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
-from domain.rules.telemetry_engine_port import BatchResult
+from domain.rules.ports import BatchResult
 from support import postgres
 from support.empty_database import empty_postgres, empty_sqlite
 from support.engine import T0

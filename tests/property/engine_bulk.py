@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from domain.rules.model import Comparator, EngineRule, MatchMode, RuleCondition, RuleState
-from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
+from domain.rules.ports import BatchResult, RawTelemetryBatch, TelemetryEngine
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from support.engine import MetricNumbers
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import EngineRule
-from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine
+from domain.rules.ports import BatchResult, Checkpoint, TelemetryEngine
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
 from property import engine_cases as cases

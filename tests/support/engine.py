@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.rules.model import Comparator, EngineRule, RuleCondition, RuleState
-from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
+from domain.rules.ports import BatchResult, RawTelemetryBatch, TelemetryEngine
 from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
 
 T0 = 1_790_000_000_000

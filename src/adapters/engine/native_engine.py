@@ -24,8 +24,7 @@ from domain.rules.model import (
     RuleSuppression,
     RuleTransition,
 )
-from domain.rules.reference_rules import LastMetricValue, explain_rule
-from domain.rules.telemetry_engine_port import (
+from domain.rules.ports import (
     BatchResult,
     BucketAggregator,
     Checkpoint,
@@ -37,6 +36,7 @@ from domain.rules.telemetry_engine_port import (
     UnpackedReading,
     WatchedReading,
 )
+from domain.rules.reference import LastMetricValue, explain_rule
 
 _ConditionTuple = tuple[str, str, float, str | None]
 """(metric, comparator, number or milliseconds, text)"""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import EngineRule
-from domain.rules.telemetry_engine_port import RawTelemetryBatch
+from domain.rules.ports import RawTelemetryBatch
 
 
 class OwnedDeviceRulesEngine(NativeEngine):

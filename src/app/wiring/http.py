@@ -69,7 +69,7 @@ from domain.devices.credentials import FirmwareProjectService
 from domain.feed.interest import no_other_instances
 from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.groups.bulk_actions import GroupBulkActionService
-from domain.rules.device_metric_declaration_service import DeviceMetricDeclarationService
+from domain.rules.service import DeviceMetricDeclarationService
 from domain.team.service_sessions import ServiceSessionTokenService
 from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService

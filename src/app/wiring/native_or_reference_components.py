@@ -8,7 +8,7 @@ from pathlib import Path
 
 from domain.events.hash_chain import ChainHasher
 from domain.grants.model import GrantWindowAndRateEvaluator
-from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine
+from domain.rules.ports import RawTelemetryBatch, TelemetryEngine
 from domain.webhooks.ports import CreateSigner
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]

@@ -21,7 +21,7 @@ from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestD
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
 from domain.kernel.dataclasses import service
-from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine
+from domain.rules.ports import RawTelemetryBatch, TelemetryEngine
 
 POLL_INTERVAL_S = 5.0
 """Marks are set by another process, so the worker looks for them."""

@@ -24,7 +24,7 @@ from domain.events.ports import FeedHub, HasEvents
 from domain.feed.interest import DevicesWithSubscribersService
 from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 
 REFRESH_INTERVAL_S = 30.0
 DEBOUNCE_S = 0.02

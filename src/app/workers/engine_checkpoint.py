@@ -22,7 +22,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import PartitionLostError
 from domain.partitions.ports import HasPartitions
-from domain.rules.telemetry_engine_port import Checkpoint, TelemetryEngine
+from domain.rules.ports import Checkpoint, TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
 INTERVAL_S = 5.0

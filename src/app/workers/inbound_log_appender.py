@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 from domain.partitions.inbound_log import InboundLog
-from domain.rules.telemetry_engine_port import RawTelemetryBatch
+from domain.rules.ports import RawTelemetryBatch
 
 
 class InboundLogAppender:

@@ -17,7 +17,7 @@ from domain.kernel.errors import Unavailable
 from domain.partitions.inbound_log import InboundLog, InboundLogDamagedError, InboundLogEntry
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
-from domain.rules.telemetry_engine_port import RawTelemetryBatch
+from domain.rules.ports import RawTelemetryBatch
 
 READ_ENTRIES = 32
 READ_WAIT_S = 5.0

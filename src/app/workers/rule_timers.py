@@ -25,7 +25,7 @@ from domain.kernel.clock import SECOND_MS
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 
 RETRY_PAUSE_S = 1.0
 """After an error. One device whose rules are refused delays the due rules of the others by this much at most."""

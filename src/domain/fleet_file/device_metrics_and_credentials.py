@@ -12,7 +12,7 @@ from domain.fleet_file.model import DesiredFleetObject, FleetAction, FleetObject
 from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import DeviceId
-from domain.rules.device_metric_declaration_service import declare_metrics
+from domain.rules.service import declare_metrics
 
 
 async def known_metrics(run: FleetFileReadContext, device: Device) -> tuple[str, ...]:

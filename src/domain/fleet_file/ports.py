@@ -9,8 +9,7 @@ from domain.approvals.ports import HasApprovals
 from domain.devices.health import HasDeviceHealth
 from domain.devices.ports import HasDeviceCredentials, HasDeviceGroups, HasDeviceTypes
 from domain.keys.ports import HasApiKeys
-from domain.rules.reported_and_declared_metric_ports import HasMetricDeclarations
-from domain.rules.rule_repository import HasRules
+from domain.rules.ports import HasMetricDeclarations, HasRules
 from domain.schedules.ports import ScheduleTx
 from domain.webhooks.ports import HasWebhookDeliveries, HasWebhooks
 

@@ -32,8 +32,7 @@ from domain.kernel.ids import DeviceId, GroupId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule
-from domain.rules.reported_and_declared_metric_ports import HasReportedDeviceMetrics
-from domain.rules.rule_repository import HasRules
+from domain.rules.ports import HasReportedDeviceMetrics, HasRules
 from domain.rules.service import RuleService
 from domain.schedules.ports import DevicePlanTx
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot

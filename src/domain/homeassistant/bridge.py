@@ -32,7 +32,7 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.authenticator import CallerAuthenticator
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 
 DeviceFingerprint = tuple[object, ...]
 

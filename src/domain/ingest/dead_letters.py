@@ -19,7 +19,7 @@ from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.rules.model import EngineRule
-from domain.rules.rule_repository import HasRules
+from domain.rules.ports import HasRules
 
 MAX_DEAD_LETTERS = 100_000
 """A payload is 64 KiB at most and usually below 200 bytes, so this is some 30 MB of the database."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from domain.ingest.engine_result_writer import IngestResult
 from domain.kernel.clock import Clock, ClockStepDetector
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 
 
 class EngineClockJumpCorrector:

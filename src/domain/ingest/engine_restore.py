@@ -15,8 +15,7 @@ from domain.ingest.engine_restore_ports import PartitionEngineStateRepository
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import hash_range
 from domain.rules.model import EngineRule, Rule
-from domain.rules.rule_repository import HasRules
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import HasRules, TelemetryEngine
 from domain.telemetry.ports import HasReadings, PackedRow, RowKey
 
 PAGE_ROWS = 10_000

@@ -24,10 +24,9 @@ from domain.kernel.clock import Clock
 from domain.kernel.columnar_records import read_column
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
+from domain.rules.loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
-from domain.rules.rule_loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
-from domain.rules.rule_repository import HasRules
-from domain.rules.telemetry_engine_port import BatchResult, Checkpoint, TelemetryEngine, WatchedReading
+from domain.rules.ports import BatchResult, Checkpoint, HasRules, TelemetryEngine, WatchedReading
 from domain.telemetry.ports import HasReadings, HasRollups
 from domain.telemetry.reading_arrival_ports import HasReadingArrivals
 from domain.telemetry.rollup_service import DueRollupMarkCache

@@ -24,7 +24,7 @@ from domain.partitions.inbound_log_reachability import InboundLogReachabilityMon
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, Partition
 from domain.partitions.ports import DisconnectedInstanceProbe, HasPartitions
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
 CHECKPOINT_BATCH = 2_000

@@ -27,7 +27,7 @@ from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions
-from domain.rules.telemetry_engine_port import ClockOffset, RawTelemetryBatch, TelemetryEngine
+from domain.rules.ports import ClockOffset, RawTelemetryBatch, TelemetryEngine
 
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], RawTelemetryBatch]
 ReadyDevicesCallback = Callable[[Sequence[tuple[int, int, int]]], None]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.model import Event
 from domain.kernel.ids import EventId
-from domain.rules.telemetry_engine_port import TelemetryRow, WatchedReading
+from domain.rules.ports import TelemetryRow, WatchedReading
 from domain.telemetry.ports import HasReadings, RowKey
 from domain.telemetry.reading_events import reading_event
 from domain.webhooks.ports import WebhookFanoutTx

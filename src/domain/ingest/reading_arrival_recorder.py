@@ -11,7 +11,7 @@ from typing import Protocol
 
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.unit_of_work import Transaction
-from domain.rules.telemetry_engine_port import TelemetryRow
+from domain.rules.ports import TelemetryRow
 from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasReadingArrivals, LateMark
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from domain.ingest.engine_result_writer import NOTHING, IngestResult
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.telemetry_engine_port import BatchResult, RawTelemetryBatch, TelemetryEngine
+from domain.rules.ports import BatchResult, RawTelemetryBatch, TelemetryEngine
 from domain.telemetry.ports import HasReadings
 
 AssignNames = Callable[[Sequence[str]], Awaitable[Mapping[str, Exception]]]

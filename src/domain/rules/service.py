@@ -1,30 +1,32 @@
 """Use cases of rules: create, read, edit, delete.
 
 The engine's rules are replaced after the commit, and only while no batch is between engine and database (`EngineCommitLock`).
+
+Makes metrics known before a device has reported them, so that rules may name them. None is forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from domain.commands.model import CommandDefinition
+from domain.commands.ports import AutomationTx
 from domain.commands.submission import CommandSubmissionService, action_fault
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.kernel.caller import Role, SessionCaller
+from domain.devices.ports import HasDevices
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, RuleId
-from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
-from domain.rules.model import EngineRule, Rule
-from domain.rules.rule_repository import HasRules, RuleTx
-from domain.rules.rule_validation import MAX_RULES_PER_DEVICE, apply_changes, check_rule, needs_rearm
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
+from domain.rules.model import MAX_RULES_PER_DEVICE, EngineRule, Rule, apply_changes, check_rule, needs_rearm
+from domain.rules.ports import HasMetricDeclarations, HasRules, RuleTx, TelemetryEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +168,43 @@ async def get_rule(tx: HasRules, device_id: DeviceId, rule_id: RuleId) -> Rule:
     if rule is None:
         raise NotFound.for_resource("rule", rule_id)
     return rule
+
+
+MAX_METRICS_PER_DEVICE = 128
+
+
+class MetricDeclarationTx(Transaction, HasMetricDeclarations, Protocol): ...
+
+
+class DeviceMetricDeclarationTx(AutomationTx, HasDevices, HasMetricDeclarations, Protocol): ...
+
+
+class DeviceMetricDeclarationService:
+    def __init__(self, *, uow: UnitOfWork[DeviceMetricDeclarationTx], clock: Clock) -> None:
+        self._uow = uow
+        self._clock = clock
+
+    async def declare(self, caller: SessionCaller, device_id: DeviceId, names: Collection[str]) -> tuple[str, ...]:
+        """All that are known then, by name. Raises PermissionDenied below Member; NotFound, ValidationFailed."""
+        require_role(caller, Role.MEMBER)
+        async with self._uow.write(caller, Role.MEMBER) as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            _, known = await declare_metrics(tx, caller, device, names, self._clock.now_ms())
+        return known
+
+
+async def declare_metrics(
+    tx: MetricDeclarationTx, caller: SessionCaller, device: Device, names: Collection[str], now_ms: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What was known before, and what is known now, by name. Raises ValidationFailed."""
+    before = tuple(name for _, name, _ in await tx.readings.list_device_metrics(device.device_no))
+    new = sorted(set(names) - set(before))
+    if not new:
+        return before, before
+    if len(before) + len(new) > MAX_METRICS_PER_DEVICE:
+        raise ValidationFailed.for_field("metrics", f"a device has at most {MAX_METRICS_PER_DEVICE} metrics.")
+    numbers = await tx.readings.assign_metric_numbers(new)
+    await tx.readings.upsert_device_metrics([(device.device_no, number, None) for number, _ in numbers])
+    text = f"Metrics made known: {', '.join(new)}"
+    await tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device.device_id))
+    return before, tuple(sorted({*before, *new}))

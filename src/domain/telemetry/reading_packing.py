@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from domain.rules.model import MetricValue
-from domain.rules.telemetry_engine_port import UnpackedReading
+from domain.rules.ports import UnpackedReading
 
 FALSE, TRUE, DOUBLE, TEXT, WHOLE, REPORTED, LATER = range(7)
 LATEST_VERSION = 1

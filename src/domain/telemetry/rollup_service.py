@@ -15,7 +15,7 @@ from typing import Protocol
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
+from domain.rules.ports import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
 from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
 from domain.telemetry.queries.message_paging import HistoryTimeRange, read_page

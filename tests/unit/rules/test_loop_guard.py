@@ -8,8 +8,8 @@ import pytest
 
 from domain.ingest.engine_result_writer import IngestResult
 from domain.kernel.errors import Unavailable
+from domain.rules.loop_guard import SWEEP_THRESHOLD, RuleLoopGuard
 from domain.rules.model import RuleFiring
-from domain.rules.rule_loop_guard import SWEEP_THRESHOLD, RuleLoopGuard
 from support.telemetry_world import TelemetryWorld
 
 

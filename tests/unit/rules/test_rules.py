@@ -8,8 +8,7 @@ from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import CommandId, RuleId
-from domain.rules.model import Comparator, RuleAction, RuleCondition
-from domain.rules.rule_validation import MAX_RULES_PER_DEVICE
+from domain.rules.model import MAX_RULES_PER_DEVICE, Comparator, RuleAction, RuleCondition
 from domain.telemetry.queries.message_paging import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 

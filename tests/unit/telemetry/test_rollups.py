@@ -9,7 +9,7 @@ import pytest
 
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.rules.telemetry_engine_port import AggregateCell
+from domain.rules.ports import AggregateCell
 from domain.telemetry import rollup_service
 from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
 from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from domain.rules.telemetry_engine_port import AggregateCell
+from domain.rules.ports import AggregateCell
 from domain.telemetry.reading_packing import unpack_readings, value_columns
 
 _MAX_DOUBLE = sys.float_info.max

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from domain.rules.model import EngineRule, RuleFiring, RuleState, RuleSuppression, RuleTransition
-from domain.rules.reference_rules import LastMetricValue, evaluate_rule, find_winner, next_deadline_ms, shift_state
+from domain.rules.reference import LastMetricValue, evaluate_rule, find_winner, next_deadline_ms, shift_state
 from domain.telemetry.engine.payload_parser import MAX_AHEAD_MS, MessageTime
 from domain.telemetry.engine.reference_result import ReferenceBatchResult
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from domain.kernel.clock import MINUTE_MS
 from domain.partitions.device_hash import partition_of
 from domain.rules.model import EngineRule, InstantDryRunResult, LatestReading, MetricValue, in_firing_order
-from domain.rules.reference_rules import LastMetricValue, explain_rule, watches_silence
-from domain.rules.telemetry_engine_port import BucketAggregator, Checkpoint, ClockOffset, RawTelemetryBatch, UnpackedReading
+from domain.rules.ports import BucketAggregator, Checkpoint, ClockOffset, RawTelemetryBatch, UnpackedReading
+from domain.rules.reference import LastMetricValue, explain_rule, watches_silence
 from domain.telemetry import reading_packing
 from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
 from domain.telemetry.engine.payload_parser import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from domain.kernel.clock import HOUR_MS
 from domain.rules.model import RuleFiring, RuleSuppression, RuleTransition
-from domain.rules.telemetry_engine_port import Checkpoint, ClockOffset, MessageFault, NewMetric, TelemetryRow, WatchedReading
+from domain.rules.ports import Checkpoint, ClockOffset, MessageFault, NewMetric, TelemetryRow, WatchedReading
 
 
 @dataclass(slots=True)

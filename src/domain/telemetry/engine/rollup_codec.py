@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from domain.kernel.clock import HOUR_MS
-from domain.rules.telemetry_engine_port import AggregateCell
+from domain.rules.ports import AggregateCell
 
 _ENTRY = struct.Struct("<IIddddI")
 _MAX_COUNT = 2**32 - 1

@@ -18,7 +18,7 @@ from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.telemetry_engine_port import AggregateCell, TelemetryEngine
+from domain.rules.ports import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_codec import unpack_rollup
 from domain.telemetry.model import BucketStatistics
 from domain.telemetry.ports import HasRollups, TelemetryQueryTx

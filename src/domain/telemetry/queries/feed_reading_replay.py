@@ -18,7 +18,7 @@ from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
 from domain.telemetry.reading_archive_store import name_of_unnamed
 from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange

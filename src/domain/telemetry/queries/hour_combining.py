@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.rules.telemetry_engine_port import AggregateCell
+from domain.rules.ports import AggregateCell
 from domain.telemetry.engine.bucket_aggregator import clamp_to_finite
 
 

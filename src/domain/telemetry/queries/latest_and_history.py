@@ -14,7 +14,7 @@ from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import LatestReading
-from domain.rules.telemetry_engine_port import TelemetryEngine, UnpackedReading
+from domain.rules.ports import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.database_and_archive_reading_history import DatabaseAndArchiveReadingHistory

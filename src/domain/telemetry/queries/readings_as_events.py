@@ -15,7 +15,7 @@ from domain.devices.ports import HasDevices
 from domain.events.feed_model import ReadingAsEvent
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.telemetry_engine_port import TelemetryEngine
+from domain.rules.ports import TelemetryEngine
 from domain.telemetry.ports import MAX_TIME_MS, HasReadings
 
 MAX_DEVICES = 200

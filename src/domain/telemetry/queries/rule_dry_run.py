@@ -18,11 +18,9 @@ from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, Rule, RuleState
-from domain.rules.rule_repository import HasRules
-from domain.rules.rule_validation import check_metrics_known
+from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, Rule, RuleState, check_metrics_known
+from domain.rules.ports import HasRules, RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.service import get_rule
-from domain.rules.telemetry_engine_port import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.database_and_archive_reading_history import DatabaseAndArchiveReadingHistory
 from domain.telemetry.queries.message_paging import HistoryTimeRange

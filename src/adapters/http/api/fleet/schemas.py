@@ -17,7 +17,7 @@ from domain.devices.model import FirmwareProfile
 from domain.devices.ports import MAX_GROUP_DEVICES
 from domain.devices.registration import BulkCredentials
 from domain.fleet_file.model import MAX_OBJECTS
-from domain.rules.rule_validation import MAX_RULES_PER_DEVICE
+from domain.rules.model import MAX_RULES_PER_DEVICE
 from domain.schedules.model import SLOTS_PER_DEVICE
 from domain.webhooks.model import WebhookFormat
 

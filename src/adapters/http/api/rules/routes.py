@@ -7,9 +7,8 @@ from adapters.http.core.caller_authentication import AllowedCallers, current_ses
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
-from domain.rules.device_metric_declaration_service import DeviceMetricDeclarationService
 from domain.rules.model import Rule
-from domain.rules.service import RuleService
+from domain.rules.service import DeviceMetricDeclarationService, RuleService
 from domain.telemetry.queries.message_paging import HistoryTimeRange
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 

@@ -9,8 +9,8 @@ from pydantic import Field, JsonValue, StringConstraints
 from adapters.http.api.commands.schemas import CommandDefinitionResponse, CommandName
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.errors import FieldError, ValidationFailed
-from domain.rules.device_metric_declaration_service import MAX_METRICS_PER_DEVICE
 from domain.rules.model import Comparator, EngineRule, InstantDryRunResult, MatchMode, RuleAction, RuleCondition
+from domain.rules.service import MAX_METRICS_PER_DEVICE
 from domain.telemetry.queries.rule_dry_run import HistoryDryRunResult
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]

@@ -1,4 +1,8 @@
-"""Port to the engine that parses telemetry and evaluates rules.
+"""The repository port of rules. The port to the engine is in `telemetry_engine_port.py`.
+
+The ports of the metrics of a device, reported and made known before.
+
+Port to the engine that parses telemetry and evaluates rules.
 
 There are two engines: the native one and the readable reference. Both pass one contract suite and return equal results for the
 same calls. No call does I/O.
@@ -9,15 +13,79 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from domain.commands.ports import AutomationTx
+from domain.devices.ports import HasDevices
+from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import (
     EngineRule,
     InstantDryRunResult,
     LatestReading,
     MetricValue,
+    Rule,
     RuleFiring,
     RuleSuppression,
     RuleTransition,
 )
+
+
+class ReportedDeviceMetricRepository(Protocol):
+    """The metrics that a device has reported. The readings repository of the telemetry part implements it."""
+
+    async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
+        """(metric number, name, unit), by name."""
+
+
+class MetricDeclarationRepository(ReportedDeviceMetricRepository, Protocol):
+    """Metrics that are known before a device reports them."""
+
+    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
+
+    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
+
+
+class HasMetricDeclarations(Protocol):
+    @property
+    def readings(self) -> MetricDeclarationRepository: ...
+
+
+class HasReportedDeviceMetrics(Protocol):
+    @property
+    def readings(self) -> ReportedDeviceMetricRepository: ...
+
+
+class RuleRepository(Protocol):
+    async def add(self, rule: Rule) -> Rule:
+        """Assign `rule_no`: integers from 1 in order of creation."""
+
+    async def get(self, device_id: DeviceId, rule_id: RuleId) -> Rule | None: ...
+
+    async def find_by_number(self, rule_no: int) -> Rule | None: ...
+
+    async def list_by_device(self, device_id: DeviceId) -> Sequence[Rule]:
+        """By priority, then age."""
+
+    async def save(self, rule: Rule) -> None:
+        """Write everything except the rule state, which belongs to the engine, possibly of another instance."""
+
+    async def rearm(self, rule_id: RuleId) -> None:
+        """Reset the stored state as `Rule.rearm` does."""
+
+    async def save_states(self, edges: Sequence[RuleTransition]) -> None:
+        """Write the rule states that the engine changed."""
+
+    async def delete(self, rule_id: RuleId) -> None: ...
+
+    async def list_enabled(self) -> Sequence[Rule]:
+        """Every enabled rule, by device number; read at startup."""
+
+
+class HasRules(Protocol):
+    @property
+    def rules(self) -> RuleRepository: ...
+
+
+class RuleTx(AutomationTx, HasDevices, HasReportedDeviceMetrics, HasRules, Protocol): ...
+
 
 TelemetryRow = tuple[int, int, int, bytes]
 """(device number, time in ms, digest, packed readings), as the telemetry table stores it; the first three are its key."""
