@@ -10,7 +10,7 @@ from quart.typing import TestClientProtocol as Client
 from adapters.http.api.schedules.routes import schedules_blueprint
 from adapters.http.app import create_app
 from domain.kernel.caller import Role
-from domain.schedules.planned_occurrence_queries import ScheduleOccurrenceService
+from domain.schedules.service import ScheduleOccurrenceService
 from support.device_app import RoleNameAuthenticator, as_key, as_person
 from support.schedule_world import NOW, ScheduleWorld
 

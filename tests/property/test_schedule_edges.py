@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from adapters.recurrence import DateutilRecurrence
-from domain.schedules.due_edges import decide_due_edge
+from domain.schedules.edges import apply_edge_outcome, decide_due_edge, fired_outcome
 from domain.schedules.model import (
     MIN_MISFIRE_GRACE_S,
     PLAIN_OFF,
@@ -20,7 +20,6 @@ from domain.schedules.model import (
     ScheduleStatus,
     SwitchEdge,
 )
-from domain.schedules.schedule_state_machine import apply_edge_outcome, fired_outcome
 
 RECURRENCE = DateutilRecurrence()
 BEGIN = 1_800_000_000  # a whole minute

@@ -15,10 +15,10 @@ from domain.grants.explanation import AccessExplainer
 from domain.grants.service import GrantService
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
-from domain.schedules.device_plan_sync import DevicePlanSyncService
+from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.model import DecidedScheduleEdge, Schedule
-from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver
+from domain.schedules.offline import OfflineScheduleEdgeResolver
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState
 from support.device_world import DeviceWorld
 from support.manual_clock import START_MS

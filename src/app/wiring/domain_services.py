@@ -51,11 +51,10 @@ from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.fanout import NotificationFanout
 from domain.rules.service import RuleService
-from domain.schedules.device_plan_sync import DevicePlanSyncService
+from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
-from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver
-from domain.schedules.planned_occurrence_queries import ScheduleOccurrenceService
-from domain.schedules.service import ScheduleService
+from domain.schedules.offline import OfflineScheduleEdgeResolver
+from domain.schedules.service import ScheduleOccurrenceService, ScheduleService
 from domain.team.members import MemberService
 from domain.team.operator import OperatorAccountAndUserService
 from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService

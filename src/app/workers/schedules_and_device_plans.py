@@ -18,9 +18,9 @@ from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
-from domain.schedules.device_plan_sync import DevicePlanSyncService
+from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import ScheduleFiringService, SlotDecisionFailedError
-from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver
+from domain.schedules.offline import OfflineScheduleEdgeResolver
 
 CLAIM_RETRY_S = 0.1
 """Another instance has claimed the due slots; check again soon."""

@@ -39,9 +39,8 @@ from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.device_plan_sync import DevicePlanSyncService
-from domain.schedules.offline_schedule_edge_outcome import RelayEvidence
-from domain.schedules.offline_schedule_edge_resolver import OfflineScheduleEdgeResolver
+from domain.schedules.device_plan import DevicePlanSyncService
+from domain.schedules.offline import OfflineScheduleEdgeResolver, RelayEvidence
 from domain.schedules.ports import ScheduleTx
 
 

@@ -3,16 +3,33 @@
 The codec encodes the plan as the retained `sched` message of our firmware, Tasmota's timers, or Shelly's schedule jobs. Its
 revision changes exactly when the plan changes; the device reports the revision it stores, and a slot is synced only while both
 are equal. Whether a stock firmware can store a slot depends only on fields that never change (its times and creation time), not
-on the current time: otherwise a slot could become "stored" without ever having been sent to the device."""
+on the current time: otherwise a slot could become "stored" without ever having been sent to the device.
+
+Keep the schedule plans stored on devices in sync.
+
+The transaction that changes a slot also decides whether the plan changed, and increases its revision. The plan is published after
+the commit as a retained message. A lost message is published again at startup, and when a device reports another revision. Stock
+firmware gets the plan while it is online, and again when it reconnects without having confirmed the revision. A device that keeps
+reporting a wrong revision gets the plan at most once a minute.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Protocol
 
-from domain.devices.messages import PlanRow
-from domain.devices.model import Device, FirmwareProfile
+from domain.devices.link import OutboundDeviceMessagePort
+from domain.devices.messages import DeviceCodec, OutboundMessage, PlanRow
+from domain.devices.model import Device, DeviceStatus, FirmwareProfile
+from domain.devices.ports import HasDeviceCredentials
+from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.dataclasses import service
+from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.model import PLAIN_OFF, PLAIN_ON, Schedule
+from domain.schedules.ports import DevicePlanTx
 
 MAX_PLAN_BYTES = 200
 """The buffer size of our firmware for this message."""
@@ -57,3 +74,104 @@ def is_firmware_synced(device: Device, schedule: Schedule) -> bool:
 def runs_on_device(device: Device, schedule: Schedule) -> bool:
     """Whether the offline device runs this slot itself; the service must then not queue the command again."""
     return not device.is_online and is_firmware_synced(device, schedule)
+
+
+MAX_TRACKED_DEVICES = 10_000
+
+PlanPublisher = Callable[[DeviceId], None]
+"""Called after a commit: enqueues the publication of a device's plan (`InProcessDevicePlanQueue`). Is quick and never raises."""
+
+
+class DevicePlanSyncTx(DevicePlanTx, HasDeviceCredentials, Protocol): ...
+
+
+@service
+class DevicePlanSyncService:
+    uow: UnitOfWork[DevicePlanSyncTx]
+    clock: Clock
+    link: OutboundDeviceMessagePort
+    codec: DeviceCodec
+    publisher: PlanPublisher
+    _republished_ms: dict[DeviceId, int] = field(default_factory=dict, init=False)
+
+    async def plan_rows(self, tx: DevicePlanTx, device: Device) -> tuple[PlanRow, ...]:
+        return build_plan(device, await tx.schedules.list_active(device.device_id))
+
+    async def revise_if_changed(self, tx: DevicePlanTx, device: Device, before: tuple[PlanRow, ...]) -> bool:
+        """Increase the revision if the plan differs from `before`. Returns whether it did."""
+        if await self.plan_rows(tx, device) == before:
+            return False
+        await tx.devices.increment_plan_revisions([device.device_id])
+        self._publish_after_commit(tx, device.device_id)
+        return True
+
+    async def plan_rows_by_device(self, tx: DevicePlanTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[PlanRow, ...]]:
+        """`plan_rows` for many devices."""
+        by_device: dict[DeviceId, list[Schedule]] = {device.device_id: [] for device in devices}
+        for schedule in await tx.schedules.list_active_by_devices(by_device) if by_device else ():
+            by_device[schedule.device_id].append(schedule)
+        return {device.device_id: build_plan(device, by_device[device.device_id]) for device in devices}
+
+    async def revise_many_if_changed(
+        self, tx: DevicePlanTx, devices: Sequence[Device], before: Mapping[DeviceId, tuple[PlanRow, ...]]
+    ) -> None:
+        """`revise_if_changed` for many devices."""
+        if not devices:
+            return
+        after = await self.plan_rows_by_device(tx, devices)
+        changed = [device_id for device_id, rows in after.items() if rows != before[device_id]]
+        await tx.devices.increment_plan_revisions(changed)
+        for device_id in changed:
+            self._publish_after_commit(tx, device_id)
+
+    async def publish_plan(self, device_id: DeviceId) -> None:
+        """Publish the current plan. Does nothing for a deleted device, or one that never had a plan."""
+        async with self.uow.read() as tx:
+            device = await tx.devices.find(device_id)
+            if device is None or device.status is DeviceStatus.DELETING or device.sched_rev == 0:
+                return
+            if device.profile is not FirmwareProfile.NATIVE and device.sched_rev == device.sched_rev_device:
+                return  # it keeps its timers over a restart; no retained message must be restored
+            rows = await self.plan_rows(tx, device)
+        for message in self.codec.encode_plan(device.profile, device_id, device.sched_rev, rows, self.clock.now_ms()):
+            sent = await self.link.send(device_id, message)
+            if not sent and not message.retain:
+                return  # the whole plan is sent when the device is back
+
+    async def encode_jobs(self, tx: DevicePlanTx, device: Device) -> Sequence[OutboundMessage]:
+        """The current plan for a device that has set its clock for it."""
+        rows = await self.plan_rows(tx, device)
+        return self.codec.encode_plan_jobs(device.device_id, device.sched_rev, rows, self.clock.now_ms())
+
+    async def list_devices_with_plans(self) -> Sequence[DeviceId]:
+        """Every ACTIVE device that ever had a plan: the embedded broker loses retained messages at a restart."""
+        async with self.uow.read() as tx:
+            active = await tx.credentials.list_of_active_devices()
+        return [device.device_id for device, _ in active if device.sched_rev > 0]
+
+    async def on_plan_revisions(self, tx: DevicePlanTx, reported: Sequence[tuple[Device, int]]) -> None:
+        """Store the plan revisions that devices reported (in the transaction of the report) and republish where they differ."""
+        changed = {device.device_id: rev for device, rev in reported if rev != device.sched_rev_device}
+        if changed:
+            await tx.devices.set_device_plan_revisions(changed)
+        for device, rev in reported:
+            if rev != device.sched_rev and self._can_republish(device.device_id):
+                self._publish_after_commit(tx, device.device_id)
+
+    def on_online(self, tx: DevicePlanTx, device: Device) -> None:
+        """Republish an unconfirmed plan to stock firmware, which does not report its revision on connecting (in the transaction
+        of the report)."""
+        if device.profile is not FirmwareProfile.NATIVE and device.sched_rev not in (0, device.sched_rev_device):
+            self._publish_after_commit(tx, device.device_id)
+
+    def _publish_after_commit(self, tx: DevicePlanTx, device_id: DeviceId) -> None:
+        tx.after_commit(lambda: self.publisher(device_id))
+
+    def _can_republish(self, device_id: DeviceId) -> bool:
+        now_ms = self.clock.now_ms()
+        if abs(now_ms - self._republished_ms.get(device_id, -MINUTE_MS)) < MINUTE_MS:
+            return False
+        if len(self._republished_ms) >= MAX_TRACKED_DEVICES:
+            self._republished_ms.clear()  # many devices differ: some republish too often, but memory stays bounded
+        self._republished_ms[device_id] = now_ms
+        return True

@@ -6,35 +6,167 @@ decided without I/O, and written together. A batch is bounded, so that other tas
 
 A failed batch is retried slot by slot. A slot that an internal error makes undecidable is quarantined, so that it does not block
 the slots due after it.
+
+From a due edge to the command that runs it, and from the command to the edge's outcome.
+
+Domain events of schedule edges: every due edge emits one, whether it ran or why it did not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from domain.commands.model import AutomationCommand
+from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, AutomationCommand, CommandRequest, Execution, TriggeredBy
 from domain.commands.submission import CommandSubmissionService
-from domain.devices.model import Device
+from domain.devices.model import Device, DeviceStatus
+from domain.events.model import SCHEDULE_FIRED
+from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.errors import Unavailable
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.errors import DomainError, NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.device_plan import runs_on_device
-from domain.schedules.device_plan_sync import DevicePlanSyncService
-from domain.schedules.due_edges import decide_due_edge
-from domain.schedules.edge_commands import automation_command, command_result
-from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule
-from domain.schedules.ports import RecurrenceCalculator, ScheduleTx
-from domain.schedules.schedule_run_events import (
-    DueSlotWithDecision,
-    ScheduleEdgeResult,
-    describe_misfire_policy,
-    edge_event,
-    quarantined_event,
-    superseded_event,
+from domain.schedules.device_plan import DevicePlanSyncService, runs_on_device
+from domain.schedules.edges import (
+    RAN_OUTCOMES,
+    DueScheduleEdgeDecision,
+    apply_edge_outcome,
+    decide_due_edge,
+    fired_outcome,
+    max_lateness_s,
+    outcome_for_error,
 )
-from domain.schedules.schedule_state_machine import apply_edge_outcome
+from domain.schedules.model import (
+    DecidedScheduleEdge,
+    EdgeOutcome,
+    MisfirePolicy,
+    OfflineScheduleEdge,
+    Schedule,
+    ScheduledCommand,
+    SwitchEdge,
+)
+from domain.schedules.ports import RecurrenceCalculator, ScheduleTx
+
+SCHEDULE_SKIPPED: Final = "schedule_skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleEdgeResult:
+    """The outcome of an edge. `reason` is empty when it ran."""
+
+    outcome: EdgeOutcome
+    reason: str = ""
+    execution: Execution | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DueSlotWithDecision:
+    """A due slot with its device (None if deleted) and the decision about its edges."""
+
+    schedule: Schedule
+    device: Device | None
+    decision: DueScheduleEdgeDecision
+
+
+def edge_event(slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:
+    schedule, decision = slot.schedule, slot.decision
+    extra: dict[str, Json] = {"lateSeconds": decision.late_s}
+    edge = decision.due.edge
+    if result.outcome in RAN_OUTCOMES:
+        command = command_for_edge(schedule, edge).command
+        text = f"Slot {schedule.slot} switched {edge}: {command}"
+        if result.outcome is EdgeOutcome.RAN_ON_DEVICE:
+            text = f"Slot {schedule.slot} switched {edge} by the device: {command}"
+        if result.execution is not None:
+            extra["executionId"] = result.execution.execution_id
+        return _schedule_event(schedule, SCHEDULE_FIRED, text, now_ms, edge, extra, slot.device)
+    extra["reason"] = result.outcome.value
+    text = f"Slot {schedule.slot} did not switch {edge}: {result.reason}"
+    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
+
+
+def superseded_event(slot: DueSlotWithDecision, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
+    """The event of edges that a later one superseded: it names the first and gives their number."""
+    schedule, decision = slot.schedule, slot.decision
+    late_s = now_ms // SECOND_MS - due_ts
+    extra: dict[str, Json] = {"reason": EdgeOutcome.SUPERSEDED.value, "lateSeconds": late_s, "edges": decision.superseded_count}
+    text = f"Slot {schedule.slot}: {decision.superseded_count} missed edge(s) skipped because {decision.due.edge} is due"
+    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
+
+
+def quarantined_event(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, now_ms: int) -> DomainEvent:
+    """The event of an edge that an internal error has skipped."""
+    text = f"Slot {schedule.slot} was skipped because of an internal error. See the service log."
+    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, {"reason": outcome.value}, None)
+
+
+def describe_misfire_policy(schedule: Schedule) -> str:
+    if schedule.misfire is MisfirePolicy.SKIP:
+        return "this slot skips missed edges."
+    return f"this slot runs at most {max_lateness_s(schedule)} s late."
+
+
+def command_for_edge(schedule: Schedule, edge: SwitchEdge) -> ScheduledCommand:
+    return schedule.on_command if edge is SwitchEdge.ON else schedule.off_command
+
+
+def _schedule_event(
+    schedule: Schedule, kind: EventKind, text: str, now_ms: int, edge: SwitchEdge, extra: dict[str, Json], device: Device | None
+) -> DomainEvent:
+    return DomainEvent(
+        account_id=schedule.account_id,
+        kind=kind,
+        description=text,
+        at_ms=now_ms,
+        source=f"schedule:{schedule.schedule_id}",
+        device_id=schedule.device_id,
+        data={
+            "scheduleId": schedule.schedule_id,
+            "slot": schedule.slot,
+            "edge": edge.value,
+            "command": command_for_edge(schedule, edge).command,
+            **extra,
+        },
+        device_name=None if device is None else device.name,
+    )
+
+
+def automation_command(slot: DueSlotWithDecision, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
+    """The command of the slot's edge, or the result if the slot may run none."""
+    schedule, device, decision = slot.schedule, slot.device, slot.decision
+    if device is None or device.status is DeviceStatus.DELETING:
+        return denied_result(NotFound.for_resource("device", schedule.device_id))
+    if schedule.created_by is None:
+        return denied_result(
+            PermissionDenied("the member who saved it has left the account. Save it again.", code="GRANT_MISSING")
+        )
+    slot_command = command_for_edge(schedule, decision.due.edge)
+    caller = SystemCaller(schedule.account_id, "schedule", schedule.schedule_id, on_behalf_of=schedule.created_by)
+    request = CommandRequest(device, slot_command.command, slot_command.params, _command_ttl_ms(schedule, decision, now_ms))
+    return AutomationCommand(caller, request, TriggeredBy.SCHEDULE)
+
+
+def command_result(slot: DueSlotWithDecision, outcome: Execution | DomainError) -> ScheduleEdgeResult:
+    if isinstance(outcome, DomainError):
+        return denied_result(outcome)
+    return ScheduleEdgeResult(fired_outcome(slot.decision.late_s), execution=outcome)
+
+
+def denied_result(error: DomainError) -> ScheduleEdgeResult:
+    return ScheduleEdgeResult(outcome_for_error(error), error.message)
+
+
+def _command_ttl_ms(schedule: Schedule, decision: DueScheduleEdgeDecision, now_ms: int) -> int:
+    """How long an offline device may take to reconnect and still get the command: the slot's misfire grace, but not past the
+    next edge."""
+    ttl_ms = max(DEFAULT_TTL_MS, (max_lateness_s(schedule) - decision.late_s) * SECOND_MS)
+    if decision.next_edge is not None:
+        ttl_ms = min(ttl_ms, max(SECOND_MS, decision.next_edge.ts * SECOND_MS - now_ms))
+    return min(ttl_ms, MAX_TTL_MS)
+
 
 SHORT_BATCH, LONG_BATCH = 80, 320
 """Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait

@@ -2,40 +2,124 @@
 
 Putting a slot replaces what it held: the old schedule is cancelled and stays in the history, the new one begins with revision 1.
 Editing keeps the schedule and counts its revision up. Both are one transaction with the firmware's plan and the log.
+
+Validates what is saved in a slot, and prepares it.
+
+The planned switches of an account's devices in a stretch of time, for a calendar.
+
+Only what is still to come is planned: an edge before the next one of its schedule has been decided already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from domain.commands.model import CommandDefinition
 from domain.commands.submission import CommandSubmissionService, action_fault
 from domain.devices.lookup import get_device
 from domain.devices.messages import PlanRow
 from domain.devices.model import Device
+from domain.devices.ports import HasDevices
 from domain.kernel.caller import Role, SessionCaller, require_role
-from domain.kernel.clock import Clock
+from domain.kernel.checks import is_portable_timezone
+from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
-from domain.kernel.errors import NotFound, ValidationFailed
+from domain.kernel.errors import FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, ScheduleId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules import schedule_state_machine
-from domain.schedules.device_plan import is_firmware_synced
-from domain.schedules.device_plan_sync import DevicePlanSyncService
+from domain.schedules import edges
+from domain.schedules.device_plan import DevicePlanSyncService, is_firmware_synced
+from domain.schedules.edges import initial_edge, next_occurrence_ts
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
+    MIN_MISFIRE_GRACE_S,
     PLAIN_OFF,
     PLAIN_ON,
+    SLOTS_PER_DEVICE,
     MisfirePolicy,
     Schedule,
     ScheduledCommand,
     ScheduleStatus,
+    SwitchEdge,
 )
-from domain.schedules.ports import RecurrenceCalculator, ScheduleTx
-from domain.schedules.schedule_validation_and_preparation import check_schedule, prepare_for_save, slot_errors
+from domain.schedules.ports import HasSchedules, RecurrenceCalculator, ScheduleTx
+
+MAX_LABEL_LENGTH = 64
+MAX_MISFIRE_GRACE_S = 24 * 3_600
+MILLISECONDS_THRESHOLD = 10**11
+"""As seconds this is the year 5138, as milliseconds 1973: a larger value is in milliseconds."""
+
+
+def check_schedule(schedule: Schedule, recurrence: RecurrenceCalculator) -> None:
+    """Raises ValidationFailed that names every invalid field."""
+    faults = list(_field_errors(schedule))
+    if not (is_portable_timezone(schedule.timezone) and recurrence.is_known_timezone(schedule.timezone)):
+        message = f"{schedule.timezone[:64]!r} is not an IANA time zone such as Europe/Berlin or UTC."
+        faults.append(FieldError("timezone", message))
+    elif schedule.rrule is not None and not faults:
+        fault = recurrence.find_error(schedule.rrule, schedule.timezone, schedule.on_ts, schedule.off_ts)
+        faults += [fault] if fault else []
+    if faults:
+        raise ValidationFailed(f"The schedule is not valid: {faults[0].field}: {faults[0].message}", details=faults)
+
+
+def _field_errors(schedule: Schedule) -> Iterator[FieldError]:
+    yield from slot_errors(schedule.slot)
+    for field, ts in (("onTs", schedule.on_ts), ("offTs", schedule.off_ts)):
+        if ts >= MILLISECONDS_THRESHOLD:
+            yield FieldError(field, f"must be in Unix seconds; {ts} looks like milliseconds. Divide it by 1000.")
+        elif ts <= 0:
+            yield FieldError(field, "must be in Unix seconds, after 1970.")
+    if schedule.on_ts == schedule.off_ts:
+        yield FieldError("offTs", "must differ from onTs; a slot cannot switch on and off in the same second.")
+    if len(schedule.label) > MAX_LABEL_LENGTH:
+        yield FieldError("label", f"must have at most {MAX_LABEL_LENGTH} characters.")
+    if not MIN_MISFIRE_GRACE_S <= schedule.misfire_grace_s <= MAX_MISFIRE_GRACE_S:
+        yield FieldError("misfireGraceSeconds", f"must be {MIN_MISFIRE_GRACE_S} to {MAX_MISFIRE_GRACE_S} seconds.")
+
+
+def slot_errors(slot: int) -> Iterator[FieldError]:
+    if not 0 <= slot < SLOTS_PER_DEVICE:
+        yield FieldError("slot", f"must be 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
+
+
+def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: RecurrenceCalculator) -> Schedule:
+    """The schedule to store: with its first edge, and a higher revision if its times or commands changed.
+
+    `before`: the schedule that the slot held, this one or the one it replaces. Raises ValidationFailed when no edge is left.
+    """
+    same = before is not None and before.schedule_id == schedule.schedule_id
+    if before is not None and same and _behavior_key(before) == _behavior_key(schedule):
+        return schedule
+    done_ts = 0 if before is None or before.last_fired_ms is None else before.last_fired_ms // 1000
+    first = initial_edge(schedule, now_ts, done_ts, recurrence)
+    if first is None:
+        details = [FieldError(field, "is in the past.") for field in ("onTs", "offTs")]
+        raise ValidationFailed("Both times of the slot are in the past. Set at least one in the future.", details=details)
+    running = same and schedule.status is ScheduleStatus.ACTIVE and first.edge is SwitchEdge.OFF
+    return replace(
+        schedule,
+        status=ScheduleStatus.ACTIVE if running else ScheduleStatus.PENDING,
+        revision=schedule.revision + 1 if same else 1,
+        next_fire_ts=first.ts if schedule.enabled else None,
+        next_edge=first.edge if schedule.enabled else None,
+    )
+
+
+def _behavior_key(schedule: Schedule) -> tuple[object, ...]:
+    return (
+        schedule.on_ts,
+        schedule.off_ts,
+        schedule.enabled,
+        schedule.on_command,
+        schedule.off_command,
+        schedule.rrule,
+        schedule.timezone,
+    )
+
 
 HISTORY_LIMIT = 100
 RECENT_HISTORY_LIMIT = 20
@@ -148,7 +232,7 @@ class ScheduleService:
         if before is None:
             raise NotFound(f"Slot {slot} of this device is empty already.")
         rows = await self.plans.plan_rows(tx, device)
-        cancelled = schedule_state_machine.cancel(before, now_ms)
+        cancelled = edges.cancel(before, now_ms)
         await tx.schedules.save(cancelled)
         await self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
         await self.plans.revise_if_changed(tx, device, rows)
@@ -166,7 +250,7 @@ class ScheduleService:
         rows = await self.plans.plan_rows(tx, device)
         schedule = prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
         if current is not None:
-            await tx.schedules.save(schedule_state_machine.cancel(current, now_ms))
+            await tx.schedules.save(edges.cancel(current, now_ms))
         await tx.schedules.add(schedule)
         kind: EventKind = "schedule_created" if current is None else "schedule_replaced"
         await self._emit_change(tx, caller, device, schedule, kind, now_ms)
@@ -249,3 +333,67 @@ async def _last_schedule_in_slot(tx: ScheduleTx, device_id: DeviceId, slot: int)
     """The last schedule of an empty slot: its edges that have just run must not run again."""
     recent = await tx.schedules.list_history(device_id, RECENT_HISTORY_LIMIT)
     return next((schedule for schedule in recent if schedule.slot == slot), None)
+
+
+DEFAULT_SPAN_MS = 7 * DAY_MS
+MAX_SPAN_MS = 35 * DAY_MS
+MAX_OCCURRENCES = 1_500
+"""Working out one recurrence costs up to 0.1 ms on the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedScheduleEdge:
+    schedule: Schedule
+    device: Device
+    edge: SwitchEdge
+    at_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleOccurrencesResult:
+    """By schedule, then by time. `is_complete` is False if there are more than `MAX_OCCURRENCES`."""
+
+    occurrences: Sequence[PlannedScheduleEdge]
+    is_complete: bool
+
+
+class ScheduleCalendarTx(HasDevices, HasSchedules, Protocol): ...
+
+
+class ScheduleOccurrenceService:
+    def __init__(self, *, uow: UnitOfWork[ScheduleCalendarTx], clock: Clock, recurrence: RecurrenceCalculator) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._recurrence = recurrence
+
+    async def list(
+        self, caller: SessionCaller, from_ms: int | None = None, until_ms: int | None = None
+    ) -> ScheduleOccurrencesResult:
+        """Switches from `from_ms` (default: now) until before `until_ms` (default: a week later), of paused slots too. Raises
+        ValidationFailed."""
+        from_ms = self._clock.now_ms() if from_ms is None else from_ms
+        until_ms = from_ms + DEFAULT_SPAN_MS if until_ms is None else until_ms
+        if not from_ms < until_ms <= from_ms + MAX_SPAN_MS:
+            raise ValidationFailed.for_field("until", f"must be after `from`, by at most {MAX_SPAN_MS // DAY_MS} days.")
+        async with self._uow.read() as tx:
+            schedules = await tx.schedules.list_active_by_account(caller.account_id)
+            devices = await tx.devices.list_by_ids({schedule.device_id for schedule in schedules})
+        by_id: Mapping[DeviceId, Device] = {device.device_id: device for device in devices}
+        found: list[PlannedScheduleEdge] = []
+        for schedule in schedules:
+            device = by_id.get(schedule.device_id)
+            if device is None:
+                continue
+            for edge, at_ts in self._edges(schedule, from_ms // SECOND_MS, until_ms // SECOND_MS):
+                if len(found) >= MAX_OCCURRENCES:
+                    return ScheduleOccurrencesResult(found, False)
+                found.append(PlannedScheduleEdge(schedule, device, edge, at_ts))
+        return ScheduleOccurrencesResult(found, True)
+
+    def _edges(self, schedule: Schedule, from_ts: int, until_ts: int) -> Iterator[tuple[SwitchEdge, int]]:
+        start_ts = max(from_ts, schedule.next_fire_ts or from_ts)
+        for edge in SwitchEdge:
+            after_ts = start_ts - 1
+            while (at_ts := next_occurrence_ts(schedule, edge, after_ts, self._recurrence)) is not None and at_ts < until_ts:
+                yield edge, at_ts
+                after_ts = at_ts

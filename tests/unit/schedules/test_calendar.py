@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from domain.kernel.errors import ValidationFailed
-from domain.schedules import planned_occurrence_queries
+from domain.schedules import service
 from domain.schedules.model import SwitchEdge
-from domain.schedules.planned_occurrence_queries import ScheduleOccurrenceService
+from domain.schedules.service import ScheduleOccurrenceService
 from support.schedule_world import DAY, HOUR, NOW, ScheduleWorld
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -56,7 +56,7 @@ async def test_a_span_that_is_too_long_is_refused_and_too_many_switches_are_cut(
     for until in (NOW * 1000, (NOW + 36 * DAY) * 1000):
         with pytest.raises(ValidationFailed):
             await planned.list(world.session(), NOW * 1000, until)
-    monkeypatch.setattr(planned_occurrence_queries, "MAX_OCCURRENCES", 3)
+    monkeypatch.setattr(service, "MAX_OCCURRENCES", 3)
     device = await world.device()
     await world.put(device, NOW + HOUR, NOW + 2 * HOUR, rrule="FREQ=DAILY")
     cut = await planned.list(world.session(), NOW * 1000, (NOW + 7 * DAY) * 1000)

@@ -16,7 +16,7 @@ from app.workers.wake_event import WakeEvent
 from domain.approvals.model import APPROVAL_TTL_MS
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
-from domain.schedules.device_plan_sync import DevicePlanSyncService
+from domain.schedules.device_plan import DevicePlanSyncService
 from support.schedule_world import MINUTE, NOW, ScheduleWorld
 from support.waiting import TIMEOUT_S, loop_turns
 

@@ -9,8 +9,7 @@ from adapters.http.core.operation_handling import HttpHandlerResult
 from adapters.http.core.paging import page_response
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.schedules.planned_occurrence_queries import ScheduleOccurrenceService
-from domain.schedules.service import ScheduleService
+from domain.schedules.service import ScheduleOccurrenceService, ScheduleService
 
 WRITE_ERRORS = {
     400: "UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL",

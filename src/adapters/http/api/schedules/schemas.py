@@ -32,9 +32,16 @@ from domain.schedules.model import (
     ScheduleStatus,
     SwitchEdge,
 )
-from domain.schedules.planned_occurrence_queries import PlannedScheduleEdge, ScheduleOccurrencesResult
-from domain.schedules.schedule_validation_and_preparation import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
-from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleWithSyncState
+from domain.schedules.service import (
+    HISTORY_LIMIT,
+    MAX_LABEL_LENGTH,
+    MAX_MISFIRE_GRACE_S,
+    MILLISECONDS_THRESHOLD,
+    PlannedScheduleEdge,
+    ScheduleInput,
+    ScheduleOccurrencesResult,
+    ScheduleWithSyncState,
+)
 
 
 def _reject_milliseconds(value: int) -> int:

@@ -1,4 +1,14 @@
-"""Resolves the edges that were left to devices: when a device reports its relay, or some seconds after it is back.
+"""Edges that were left to an offline device: recorded when they are due, announced only when the device confirms them.
+
+A device that holds its plan runs its slots while it is offline, but it may also have lost power. So nothing is announced as fired
+until the device is back and tells: by a relay state that it gives its schedule as the cause for, by a relay that is as the edge
+wanted it, or, when it reports no relay, by the plan revision that it still holds. An edge that it has not run falls under the
+misfire policy of its slot.
+
+A device has one relay, so only its latest edge can be made good; and it is not made good against a later edge, a later command,
+or somebody at the device. A report from before the due second tells nothing about the edge.
+
+Resolves the edges that were left to devices: when a device reports its relay, or some seconds after it is back.
 
 Each left edge is claimed by deleting its row, in the transaction that writes its outcome, its event and its command. So a kill
 leaves it unresolved or resolved, and two instances resolve it once.
@@ -7,29 +17,89 @@ leaves it unresolved or resolved, and two instances resolve it once.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import groupby
 
 from domain.commands.model import AutomationCommand
+from domain.commands.reports import SCHEDULE_CAUSES
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.due_edges import max_lateness_s
-from domain.schedules.edge_commands import automation_command, command_result
-from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule
-from domain.schedules.offline_schedule_edge_outcome import (
-    RESOLVE_AFTER_MS,
-    OfflineScheduleEdgeOutcome,
-    RelayEvidence,
-    decision_of,
-    judge_by_plan,
-    judge_by_relay,
-    may_be_made_good,
+from domain.schedules.edges import DueScheduleEdgeDecision, ScheduleEdgeOccurrence, apply_resolved_outcome, max_lateness_s
+from domain.schedules.firing import (
+    DueSlotWithDecision,
+    ScheduleEdgeResult,
+    automation_command,
+    command_result,
+    describe_misfire_policy,
+    edge_event,
 )
+from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge
 from domain.schedules.ports import ScheduleTx
-from domain.schedules.schedule_run_events import DueSlotWithDecision, ScheduleEdgeResult, describe_misfire_policy, edge_event
-from domain.schedules.schedule_state_machine import apply_resolved_outcome
+
+RESOLVE_AFTER_MS = 10 * SECOND_MS
+"""How long a device that is back may take to report its relay."""
+PERSON_CAUSES = frozenset({"button", "switch", "manual"})
+
+
+@dataclass(frozen=True, slots=True)
+class RelayEvidence:
+    """What a device reported about its relay. `is_by_command`: the report names a command as the cause."""
+
+    relay: bool
+    at_ms: int
+    cause: str | None = None
+    is_by_command: bool = False
+
+
+class OfflineScheduleEdgeOutcome(Enum):
+    CONFIRMED = auto()
+    NOT_RUN = auto()
+    SUPERSEDED = auto()
+    """Nobody knows whether it ran, and it is not made good any more."""
+
+
+def judge_by_relay(
+    edges: Sequence[OfflineScheduleEdge], evidence: RelayEvidence
+) -> Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]:
+    """Conclusions on the left edges of one device; empty when the report says nothing about them."""
+    relevant = sorted((edge for edge in edges if edge.due_ts * SECOND_MS <= evidence.at_ms), key=lambda edge: edge.due_ts)
+    if not relevant or evidence.is_by_command:
+        return {}
+    latest, is_by_schedule = relevant[-1], evidence.cause in SCHEDULE_CAUSES
+    if evidence.relay is latest.relay:
+        earlier = OfflineScheduleEdgeOutcome.CONFIRMED if is_by_schedule else OfflineScheduleEdgeOutcome.SUPERSEDED
+        return dict.fromkeys(relevant[:-1], earlier) | {latest: OfflineScheduleEdgeOutcome.CONFIRMED}
+    last = OfflineScheduleEdgeOutcome.SUPERSEDED if evidence.cause in PERSON_CAUSES else OfflineScheduleEdgeOutcome.NOT_RUN
+    return dict.fromkeys(relevant[:-1], OfflineScheduleEdgeOutcome.SUPERSEDED) | {latest: last}
+
+
+def judge_by_plan(edges: Sequence[OfflineScheduleEdge]) -> Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]:
+    """Conclusions for a device that is back and has not reported its relay."""
+    ordered = sorted(edges, key=lambda edge: edge.due_ts)
+    latest = ordered[-1]
+    if latest.holds_plan:
+        return dict.fromkeys(ordered, OfflineScheduleEdgeOutcome.CONFIRMED)
+    return dict.fromkeys(ordered[:-1], OfflineScheduleEdgeOutcome.SUPERSEDED) | {latest: OfflineScheduleEdgeOutcome.NOT_RUN}
+
+
+def decision_of(edge: OfflineScheduleEdge, now_ts: int, allowed_s: int, *, confirmed: bool) -> DueScheduleEdgeDecision:
+    """A left edge in the form of a decided one. A confirmed edge ran in its second."""
+    late_s = 0 if confirmed else max(0, now_ts - edge.due_ts)
+    other = SwitchEdge.OFF if edge.edge is SwitchEdge.ON else SwitchEdge.ON
+    following = None if edge.next_ts is None else ScheduleEdgeOccurrence(edge.next_ts, other)
+    return DueScheduleEdgeDecision(ScheduleEdgeOccurrence(edge.due_ts, edge.edge), 0, late_s, late_s > allowed_s, following)
+
+
+def may_be_made_good(edge: OfflineScheduleEdge, schedule: Schedule, now_ts: int) -> bool:
+    """Whether the slot is still as it was when the edge was left, and its next edge is not due yet."""
+    if schedule.status is ScheduleStatus.CANCELLED or schedule.revision != edge.revision or not schedule.enabled:
+        return False
+    return schedule.last_outcome is EdgeOutcome.LEFT_TO_DEVICE and (edge.next_ts is None or now_ts < edge.next_ts)
+
 
 BATCH_SIZE = 160
 RECENT_COMMANDS = 20
