@@ -24,9 +24,8 @@ from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from c_lower_bound import lower_bound
 from domain.kernel.columnar_records import read_column
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
-from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
+from domain.telemetry.packing import CheckpointMetricValue, pack_latest
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from independent_fleet import METRICS, NOW_MS, Device, Message, device, devices, messages, payload
 from other_rule_engines import PEERS
 

@@ -18,9 +18,8 @@ import pytest
 from adapters.engine import _native
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import Comparator, EngineRule, RuleCondition
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
-from domain.telemetry.reading_packing import CheckpointMetricValue, pack_latest
+from domain.telemetry.packing import CheckpointMetricValue, pack_latest
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support import other_rule_libraries
 
 METRICS = ("temperature", "humidity", "pressure", "voltage", "rssi")

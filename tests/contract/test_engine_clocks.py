@@ -11,9 +11,8 @@ import pytest
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import RuleState
 from domain.rules.ports import TelemetryEngine
-from domain.telemetry import reading_packing
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry import packing
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.engine import DEVICE, EngineDriver, ingest_batch, ms, rule
 
 TIMES = json.loads((Path(__file__).parents[1] / "vectors" / "times.json").read_text())
@@ -71,7 +70,7 @@ def test_a_timestamp_more_than_a_day_ahead_is_dropped_and_counted_as_a_wrong_clo
 def test_a_row_without_a_reported_time_has_no_extra_byte(engine: TelemetryEngine) -> None:
     driver = EngineDriver(engine)
     [plain], [ahead] = driver.send(at(0, 20), 0).rows, driver.send(at(HOUR_S, 20), 0).rows
-    assert ahead[3] == reading_packing.pack_readings([(1, 20.0)], HOUR_S * 1_000)
+    assert ahead[3] == packing.pack_readings([(1, 20.0)], HOUR_S * 1_000)
     assert ahead[3][5:] == plain[3]
 
 
@@ -141,7 +140,7 @@ def test_a_device_that_says_the_time_again_after_the_clock_was_set_back_is_not_l
 def test_readings_of_a_clock_ahead_are_replayed_when_there_are_no_others(engine: TelemetryEngine) -> None:
     engine.add_metric_names([(1, "t")])
     for ts_s, value in ((HOUR_S, 20.0), (HOUR_S + 1, 31.0)):
-        engine.replay(DEVICE, ms(ts_s), reading_packing.pack_readings([(1, value)]), ms(10))
+        engine.replay(DEVICE, ms(ts_s), packing.pack_readings([(1, value)]), ms(10))
     engine.set_rules(DEVICE, [rule(("t", "silent", 60))])
     assert (engine.latest(DEVICE)[0].value, engine.next_timer_ms()) == (31, ms(70))
 
@@ -164,7 +163,7 @@ def test_what_a_clock_ahead_has_stored_is_no_obstacle_after_a_restart(engine: Te
     fresh = type(engine)()
     fresh.add_metric_names([(1, "t")])
     fresh.restore(DEVICE, latest, ms(10))
-    fresh.replay(DEVICE, ms(HOUR_S + 1), reading_packing.pack_readings([(1, 99.0)]), ms(10))
+    fresh.replay(DEVICE, ms(HOUR_S + 1), packing.pack_readings([(1, 99.0)]), ms(10))
     restarted = EngineDriver(fresh, rule(HOT), rule(("t", "silent", 600), no=2))
     assert fresh.latest(DEVICE)[0].value == 20
     assert fresh.next_timer_ms() == ms(610)
@@ -178,6 +177,6 @@ def test_a_replayed_reading_of_a_slow_clock_has_arrived_later_than_it_says(engin
     fresh = type(engine)()
     fresh.add_metric_names([(1, "t")])
     fresh.restore(DEVICE, latest, ms(20))
-    fresh.replay(DEVICE, ms(10 - HOUR_S), reading_packing.pack_readings([(1, 21.0)]), ms(20))
+    fresh.replay(DEVICE, ms(10 - HOUR_S), packing.pack_readings([(1, 21.0)]), ms(20))
     fresh.set_rules(DEVICE, list(driver.rules.values()))
     assert fresh.next_timer_ms() == ms(70)

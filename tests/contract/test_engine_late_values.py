@@ -8,9 +8,8 @@ import pytest
 
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.ports import BatchResult, TelemetryEngine
-from domain.telemetry import reading_packing
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry import packing
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.engine import DEVICE, EngineDriver, ms, rule
 
 HOT = ("t", ">", 30.0)
@@ -130,10 +129,10 @@ def test_a_value_of_the_same_millisecond_as_the_checkpoint_survives_a_kill(engin
 
 def test_a_row_that_another_instance_stored_late_is_shown_after_its_replay(engine: TelemetryEngine) -> None:
     engine.add_metric_names([(1, "t"), (2, "p")])
-    engine.replay(DEVICE, ms(100), reading_packing.pack_readings([(2, 1.0)]), ms(100))
+    engine.replay(DEVICE, ms(100), packing.pack_readings([(2, 1.0)]), ms(100))
     for _ in range(2):
-        engine.replay(DEVICE, ms(40), reading_packing.pack_readings([(1, 4.0)]), ms(101))
-        engine.replay(DEVICE, ms(50), reading_packing.pack_readings([(1, 5.0), (2, 9.0)]), ms(101))
+        engine.replay(DEVICE, ms(40), packing.pack_readings([(1, 4.0)]), ms(101))
+        engine.replay(DEVICE, ms(50), packing.pack_readings([(1, 5.0), (2, 9.0)]), ms(101))
     assert shown(engine) == {"p": (1.0, 100), "t": (5.0, 50)}
 
 

@@ -12,7 +12,7 @@ from adapters.engine.native_engine import NativeEngine
 from domain.kernel.errors import ValidationFailed
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleState, RuleSuppression
 from domain.rules.ports import TelemetryEngine
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from support.engine import DEVICE, EngineDriver, ms, rule
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "conditions.json").read_text())

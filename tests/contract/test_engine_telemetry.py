@@ -12,8 +12,8 @@ from adapters.engine import native_engine
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import LatestReading
 from domain.rules.ports import TelemetryEngine
-from domain.telemetry import reading_packing
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry import packing
+from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from support.engine import DEVICE, T0, EngineDriver, ms, rule
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -43,8 +43,8 @@ def test_readings_are_packed_as_in_the_vectors(engine: TelemetryEngine, vector: 
     payload = {f"m{number}": value for number, value in vector["readings"]}
     row = EngineDriver(engine).send(payload).rows[0]
     assert row[3].hex() == vector["packed"]
-    assert row[2] == reading_packing.row_digest(row[3])
-    expected = [(5, number, *reading_packing.value_columns(value), None) for number, value in vector["readings"]]
+    assert row[2] == packing.row_digest(row[3])
+    expected = [(5, number, *packing.value_columns(value), None) for number, value in vector["readings"]]
     assert engine.unpack_readings([(5, row[3])]) == expected
     assert engine.unpack_readings([(5, row[3])], numbers[0]) == expected[:1]
 
@@ -120,8 +120,8 @@ def test_a_device_has_at_most_128_metrics(engine: TelemetryEngine) -> None:
 def test_a_device_that_was_restored_with_more_metrics_may_send_them_all_at_once(engine: TelemetryEngine) -> None:
     names = [(number, f"m{number}") for number in range(1, 301)]
     engine.add_metric_names(names)
-    known = [reading_packing.CheckpointMetricValue(number, 1.5, T0, T0, None) for number, _ in names]
-    engine.restore(DEVICE, reading_packing.pack_latest(T0, known))
+    known = [packing.CheckpointMetricValue(number, 1.5, T0, T0, None) for number, _ in names]
+    engine.restore(DEVICE, packing.pack_latest(T0, known))
     values = {name: number + 0.25 for number, name in names}
     row = EngineDriver(engine).send(values, 1).rows[0]
     assert [value for _, _, value, _, _ in engine.unpack_readings([(0, row[3])])] == list(values.values())
@@ -174,8 +174,8 @@ def test_a_checkpoint_restores_its_values(engine: TelemetryEngine) -> None:
 def test_replayed_rows_update_values_but_evaluate_no_rule(engine: TelemetryEngine) -> None:
     driver = EngineDriver(engine, rule(("t", ">", 30.0)))
     engine.add_metric_names([(1, "t")])
-    engine.replay(DEVICE, ms(3), reading_packing.pack_readings([(1, 31.0)]))
-    engine.replay(DEVICE, ms(2), reading_packing.pack_readings([(1, 5.0)]))
+    engine.replay(DEVICE, ms(3), packing.pack_readings([(1, 31.0)]))
+    engine.replay(DEVICE, ms(2), packing.pack_readings([(1, 5.0)]))
     assert engine.latest(DEVICE) == [LatestReading("t", 31.0, None, ms(3))]
     assert driver.tick(9).rule_firings == []
     assert driver.fired({"other": 1}, 4) == [1]
@@ -183,7 +183,7 @@ def test_replayed_rows_update_values_but_evaluate_no_rule(engine: TelemetryEngin
 
 def test_unknown_metric_numbers_and_invalid_checkpoints_are_rejected(engine: TelemetryEngine) -> None:
     with pytest.raises(ValueError):
-        engine.replay(DEVICE, 0, reading_packing.pack_readings([(5, 1.0)]))
+        engine.replay(DEVICE, 0, packing.pack_readings([(5, 1.0)]))
     with pytest.raises(ValueError):
         engine.restore(DEVICE, b"\x02\x00")
     with pytest.raises(ValueError):

@@ -10,7 +10,7 @@ import pytest
 
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
-from domain.telemetry.reading_archive_store import ArchivedMessageReadings, DeviceKey
+from domain.telemetry.ports import ArchivedMessageReadings, DeviceKey
 from support.clickhouse import NEEDS_CHDB, ClickHouseServer, MemoryReadingStore, create_store, running_server
 
 NOW = 1_790_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from app.workers.old_reading_mover import ROLLUP_WAIT_S
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.telemetry.reading_archive_store import NOT_ANSWERING
+from domain.telemetry.ports import NOT_ANSWERING
 from support.clickhouse import NEEDS_CHDB, ClickHouseServer, running_server
 from support.database_probe import rows
 from support.device import Device, create_device

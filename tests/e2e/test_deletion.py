@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from domain.telemetry.reading_packing import pack_readings
+from domain.telemetry.packing import pack_readings
 from support.database_probe import KEPT_AFTER_DELETION, count_rows_of_device, dangling_references, insert_rows, rows
 from support.device import Device, create_device
 from support.service import ApiClient, Service

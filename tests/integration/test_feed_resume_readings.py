@@ -13,10 +13,9 @@ import pytest
 from domain.devices.model import Device
 from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
 from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
-from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
-from domain.telemetry.queries import feed_reading_replay
+from domain.telemetry import replay
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
+from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.feed_world import HOUR_MS, FeedListener, FeedWorld, feed_world
 from support.storage import STORAGES
 from support.webhook_world import webhook_world
@@ -151,7 +150,7 @@ async def test_a_key_gets_the_readings_of_its_devices_and_a_filter_holds(ingest:
 async def test_too_many_missed_readings_are_answered_with_resync(
     ingest: Ingest, values: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_reading_replay, "MAX_READINGS", 6)
+    monkeypatch.setattr(replay, "MAX_READINGS", 6)
     device, query = await ingest.device(), f"?token={ingest.feed.callers.accept_token('ada')}"
     cursor = await ingest.newest_cursor(query)
     for _ in range(7 if len(values) == 1 else 3):

@@ -17,9 +17,9 @@ from adapters.storage.sql.postgres.coordination_connection import PostgresCoordi
 from adapters.storage.transaction_misuse_errors import SecondReadStatementError, TransactionClosedError
 from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import Unavailable
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
-from domain.telemetry.reading_packing import pack_readings
-from domain.telemetry.rollup_service import RollupService
+from domain.telemetry.packing import pack_readings
+from domain.telemetry.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.rollups import RollupService
 from support import empty_database, postgres, storage
 from support.manual_clock import ManualClock
 from support.silent_network import silent_network

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from domain.rules.model import Comparator, EngineRule, MatchMode, RuleCondition, RuleState
 from domain.rules.ports import BatchResult, RawTelemetryBatch, TelemetryEngine
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
+from domain.telemetry.reference_engine import PythonTelemetryBatch
 from support.engine import MetricNumbers
 
 CHUNK = 500

@@ -9,8 +9,7 @@ from typing import Any
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import EngineRule
 from domain.rules.ports import BatchResult, Checkpoint, TelemetryEngine
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from property import engine_cases as cases
 from support.engine import MetricNumbers
 

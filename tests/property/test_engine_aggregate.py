@@ -8,9 +8,8 @@ import random
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
-from domain.telemetry.reading_packing import pack_readings
+from domain.telemetry.packing import pack_readings
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.engine import ingest_batch
 
 T0 = 1_790_000_000_000

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 
 from adapters.engine.native_engine import NativeEngine, make_batch
 from domain.rules.model import Comparator, EngineRule, RuleCondition
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from property import engine_bulk as bulk
 
 CASES = int(os.environ.get("LATCHBOARD_BULK_CASES", "20000"))

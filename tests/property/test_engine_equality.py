@@ -10,7 +10,7 @@ import os
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from property import engine_cases as cases
 from property.engine_run import EngineRun
 

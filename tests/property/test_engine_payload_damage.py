@@ -6,8 +6,7 @@ import os
 import random
 
 from adapters.engine.native_engine import NativeEngine
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.engine import MetricNumbers
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000")) * 5

@@ -13,9 +13,9 @@ import pytest
 
 from adapters.engine.native_engine import NativeEngine
 from domain.rules.model import MetricValue
-from domain.telemetry import reading_packing
-from domain.telemetry.engine.payload_parser import MAX_AHEAD_MS
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry import packing
+from domain.telemetry.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.reference_parser import MAX_AHEAD_MS
 from property import engine_cases as cases
 from property.engine_run import EngineRun
 
@@ -35,7 +35,7 @@ class _Stored:
     def add(self, run: EngineRun, row: tuple[int, int, int, bytes], now_ms: int | None) -> None:
         names = dict(run.numbers.rows)
         metrics = self.latest.setdefault(row[0], {})
-        for number, value in reading_packing.unpack_readings(row[3]):
+        for number, value in packing.unpack_readings(row[3]):
             at_ms, values = metrics.get(names[number], (row[1], []))
             ahead = now_ms is not None and at_ms > max(now_ms + MAX_AHEAD_MS, row[1])
             self.disbelieved |= ahead

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from adapters.clickhouse.reading_store import ClickHouseConnectionConfig, ClickHouseReadingStore
-from domain.telemetry.ports import MessageKey
-from domain.telemetry.reading_archive_store import ArchivedMessageReadings, DeviceKey
+from domain.telemetry.ports import ArchivedMessageReadings, DeviceKey, MessageKey
 from support import clickhouse_server
 from support.ports import free_ports
 from support.waiting import TIMEOUT_S

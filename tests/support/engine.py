@@ -9,7 +9,7 @@ from typing import Any
 
 from domain.rules.model import Comparator, EngineRule, RuleCondition, RuleState
 from domain.rules.ports import BatchResult, RawTelemetryBatch, TelemetryEngine
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
+from domain.telemetry.reference_engine import PythonTelemetryBatch
 
 T0 = 1_790_000_000_000
 DEVICE = 7

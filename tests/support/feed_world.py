@@ -22,8 +22,8 @@ from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
-from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
+from domain.telemetry.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.replay import FeedReadingReplayService
 from support.http import listening
 from support.waiting import TIMEOUT_S
 from support.webhook_world import ACCOUNT, WebhookWorld

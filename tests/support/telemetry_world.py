@@ -12,12 +12,11 @@ from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
-from domain.telemetry.queries.downsampling import DownsamplingQueryService
-from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.rule_dry_run import RuleDryRunService
-from domain.telemetry.rollup_service import RollupService
+from domain.telemetry.downsampling import DownsamplingQueryService
+from domain.telemetry.dry_run import RuleDryRunService
+from domain.telemetry.history import TelemetryQueryService
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
+from domain.telemetry.rollups import RollupService
 from support.device_world import DeviceWorld
 
 

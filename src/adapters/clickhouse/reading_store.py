@@ -18,8 +18,7 @@ import structlog
 
 from domain.kernel.errors import Unavailable
 from domain.rules.model import MetricValue
-from domain.telemetry.ports import MessageKey
-from domain.telemetry.reading_archive_store import NOT_ANSWERING, ArchivedMessageReadings, DeviceKey
+from domain.telemetry.ports import NOT_ANSWERING, ArchivedMessageReadings, DeviceKey, MessageKey
 
 READ_TIMEOUT_S = 10.0
 WRITE_TIMEOUT_S = 60.0

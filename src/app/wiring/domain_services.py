@@ -57,7 +57,7 @@ from domain.schedules.offline import OfflineScheduleEdgeResolver
 from domain.schedules.service import ScheduleOccurrenceService, ScheduleService
 from domain.team.members import MemberService
 from domain.team.operator import OperatorAccountAndUserService
-from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
+from domain.telemetry.history import ReadingsAsEventsService
 from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.queues import EndpointQueues
 from domain.webhooks.recipients import WebhookDeliveryFanout, WebhookRecipientCache

@@ -71,7 +71,7 @@ from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.groups.bulk_actions import GroupBulkActionService
 from domain.rules.service import DeviceMetricDeclarationService
 from domain.team.service_sessions import ServiceSessionTokenService
-from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
+from domain.telemetry.replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
 

@@ -64,8 +64,7 @@ def _load_reference() -> NativeOrReferenceComponents:
     from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
     from adapters.engine.reference_signer import ReferenceWebhookSigner
     from domain.events.hash_chain import chain_events
-    from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-    from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+    from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 
     return NativeOrReferenceComponents(
         "reference",

@@ -12,17 +12,12 @@ from app.workers.old_reading_mover import OldReadingMoverWorker
 from domain.grants.authorizer import Authorizer
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import MetricValue
-from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
-from domain.telemetry.old_reading_mover import OldReadingMover
+from domain.telemetry.downsampling import DownsamplingQueryService
+from domain.telemetry.dry_run import RuleDryRunService
+from domain.telemetry.history import DatabaseAndArchiveReadingHistory, ReadingArchiveWithCutoff, TelemetryQueryService
 from domain.telemetry.ports import MAX_TIME_MS
-from domain.telemetry.queries.database_and_archive_reading_history import (
-    DatabaseAndArchiveReadingHistory,
-    ReadingArchiveWithCutoff,
-)
-from domain.telemetry.queries.downsampling import DownsamplingQueryService
-from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.rule_dry_run import RuleDryRunService
-from domain.telemetry.rollup_service import RollupService
+from domain.telemetry.retention import OldReadingMover, RetentionPeriods, RetentionService
+from domain.telemetry.rollups import RollupService
 
 if TYPE_CHECKING:
     from adapters.clickhouse.reading_store import ClickHouseReadingStore

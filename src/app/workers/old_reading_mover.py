@@ -11,7 +11,7 @@ from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.telemetry.old_reading_mover import OldReadingMover
+from domain.telemetry.retention import OldReadingMover
 
 INTERVAL_S = 900.0
 ROLLUP_WAIT_S = 5.0

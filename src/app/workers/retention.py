@@ -12,7 +12,7 @@ import structlog
 from app.workers.wake_event import WakeEvent
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.telemetry.expired_row_deletion_service import RetentionService
+from domain.telemetry.retention import RetentionService
 
 INITIAL_DELAY_S = 60.0
 INTERVAL_S = 3_600.0

@@ -8,7 +8,7 @@ from dataclasses import field
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.wake_event import WakeEvent
 from domain.kernel.dataclasses import service
-from domain.telemetry.rollup_service import RollupService
+from domain.telemetry.rollups import RollupService
 
 POLL_INTERVAL_S = 5.0
 """Finds hours that have received late readings; a poll costs one index seek."""

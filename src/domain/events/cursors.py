@@ -92,7 +92,7 @@ class EventLogCursor:
 @dataclass(frozen=True, slots=True)
 class FeedCursor:
     """The client has received what `log` covers, and every reading stored before `store_time_s` (Unix seconds, see
-    `domain.telemetry.reading_arrival_ports`). None: a cursor of the event log, which says nothing about readings.
+    `domain.telemetry.ports`). None: a cursor of the event log, which says nothing about readings.
 
     As text: the base of `log`, the store time, then a writer and its position for each entry of `log`."""
 

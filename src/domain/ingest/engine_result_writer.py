@@ -27,9 +27,8 @@ from domain.kernel.errors import DomainError
 from domain.rules.loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.ports import BatchResult, Checkpoint, HasRules, TelemetryEngine, WatchedReading
-from domain.telemetry.ports import HasReadings, HasRollups
-from domain.telemetry.reading_arrival_ports import HasReadingArrivals
-from domain.telemetry.rollup_service import DueRollupMarkCache
+from domain.telemetry.ports import HasReadingArrivals, HasReadings, HasRollups
+from domain.telemetry.rollups import DueRollupMarkCache
 from domain.webhooks.ports import WebhookFanoutTx
 
 

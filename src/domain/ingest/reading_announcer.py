@@ -14,8 +14,8 @@ from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.model import Event
 from domain.kernel.ids import EventId
 from domain.rules.ports import TelemetryRow, WatchedReading
+from domain.telemetry.model import reading_event
 from domain.telemetry.ports import HasReadings, RowKey
-from domain.telemetry.reading_events import reading_event
 from domain.webhooks.ports import WebhookFanoutTx
 
 MAX_TRACKED_RESULTS = 64

@@ -12,7 +12,7 @@ from typing import Protocol
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.unit_of_work import Transaction
 from domain.rules.ports import TelemetryRow
-from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasReadingArrivals, LateMark
+from domain.telemetry.ports import LATE_AFTER_MS, HasReadingArrivals, LateMark
 
 
 class ReadingArrivalTx(Transaction, HasReadingArrivals, Protocol): ...

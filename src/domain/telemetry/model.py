@@ -1,8 +1,15 @@
-"""What devices measured. The readings of one message are stored in one row: (device number, time, packed values)."""
+"""What devices measured. The readings of one message are stored in one row: (device number, time, packed values).
+
+A reading as an event: the same for the live feed, a feed client that resumes, and webhooks.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from domain.devices.model import Device
+from domain.events.feed_model import reading_event_id
+from domain.events.model import TELEMETRY, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +38,30 @@ class BucketStatistics:
     total: float
     last: float
     unit: str | None
+
+
+def reading_event(device: Device, at_ms: int, metric: str, value: float | None, text: str | None, unit: str | None) -> Event:
+    event_id = reading_event_id(device.device_id, at_ms, metric, value, text)
+    return Event(
+        position=0,
+        event_id=event_id,
+        account_id=device.account_id,
+        device_id=device.device_id,
+        device_name=device.name,
+        kind=TELEMETRY,
+        description=f"{metric} = {value if text is None else text}",
+        at_ms=at_ms,
+        source="device",
+        address="",
+        payload={
+            "type": TELEMETRY,
+            "eventId": event_id,
+            "accountId": device.account_id,
+            "deviceId": device.device_id,
+            "timestamp": at_ms,
+            "metric": metric,
+            "value": value,
+            "valueText": text,
+            "unit": unit,
+        },
+    )

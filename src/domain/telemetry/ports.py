@@ -1,12 +1,31 @@
-"""Storage ports of telemetry: readings, metric names, checkpoints and hourly roll-ups."""
+"""Storage ports of telemetry: readings, metric names, checkpoints and hourly roll-ups.
+
+Storage port for the order in which readings arrive: what was stored since a moment, for a feed client that resumes.
+
+Readings are ordered by their own time, and have no column for their arrival, because another index would double what storing
+them costs. Instead every batch has a store time, in seconds, which never decreases. A reading that is at most `LATE_AFTER_MS`
+older than the store time of its batch is found by its own time. Of an older one, a late upload, the device and the range of times
+are marked for the minute of the store time.
+
+A store for the history of raw telemetry, for readings that the database no longer keeps.
+
+The database stores every message in the transaction of its effects. When a message is older than the database keeps, a worker
+moves it (`old_reading_mover.py`); queries read both (`queries/database_and_archive_reading_history.py`). The store knows readings
+by the names of their metrics, and devices by number and id, so that a database restored from a backup, which gives numbers again,
+never reads the values of others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
 from domain.grants.ports import AuthorizationTx
+from domain.kernel.clock import DAY_MS, HOUR_MS, SECOND_MS
+from domain.kernel.ids import DeviceId
+from domain.rules.model import MetricValue
 
 MAX_TIME_MS = 2**52
 """Later than any time that a device may report."""
@@ -167,3 +186,98 @@ class HasRangePartitions(Protocol):
 
 
 class TelemetryQueryTx(AuthorizationTx, HasDevices, HasReadings, Protocol): ...
+
+
+LATE_AFTER_MS = 5 * SECOND_MS
+LATE_KEPT_S = 86_400
+"""How long marks of late uploads are kept at least, and so how old a cursor may be at least."""
+
+ReadingRange = tuple[int, int, int]
+"""(device number, from, until): Unix ms; `until` is exclusive."""
+
+LateMark = tuple[int, int, int, int]
+"""(device number, minute of the store time, from, until): late uploads lie between the last two, Unix ms, `until` exclusive."""
+
+
+class ReadingArrivalRepository(Protocol):
+    async def store_time(self) -> int:
+        """The store time of the newest batch, Unix seconds; 0 before the first."""
+
+    async def marks_since(self) -> int:
+        """The store time, Unix seconds, from which on no mark of a late upload has been deleted; 0 if none ever was."""
+
+    async def advance_store_time(self, now_s: int) -> int:
+        """Set the store time to `now_s` unless it is later already. Returns it."""
+
+    async def mark_late(self, marks: Sequence[LateMark]) -> None:
+        """Insert marks; the range of an existing one grows."""
+
+    async def list_late(self, device_nos: Collection[int], since_minute: int) -> Mapping[int, tuple[int, int]]:
+        """For each of these devices with late uploads in that minute or later: one range that contains them."""
+
+    async def delete_late_before(self, minute: int, limit: int) -> int:
+        """Delete up to `limit` marks of earlier minutes, and if there were any, raise `marks_since`. Returns how many."""
+
+    async def count_messages(self, ranges: Sequence[ReadingRange], limit: int) -> Sequence[int]:
+        """The number of stored messages in each range, counted up to `limit`."""
+
+    async def list_messages(self, ranges: Sequence[ReadingRange]) -> Sequence[PackedRow]:
+        """The stored messages in these ranges, which do not overlap, by device and time."""
+
+
+class HasReadingArrivals(Protocol):
+    @property
+    def arrivals(self) -> ReadingArrivalRepository: ...
+
+
+NOT_ANSWERING = "The store of older readings does not answer. Try later, or ask for newer ones with `since`."
+
+DeviceKey = tuple[int, DeviceId]
+"""(device number, device id)"""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMessageReadings:
+    at_ms: int
+    digest: int
+    ahead_ms: int | None
+    """How far the reported time is after `at_ms`, where the device reported a later one."""
+    readings: tuple[tuple[str, MetricValue], ...]
+    """(metric, value) in the order of the message."""
+
+
+class ReadingArchiveStore(Protocol):
+    """Its calls raise Unavailable (NOT_ANSWERING) when it does not answer, or answers with an error: nothing is known to be
+    done."""
+
+    async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessageReadings]]) -> None:
+        """Store messages durably. One with the key of a stored one (device, time, digest) is the same message."""
+
+    async def list_page(
+        self, device: DeviceKey, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
+    ) -> Sequence[ArchivedMessageReadings]:
+        """The messages with since ≤ time < until that follow `after`, in the order of their keys."""
+
+    async def delete_device(self, device_no: int) -> None:
+        """Delete all messages of the device number."""
+
+
+def oldest_kept_ms(now_ms: int, days: int) -> int:
+    """A full hour; the database keeps all readings from then on."""
+    return (now_ms - days * DAY_MS) // HOUR_MS * HOUR_MS
+
+
+async def expired_readings_ms(tx: HasRollups, now_ms: int, days: int) -> int:
+    """Older readings need not be kept. None later than the oldest hour that still needs its roll-up."""
+    due = await tx.due_rollups.find_oldest_hour()
+    kept_ms = oldest_kept_ms(now_ms, days)
+    return kept_ms if due is None else min(kept_ms, due * HOUR_MS)
+
+
+def name_of_unnamed(number: int) -> str:
+    """For a metric whose name the database lacks."""
+    return f"#{number}"
+
+
+def number_of_unnamed(name: str) -> int | None:
+    return int(name[1:]) if name[:1] == "#" and name[1:].isdecimal() else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from domain.telemetry.ports import PackedRow
-from domain.telemetry.reading_arrival_ports import LateMark, ReadingRange
+from domain.telemetry.ports import LateMark, PackedRow, ReadingRange
 from support.memory_storage.tables import Database, Table
 from support.memory_storage.telemetry import READINGS
 

@@ -19,9 +19,9 @@ from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestD
 from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
 from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
+from domain.telemetry.history import HistoryTimeRange
 from domain.telemetry.model import Reading
-from domain.telemetry.queries.message_paging import HistoryTimeRange
+from domain.telemetry.reference_engine import PythonTelemetryBatch
 from support.telemetry_world import TelemetryWorld
 
 

@@ -18,8 +18,7 @@ from domain.partitions.device_hash import partition_of
 from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, InboundLogReachabilityMonitor
 from domain.partitions.owned_partitions import OwnedPartitions
 from domain.partitions.ownership_and_log_position import NOBODY, PartitionLostError
-from domain.telemetry.engine.python_telemetry_batch import PythonTelemetryBatch
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog
 from support.memory_storage import MemoryUnitOfWork

@@ -9,7 +9,7 @@ from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import CommandId, RuleId
 from domain.rules.model import MAX_RULES_PER_DEVICE, Comparator, RuleAction, RuleCondition
-from domain.telemetry.queries.message_paging import HistoryTimeRange
+from domain.telemetry.history import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 
 
@@ -262,7 +262,7 @@ async def test_a_rule_that_is_put_or_edited_wakes_the_timers(world: TelemetryWor
 async def test_a_trial_looks_at_every_message_of_an_instant_that_lies_on_a_pages_edge(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("domain.telemetry.queries.rule_dry_run.PAGE_MESSAGES", 2)
+    monkeypatch.setattr("domain.telemetry.dry_run.PAGE_MESSAGES", 2)
     device = await world.device()
     begin = world.clock.now_ms()
     await world.report(device, temperature=20)
@@ -279,8 +279,8 @@ async def test_a_trial_looks_at_every_message_of_an_instant_that_lies_on_a_pages
 async def test_a_trial_that_was_cut_short_says_so_and_explains_where_it_stopped(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("domain.telemetry.queries.rule_dry_run.PAGE_MESSAGES", 2)
-    monkeypatch.setattr("domain.telemetry.queries.rule_dry_run.MAX_MESSAGES", 2)
+    monkeypatch.setattr("domain.telemetry.dry_run.PAGE_MESSAGES", 2)
+    monkeypatch.setattr("domain.telemetry.dry_run.MAX_MESSAGES", 2)
     device = await world.device()
     begin = world.clock.now_ms()
     for reading in (20, 31, 20, 31):

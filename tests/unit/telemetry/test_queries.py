@@ -7,9 +7,8 @@ import pytest
 from domain.events.service import EventService
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.telemetry.queries import latest_and_history
-from domain.telemetry.queries.message_paging import HistoryTimeRange
-from domain.telemetry.queries.readings_as_events import ReadingsAsEventsService
+from domain.telemetry import history as latest_and_history
+from domain.telemetry.history import HistoryTimeRange, ReadingsAsEventsService
 from support.telemetry_world import TelemetryWorld
 
 ALL = HistoryTimeRange(0, 2**50)

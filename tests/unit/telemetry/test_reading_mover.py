@@ -13,19 +13,18 @@ from domain.devices.model import Device, DeviceLifecycleAction
 from domain.events.feed_model import FeedFilter
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
-from domain.telemetry.engine.reference_engine import ReferenceTelemetryEngine
-from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
-from domain.telemetry.old_reading_mover import OldReadingMover
-from domain.telemetry.queries import latest_and_history
-from domain.telemetry.queries.database_and_archive_reading_history import (
+from domain.telemetry import history
+from domain.telemetry.downsampling import DownsamplingQueryService
+from domain.telemetry.history import (
     DatabaseAndArchiveReadingHistory,
+    HistoryTimeRange,
     ReadingArchiveWithCutoff,
+    TelemetryQueryService,
 )
-from domain.telemetry.queries.downsampling import DownsamplingQueryService
-from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
-from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.message_paging import HistoryTimeRange
-from domain.telemetry.reading_packing import pack_readings, row_digest
+from domain.telemetry.packing import pack_readings, row_digest
+from domain.telemetry.reference_engine import ReferenceTelemetryEngine
+from domain.telemetry.replay import FeedReadingReplayService
+from domain.telemetry.retention import OldReadingMover, RetentionPeriods, RetentionService
 from support.clickhouse import MemoryReadingStore
 from support.telemetry_world import TelemetryWorld
 
@@ -104,8 +103,8 @@ async def answers(
 
 @pytest.mark.parametrize("page", [1, 3, 250])
 async def test_every_answer_is_the_same_after_the_move(moved: MovedWorld, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
-    monkeypatch.setattr(latest_and_history, "PAGE_MESSAGES", page)
-    monkeypatch.setattr(latest_and_history, "EXPORT_PAGE_MESSAGES", page)
+    monkeypatch.setattr(history, "PAGE_MESSAGES", page)
+    monkeypatch.setattr(history, "EXPORT_PAGE_MESSAGES", page)
     device = await moved.reported()
     before = await answers(moved, moved.telemetry, moved.downsampling, device)
     assert await answers(moved, moved.both, moved.both_by_time, device) == before

@@ -9,7 +9,7 @@ import pytest
 from domain.approvals.model import ApprovalStatus
 from domain.kernel.clock import DAY_MS
 from domain.sign_in.model import LoginFailures
-from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
+from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.manual_clock import ManualClock
 from support.storage import MemoryUnitOfWork, an_approval, populate
 

@@ -10,14 +10,12 @@ import pytest
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.rules.ports import AggregateCell
-from domain.telemetry import rollup_service
-from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
-from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
-from domain.telemetry.expired_row_deletion_service import RetentionPeriods, RetentionService
-from domain.telemetry.queries import downsampling
-from domain.telemetry.queries.hour_combining import combine_cells
-from domain.telemetry.queries.message_paging import HistoryTimeRange
-from domain.telemetry.rollup_service import merge_by_higher_count
+from domain.telemetry import downsampling, rollups
+from domain.telemetry.aggregation import ReferenceBucketAggregator, pack_rollup, unpack_rollup
+from domain.telemetry.downsampling import combine_cells
+from domain.telemetry.history import HistoryTimeRange
+from domain.telemetry.retention import RetentionPeriods, RetentionService
+from domain.telemetry.rollups import merge_by_higher_count
 from support.telemetry_world import TelemetryWorld
 
 STEPS = (HOUR_MS, 3 * HOUR_MS, DAY_MS)
@@ -101,7 +99,7 @@ async def test_a_query_reads_roll_ups_instead_of_readings(world: TelemetryWorld)
     await roll_up(world)
     before = await query_buckets(world, device, whole_range(world), DAY_MS)
     async with world.uow.write() as tx:
-        end_ms = (world.clock.now_ms() - rollup_service.GRACE_MS) // HOUR_MS * HOUR_MS
+        end_ms = (world.clock.now_ms() - rollups.GRACE_MS) // HOUR_MS * HOUR_MS
         await tx.readings.delete_batch(device.device_no, 10**6, end_ms)
     assert await query_buckets(world, device, whole_range(world), DAY_MS) == before
 
@@ -111,7 +109,7 @@ async def test_the_current_hour_is_not_rolled_up(world: TelemetryWorld) -> None:
     world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
     await world.report(device, temperature=1)
     assert await world.rollups.run_once() == 0
-    world.clock.forward(HOUR_MS + rollup_service.GRACE_MS)
+    world.clock.forward(HOUR_MS + rollups.GRACE_MS)
     assert await world.rollups.run_once() == 1
     assert await world.rollups.run_once() == 0
 
@@ -164,7 +162,7 @@ async def test_a_crash_before_the_roll_up_is_stored_leaves_it_due(world: Telemet
 
 
 async def test_the_page_size_does_not_change_the_result(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rollup_service, downsampling):
+    for module in (rollups, downsampling):
         monkeypatch.setattr(module, "PAGE_MESSAGES", 3)
     monkeypatch.setattr(downsampling, "PAGE_HOURS", 4)
     device = await device_with_readings(world)

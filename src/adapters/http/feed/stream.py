@@ -29,7 +29,7 @@ from domain.feed.interest import no_other_instances
 from domain.feed.snapshot import FeedSnapshot, FeedSnapshotAndReplayService, FeedVisibility, Viewer
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
-from domain.telemetry.queries.feed_reading_replay import FeedReadingReplayService
+from domain.telemetry.replay import FeedReadingReplayService
 
 CREDENTIALS_EXPIRED = 4001
 ACCESS_REVOKED = 4003

@@ -17,7 +17,7 @@ from adapters.mqtt.profiles.native_payload_types import (
     StatePayload,
     TimePayload,
 )
-from domain.telemetry.engine.payload_parser import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
+from domain.telemetry.reference_parser import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 
 _VALUE = {"type": ["number", "boolean", "string"], "maxLength": MAX_TEXT_LENGTH}
 _UNITS = {"type": "object", "description": "Units by metric."}

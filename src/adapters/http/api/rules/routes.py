@@ -9,8 +9,8 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Rule
 from domain.rules.service import DeviceMetricDeclarationService, RuleService
-from domain.telemetry.queries.message_paging import HistoryTimeRange
-from domain.telemetry.queries.rule_dry_run import RuleDryRunService
+from domain.telemetry.dry_run import RuleDryRunService
+from domain.telemetry.history import HistoryTimeRange
 
 INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
 NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"

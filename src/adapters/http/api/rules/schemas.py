@@ -11,7 +11,7 @@ from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel,
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.rules.model import Comparator, EngineRule, InstantDryRunResult, MatchMode, RuleAction, RuleCondition
 from domain.rules.service import MAX_METRICS_PER_DEVICE
-from domain.telemetry.queries.rule_dry_run import HistoryDryRunResult
+from domain.telemetry.dry_run import HistoryDryRunResult
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 DeviceMetricNames = Annotated[

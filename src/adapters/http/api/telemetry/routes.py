@@ -17,10 +17,9 @@ from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
+from domain.telemetry.downsampling import DownsamplingQueryService
+from domain.telemetry.history import HistoryTimeRange, TelemetryQueryService
 from domain.telemetry.model import Reading
-from domain.telemetry.queries.downsampling import DownsamplingQueryService
-from domain.telemetry.queries.latest_and_history import TelemetryQueryService
-from domain.telemetry.queries.message_paging import HistoryTimeRange
 
 NOT_GRANTED = {403: "GRANT_MISSING GRANT_EXPIRED"}
 _STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])|([1-9][0-9]{3,11})")

@@ -14,8 +14,7 @@ from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import listed_integers
 from adapters.storage.sql.tables import late_readings, reading_store_time
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
-from domain.telemetry.ports import PackedRow
-from domain.telemetry.reading_arrival_ports import LateMark, ReadingRange
+from domain.telemetry.ports import LateMark, PackedRow, ReadingRange
 
 s, m = reading_store_time.c, late_readings.c
 _ONLY_ROW = 1

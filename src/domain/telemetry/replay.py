@@ -19,10 +19,16 @@ from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import TelemetryEngine
-from domain.telemetry.ports import MAX_TIME_MS, HasReadings, PackedRow
-from domain.telemetry.reading_archive_store import name_of_unnamed
-from domain.telemetry.reading_arrival_ports import LATE_AFTER_MS, HasReadingArrivals, ReadingRange
-from domain.telemetry.reading_events import reading_event
+from domain.telemetry.model import reading_event
+from domain.telemetry.ports import (
+    LATE_AFTER_MS,
+    MAX_TIME_MS,
+    HasReadingArrivals,
+    HasReadings,
+    PackedRow,
+    ReadingRange,
+    name_of_unnamed,
+)
 
 MAX_READINGS = 10_000
 """More than these are not sent again; the client reads the history instead."""

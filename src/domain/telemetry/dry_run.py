@@ -21,9 +21,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, Rule, RuleState, check_metrics_known
 from domain.rules.ports import HasRules, RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.service import get_rule
+from domain.telemetry.history import DatabaseAndArchiveReadingHistory, HistoryTimeRange
 from domain.telemetry.ports import MessageKey, TelemetryQueryTx
-from domain.telemetry.queries.database_and_archive_reading_history import DatabaseAndArchiveReadingHistory
-from domain.telemetry.queries.message_paging import HistoryTimeRange
 
 MAX_MESSAGES = 100_000
 PAGE_MESSAGES = 1_000

@@ -2,16 +2,24 @@
 
 Rows always come newest first, because floating-point sums depend on their order: with one order, the sum of roll-ups equals the
 sum of the readings to the last bit. A sum beyond the range of a double stays at the largest double.
+
+The stored form of an hourly roll-up: per metric the count, minimum, maximum, sum and last value of its numbers.
+
+A packed roll-up has one entry of 44 bytes per metric: metric number and count (unsigned 32-bit each), minimum, maximum, sum and
+last value (IEEE doubles), and the time of the last value within the hour (ms, unsigned 32-bit); little endian, ordered by metric
+number.
 """
 
 from __future__ import annotations
 
+import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from domain.kernel.clock import HOUR_MS
 from domain.rules.ports import AggregateCell
-from domain.telemetry.reading_packing import unpack_readings, value_columns
+from domain.telemetry.packing import unpack_readings, value_columns
 
 _MAX_DOUBLE = sys.float_info.max
 
@@ -68,3 +76,26 @@ class ReferenceBucketAggregator:
 
 def clamp_to_finite(total: float) -> float:
     return max(-_MAX_DOUBLE, min(_MAX_DOUBLE, total))
+
+
+_ENTRY = struct.Struct("<IIddddI")
+_MAX_COUNT = 2**32 - 1
+
+
+def pack_rollup(cells: Iterable[AggregateCell]) -> bytes:
+    """Pack the cells of one hour."""
+    entries = sorted(cells, key=lambda cell: cell[1])
+    return b"".join(
+        _ENTRY.pack(metric_no, min(count, _MAX_COUNT), low, high, total, last, last_ms - from_ms)
+        for from_ms, metric_no, count, low, high, total, last, last_ms in entries
+    )
+
+
+def unpack_rollup(hour: int, packed: bytes, metric_no: int | None = None) -> Iterator[AggregateCell]:
+    """Yield the cells of the hour. Raises ValueError for bytes that `pack_rollup` did not write."""
+    if len(packed) % _ENTRY.size:
+        raise ValueError("unsupported roll-up format")
+    from_ms = hour * HOUR_MS
+    for number, count, low, high, total, last, offset_ms in _ENTRY.iter_unpack(packed):
+        if metric_no is None or number == metric_no:
+            yield (from_ms, number, count, low, high, total, last, from_ms + offset_ms)

@@ -16,9 +16,9 @@ from typing import Protocol
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import AggregateCell, TelemetryEngine
-from domain.telemetry.engine.rollup_codec import pack_rollup, unpack_rollup
+from domain.telemetry.aggregation import pack_rollup, unpack_rollup
+from domain.telemetry.history import HistoryTimeRange, read_page
 from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
-from domain.telemetry.queries.message_paging import HistoryTimeRange, read_page
 
 GRACE_MS = 2 * MINUTE_MS
 """Wait after the end of an hour. No transaction lasts that long, and the clocks of several instances may differ by that much."""

@@ -7,20 +7,56 @@ is late only if it arrived more than MAX_AHEAD_MS before the newest one, because
 
 No clock is trusted. When all messages of a device have been late for MAX_AHEAD_MS, its newest time is not believed any longer,
 and the next message is not late. When the service's own clock is set, `shift_clock` moves all that counts from an arrival.
+
+What the reference engine keeps of a device, and how its rules are evaluated over it.
+
+What the reference engine returns for a batch, a tick, or a clock that was set.
+
+A batch of telemetry messages in Python objects: for the reference engine, for tests, and for dry runs over history.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from domain.kernel.clock import MINUTE_MS
+from domain.kernel.clock import HOUR_MS, MINUTE_MS
 from domain.partitions.device_hash import partition_of
-from domain.rules.model import EngineRule, InstantDryRunResult, LatestReading, MetricValue, in_firing_order
-from domain.rules.ports import BucketAggregator, Checkpoint, ClockOffset, RawTelemetryBatch, UnpackedReading
-from domain.rules.reference import LastMetricValue, explain_rule, watches_silence
-from domain.telemetry import reading_packing
-from domain.telemetry.engine.bucket_aggregator import ReferenceBucketAggregator
-from domain.telemetry.engine.payload_parser import (
+from domain.rules.model import (
+    EngineRule,
+    InstantDryRunResult,
+    LatestReading,
+    MetricValue,
+    RuleFiring,
+    RuleState,
+    RuleSuppression,
+    RuleTransition,
+    in_firing_order,
+)
+from domain.rules.ports import (
+    BucketAggregator,
+    Checkpoint,
+    ClockOffset,
+    MessageFault,
+    NewMetric,
+    RawTelemetryBatch,
+    TelemetryRow,
+    UnpackedReading,
+    WatchedReading,
+)
+from domain.rules.reference import (
+    LastMetricValue,
+    evaluate_rule,
+    explain_rule,
+    find_winner,
+    next_deadline_ms,
+    shift_state,
+    watches_silence,
+)
+from domain.telemetry import packing
+from domain.telemetry.aggregation import ReferenceBucketAggregator
+from domain.telemetry.reference_parser import (
     MAX_AHEAD_MS,
     MAX_METRICS,
     TOO_MANY_METRICS,
@@ -29,8 +65,186 @@ from domain.telemetry.engine.payload_parser import (
     ParsedTelemetryMessage,
     parse_payload,
 )
-from domain.telemetry.engine.reference_device_state import ReferenceDeviceTelemetryState, ReferenceMetricState, TrackedRule
-from domain.telemetry.engine.reference_result import ReferenceBatchResult
+
+
+@dataclass(slots=True)
+class ReferenceBatchResult:
+    """The `BatchResult` port, filled while the engine runs."""
+
+    rows: list[TelemetryRow] = field(default_factory=list)
+    not_replayed: dict[int, None] = field(default_factory=dict)
+    """Devices with a value whose row a restart does not replay."""
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    consumed: int = 0
+    unknown_metric_names: list[str] = field(default_factory=list)
+    new_metrics: list[NewMetric] = field(default_factory=list)
+    rule_transitions: list[RuleTransition] = field(default_factory=list)
+    rule_firings: list[RuleFiring] = field(default_factory=list)
+    rule_suppressions: list[RuleSuppression] = field(default_factory=list)
+    watched_readings: list[WatchedReading] = field(default_factory=list)
+    message_count: int = 0
+    reading_count: int = 0
+    newest_arrivals: dict[int, int] = field(default_factory=dict)
+    fault_counts: Counter[tuple[int, str]] = field(default_factory=Counter)
+    ahead_ms: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def rollup_hours(self) -> list[tuple[int, int]]:
+        return sorted({(device_no, ts_ms // HOUR_MS) for device_no, ts_ms, _, _ in self.rows})
+
+    @property
+    def last_seen(self) -> list[tuple[int, int]]:
+        return list(self.newest_arrivals.items())
+
+    @property
+    def clocks_ahead(self) -> list[ClockOffset]:
+        return sorted(self.ahead_ms.items())
+
+    @property
+    def faults(self) -> list[MessageFault]:
+        return sorted((device_no, code, count) for (device_no, code), count in self.fault_counts.items())
+
+
+@dataclass(slots=True)
+class ReferenceMetricState:
+    number: int
+    unit: str | None = None
+    last_report: LastMetricValue | None = None
+    """What rules see."""
+    later: LastMetricValue | None = None
+    """A reading of a later time than what rules see: it came late, or a message of an earlier time drove rules since."""
+
+    @property
+    def latest(self) -> LastMetricValue | None:
+        return self.later or self.last_report
+
+    def report(self, report: LastMetricValue, now_ms: int | None) -> None:
+        """Of a message that drives rules."""
+        latest = self.latest
+        self.later = latest if _is_later(latest, report, now_ms) else None
+        self.last_report = report
+
+    def report_late(self, report: LastMetricValue, now_ms: int | None) -> bool:
+        """Of a message that rules do not see. Returns whether it is the latest value now."""
+        if _is_later(self.latest, report, now_ms):
+            return False
+        self.later = report
+        return True
+
+
+def _is_later(latest: LastMetricValue | None, report: LastMetricValue, now_ms: int | None) -> bool:
+    """A time too far after the present is not believed: the service's clock was ahead."""
+    if latest is None or latest.ts_ms <= report.ts_ms:
+        return False
+    return now_ms is None or latest.ts_ms <= now_ms + MAX_AHEAD_MS
+
+
+@dataclass(slots=True)
+class TrackedRule:
+    """A rule with its state and its timer."""
+
+    rule: EngineRule
+    state: RuleState
+    due_ms: int | None = None
+
+
+@dataclass(slots=True)
+class ReferenceDeviceTelemetryState:
+    number: int
+    metrics: dict[str, ReferenceMetricState] = field(default_factory=dict)
+    newest_ms: int | None = None
+    arrived_ms: int = 0
+    """Arrival of the newest message."""
+    time_by_device: bool = False
+    """Whether the time of the newest message is its `ts`."""
+    late_since_ms: int | None = None
+    """Arrival of the first of the late messages since the newest message."""
+    at_checkpoint: bool = False
+    """Whether the last checkpoint has the time of the newest message."""
+    rules: list[TrackedRule] = field(default_factory=list)
+    watched: bool = False
+
+    def last_reports(self) -> dict[str, LastMetricValue]:
+        return {name: metric.last_report for name, metric in self.metrics.items() if metric.last_report is not None}
+
+    def is_late(self, time: MessageTime, arrived_ms: int) -> bool:
+        if self.newest_ms is None:
+            return False
+        if not time.by_device:
+            return arrived_ms + MAX_AHEAD_MS < self.arrived_ms
+        if time.ts_ms >= self.newest_ms:
+            return False
+        if self.late_since_ms is None:
+            self.late_since_ms = arrived_ms
+        return arrived_ms - self.late_since_ms < MAX_AHEAD_MS
+
+    def is_replayed(self, ts_ms: int) -> bool:
+        """Whether a restart replays a row of this time."""
+        return self.newest_ms is None or ts_ms > self.newest_ms or (ts_ms == self.newest_ms and not self.at_checkpoint)
+
+    def set_newest(self, time: MessageTime, arrived_ms: int) -> None:
+        self.at_checkpoint = self.at_checkpoint and time.ts_ms == self.newest_ms
+        self.newest_ms, self.arrived_ms = time.ts_ms, arrived_ms
+        self.time_by_device = time.by_device
+        self.late_since_ms = None
+
+    def reset_timers(self) -> None:
+        reports = self.last_reports()
+        for tracked in self.rules:
+            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
+
+    def evaluate_rules(self, rules: Sequence[TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
+        """Evaluate these rules at one instant, in firing order."""
+        reports = self.last_reports() if rules else {}
+        fired: list[EngineRule] = []
+        for tracked in rules:
+            before, evaluation = tracked.state, evaluate_rule(tracked.rule, tracked.state, reports, at_ms)
+            tracked.state = evaluation.state
+            winner = find_winner(tracked.rule, fired) if evaluation.wants_to_fire else None
+            if evaluation.in_cooldown or winner is not None:
+                winner_no = None if winner is None else winner.rule_no
+                result.rule_suppressions.append(RuleSuppression(self.number, tracked.rule.rule_no, at_ms, winner_no))
+            elif evaluation.wants_to_fire:
+                tracked.state = replace(evaluation.state, last_fired_ms=at_ms)
+                fired.append(tracked.rule)
+                result.rule_firings.append(RuleFiring(self.number, tracked.rule.rule_no, at_ms))
+            if tracked.state != before:
+                result.rule_transitions.append(_rule_transition(self, tracked, before, at_ms))
+            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
+
+    def shift_clock(self, step_ms: int, now_ms: int, result: ReferenceBatchResult) -> None:
+        """Move everything that counts from an arrival. The times of readings stay: they are stored, or the device's."""
+        if self.newest_ms is not None:
+            self.arrived_ms += step_ms
+        if self.late_since_ms is not None:
+            self.late_since_ms += step_ms
+        if self.newest_ms is not None and self.newest_ms > now_ms:
+            self.late_since_ms = now_ms - MAX_AHEAD_MS  # the newest time is of the clock as it was: not believed
+        for metric in self.metrics.values():
+            if metric.last_report is not None:
+                metric.last_report = replace(metric.last_report, arrived_ms=metric.last_report.arrived_ms + step_ms)
+        for tracked in self.rules:
+            before, tracked.state = tracked.state, shift_state(tracked.rule, tracked.state, step_ms, now_ms)
+            if tracked.due_ms is not None:
+                tracked.due_ms += step_ms
+            if tracked.state != before:
+                result.rule_transitions.append(_rule_transition(self, tracked, before, now_ms))
+
+
+def _rule_transition(
+    device: ReferenceDeviceTelemetryState, tracked: TrackedRule, before: RuleState, at_ms: int
+) -> RuleTransition:
+    after = tracked.state
+    return RuleTransition(
+        device_no=device.number,
+        rule_no=tracked.rule.rule_no,
+        at_ms=at_ms,
+        matched=after.matched,
+        held_since_ms=after.held_since_ms,
+        last_fired_ms=after.last_fired_ms,
+        matched_changed=after.matched != before.matched,
+    )
+
 
 MAX_SEARCHED = 2_048
 """How many messages are searched for names without a number, from the first one that has such a name."""
@@ -67,7 +281,7 @@ class ReferenceTelemetryEngine:
             self._metric_names[number] = name
 
     def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
-        newest_ms, metrics, later = reading_packing.unpack_latest(latest)
+        newest_ms, metrics, later = packing.unpack_latest(latest)
         named = {self._metric_name(metric.metric_no): metric for metric in metrics}
         named_later = {self._metric_name(metric.metric_no): metric for metric in later}
         device = self._get_or_create_device(device_no)
@@ -86,7 +300,7 @@ class ReferenceTelemetryEngine:
         device.reset_timers()
 
     def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
-        named = [(self._metric_name(number), number, value) for number, value in reading_packing.unpack_readings(packed)]
+        named = [(self._metric_name(number), number, value) for number, value in packing.unpack_readings(packed)]
         device = self._get_or_create_device(device_no)
         if device.newest_ms is not None and now_ms is not None and device.newest_ms <= now_ms + MAX_AHEAD_MS < ts_ms:
             return
@@ -188,7 +402,7 @@ class ReferenceTelemetryEngine:
         return explain_rule(rule, {**reports, **given}, at_ms)
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
-        return reading_packing.unpack_rows(rows, metric_no)
+        return packing.unpack_rows(rows, metric_no)
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
         return ReferenceBucketAggregator(step_ms, metric_no)
@@ -214,11 +428,11 @@ class ReferenceTelemetryEngine:
         time = message.time
         ahead_ms = None if time.reported_ms is None else time.reported_ms - time.ts_ms
         numbered = ((device.metrics[name].number, value) for name, value in accepted.items())
-        packed = reading_packing.pack_readings(numbered, ahead_ms)
-        result.rows.append((device.number, time.ts_ms, reading_packing.row_digest(packed), packed))
+        packed = packing.pack_readings(numbered, ahead_ms)
+        result.rows.append((device.number, time.ts_ms, packing.row_digest(packed), packed))
         if device.watched:
             result.watched_readings += [
-                (device.number, time.ts_ms, name, *reading_packing.value_columns(value), device.metrics[name].unit)
+                (device.number, time.ts_ms, name, *packing.value_columns(value), device.metrics[name].unit)
                 for name, value in accepted.items()
             ]
         reports = [(device.metrics[name], LastMetricValue(value, time.ts_ms, arrived_ms)) for name, value in accepted.items()]
@@ -284,17 +498,34 @@ class ReferenceTelemetryEngine:
         device.at_checkpoint = True
         newest_ms = device.newest_ms or 0
         metrics = [
-            reading_packing.CheckpointMetricValue(metric.number, report.value, report.ts_ms, report.arrived_ms, metric.unit)
+            packing.CheckpointMetricValue(metric.number, report.value, report.ts_ms, report.arrived_ms, metric.unit)
             for metric in device.metrics.values()
             if (report := metric.last_report) is not None
         ]
         later = [
-            reading_packing.CheckpointMetricValue(metric.number, report.value, report.ts_ms, report.ts_ms, metric.unit)
+            packing.CheckpointMetricValue(metric.number, report.value, report.ts_ms, report.ts_ms, metric.unit)
             for metric in device.metrics.values()
             if (report := metric.later) is not None
         ]
-        return device.number, newest_ms, reading_packing.pack_latest(newest_ms, metrics, later)
+        return device.number, newest_ms, packing.pack_latest(newest_ms, metrics, later)
 
 
 def _at_most(at_ms: int, now_ms: int | None) -> int:
     return at_ms if now_ms is None else min(at_ms, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTelemetryBatch:
+    """(device number, arrival in Unix ms, payload) in order of arrival."""
+
+    items: tuple[tuple[int, int, bytes], ...]
+
+    @classmethod
+    def of(cls, messages: Iterable[tuple[int, int, bytes]]) -> PythonTelemetryBatch:
+        return cls(tuple(messages))
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def messages(self) -> list[tuple[int, int, bytes]]:
+        return list(self.items)

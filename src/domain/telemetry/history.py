@@ -1,0 +1,335 @@
+"""Queries of telemetry: latest values, history, and exports in bounded pages. For time buckets see `downsampling.py`.
+
+Reads the messages of a device page by page, in the order of their keys: (time, digest).
+
+A page continues after the last key of the previous page. So no message is skipped or returned twice, even if a device with a
+stopped clock has sent many messages with the same time.
+
+Reads a device's messages page by page from the database and, before the time that the database keeps, from the reading store.
+
+A worker adds messages to the store and then deletes them in the database. So whoever first reads the database and then the store
+misses none; one that is in both has the same key. A store that does not answer fails the query: a shorter history would be false.
+
+Shows readings as events, for `GET /events?type=telemetry`: newest first, of one device or of all devices of an account.
+
+Readings are not in the event log, so they are merged from the rows of each device. No device is read further than the requested
+page needs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from domain.devices.model import Device
+from domain.devices.ports import HasDevices
+from domain.events.feed_model import ReadingAsEvent
+from domain.grants.authorizer import Authorizer, get_readable_device
+from domain.kernel.caller import Caller
+from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.dataclasses import service
+from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.rules.model import LatestReading
+from domain.rules.ports import TelemetryEngine, UnpackedReading
+from domain.telemetry.model import Reading
+from domain.telemetry.packing import pack_readings, value_columns
+from domain.telemetry.ports import (
+    MAX_TIME_MS,
+    ArchivedMessageReadings,
+    HasReadings,
+    MessageKey,
+    ReadingArchiveStore,
+    TelemetryQueryTx,
+    number_of_unnamed,
+    oldest_kept_ms,
+)
+
+PackedRows = list[tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTimeRange:
+    """since ≤ time < until, Unix ms."""
+
+    since_ms: int
+    until_ms: int
+
+
+async def read_page(
+    tx: HasReadings, device_no: int, span: HistoryTimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
+) -> tuple[PackedRows, MessageKey | None]:
+    """The rows, and the key after which the next page starts; None after the last page."""
+    found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)
+    rows = [(at_ms, packed) for at_ms, _, packed in found]
+    return rows, None if len(found) < size else found[-1][:2]
+
+
+KeyedRow = tuple[int, int, bytes]
+"""(Unix ms, digest, packed)"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingArchiveWithCutoff:
+    store: ReadingArchiveStore
+    clock: Clock
+    database_days: int
+    """Days that the database keeps."""
+
+    def end_ms(self) -> int:
+        """The database has every reading from then on, also if the clock has just been set back by less than an hour."""
+        return oldest_kept_ms(self.clock.now_ms(), self.database_days) + HOUR_MS
+
+
+class DatabaseAndArchiveReadingHistory:
+    def __init__(self, older: ReadingArchiveWithCutoff | None = None) -> None:
+        """Without `older`, the database has all readings."""
+        self._older = older
+
+    async def read_page(
+        self,
+        tx: HasReadings,
+        device: Device,
+        span: HistoryTimeRange,
+        size: int,
+        after: MessageKey | None,
+        *,
+        newest_first: bool = True,
+    ) -> tuple[PackedRows, MessageKey | None]:
+        """The rows, and the key after which the next page starts; None after the last page. Raises Unavailable."""
+        found = await tx.readings.list_page(
+            device.device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first
+        )
+        if self._older is None or not _has_older(span, self._older.end_ms(), None if newest_first else after):
+            return _page(found, size)
+        end_ms = min(span.until_ms, self._older.end_ms())
+        newer = [row for row in found if row[0] >= end_ms] if newest_first else []
+        if newer:  # a page of its own: whoever needs no more does not depend on the store
+            return _page(newer, len(newer))
+        older = await self._older.store.list_page(
+            (device.device_no, device.device_id), span.since_ms, end_ms, size, after, newest_first=newest_first
+        )
+        return _page(await _merge(tx, device, found, older, newest_first=newest_first), size)
+
+    async def iterate_pages(
+        self, tx: HasReadings, device: Device, span: HistoryTimeRange, size: int
+    ) -> AsyncIterator[PackedRows]:
+        """Yield all pages, newest first, in the snapshot of the transaction. Raises Unavailable."""
+        after: MessageKey | None = None
+        while True:
+            rows, after = await self.read_page(tx, device, span, size, after)
+            if rows:
+                yield rows
+            if after is None:
+                return
+
+
+def _has_older(span: HistoryTimeRange, end_ms: int, after: MessageKey | None) -> bool:
+    """Whether the range has times before `end_ms`, after the key `after` if there is one."""
+    return span.since_ms < end_ms and (after is None or after[0] < end_ms)
+
+
+def _page(found: Sequence[KeyedRow], size: int) -> tuple[PackedRows, MessageKey | None]:
+    rows = [(at_ms, packed) for at_ms, _, packed in found[:size]]
+    return rows, None if len(found) < size else found[size - 1][:2]
+
+
+async def _merge(
+    tx: HasReadings, device: Device, found: Sequence[KeyedRow], older: Sequence[ArchivedMessageReadings], *, newest_first: bool
+) -> list[KeyedRow]:
+    numbers = {name: number for number, name, _ in await tx.readings.list_device_metrics(device.device_no)} if older else {}
+    rows = {(message.at_ms, message.digest): _to_packed(message, numbers) for message in older}
+    rows |= {(at_ms, digest): packed for at_ms, digest, packed in found}
+    return [(*key, rows[key]) for key in sorted(rows, reverse=newest_first)]
+
+
+def _to_packed(message: ArchivedMessageReadings, numbers: Mapping[str, int]) -> bytes:
+    """Without metrics that the database does not know: it was restored from a backup of an earlier time."""
+    readings = ((numbers.get(name) or number_of_unnamed(name), value) for name, value in message.readings)
+    return pack_readings(((number, value) for number, value in readings if number), message.ahead_ms)
+
+
+PAGE_MESSAGES = 1_000
+EXPORT_PAGE_MESSAGES = 250
+"""Messages per page of an export. Other tasks run between pages: they wait some 5 ms, not 20."""
+MAX_SCANNED_MESSAGES = 200_000
+"""A query for a rare metric reads at most this many messages; narrow it with `since` and `until`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLatestReadings:
+    device: Device
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMetricNames:
+    """The metrics of a device: number → (name, unit)."""
+
+    by_number: dict[int, tuple[str, str | None]]
+
+    @classmethod
+    async def load(cls, tx: TelemetryQueryTx, device: Device) -> DeviceMetricNames:
+        return cls({number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)})
+
+    def name_and_unit(self, number: int) -> tuple[str, str | None]:
+        return self.by_number.get(number, (f"#{number}", None))
+
+    def find_number(self, metric: str) -> int | None:
+        return next((number for number, (name, _) in self.by_number.items() if name == metric), None)
+
+    def to_reading(self, unpacked: UnpackedReading) -> Reading:
+        at_ms, number, value, text, reported_ms = unpacked
+        name, unit = self.name_and_unit(number)
+        return Reading(name, value, text, unit, at_ms, reported_ms)
+
+
+@service
+class TelemetryQueryService:
+    """`is_stored_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, its latest
+    values come from the database, by an engine of `create_engine`."""
+
+    uow: UnitOfWork[TelemetryQueryTx]
+    clock: Clock
+    engine: TelemetryEngine
+    create_engine: Callable[[], TelemetryEngine]
+    authorizer: Authorizer
+    stored: DatabaseAndArchiveReadingHistory = field(default_factory=DatabaseAndArchiveReadingHistory)
+    is_stored_elsewhere: Callable[[int], bool] = lambda device_no: False
+
+    async def readable_device(self, caller: Caller, device_id: DeviceId) -> Device:
+        """The device, if the caller may read its telemetry. Raises NotFound, PermissionDenied."""
+        async with self.uow.read() as tx:
+            return await self._get_readable_device(tx, caller, device_id)
+
+    async def latest(self, caller: Caller, device_id: DeviceId) -> DeviceLatestReadings:
+        """The latest value of each metric, ordered by name. Raises NotFound, PermissionDenied."""
+        async with self.uow.read() as tx:
+            device = await self._get_readable_device(tx, caller, device_id)
+            if self.is_stored_elsewhere(device.device_no):
+                latest = await self._stored_latest(tx, device)
+            else:
+                latest = self.engine.latest(device.device_no)
+        values = sorted(latest, key=lambda reading: reading.metric)
+        return DeviceLatestReadings(
+            device, tuple(Reading(each.metric, *value_columns(each.value), each.unit, each.ts_ms) for each in values)
+        )
+
+    async def _stored_latest(self, tx: TelemetryQueryTx, device: Device) -> Sequence[LatestReading]:
+        """What the device's own instance would have after a restart: its checkpoint, and the messages after that."""
+        engine, number, now_ms = self.create_engine(), device.device_no, self.clock.now_ms()
+        metrics = await tx.readings.list_device_metrics(number)
+        engine.add_metric_names([(metric_no, name) for metric_no, name, _ in metrics])
+        after_ms = -1
+        if (checkpoint := await tx.readings.find_checkpoint(number)) is not None:
+            after_ms, packed = checkpoint
+            with suppress(ValueError):  # unreadable: a restart skips it too
+                engine.restore(number, packed, now_ms)
+        span, after = HistoryTimeRange(after_ms + 1, MAX_TIME_MS), None
+        while True:
+            rows, after = await read_page(tx, number, span, PAGE_MESSAGES, after, newest_first=False)
+            for at_ms, packed in rows:
+                with suppress(ValueError):
+                    engine.replay(number, at_ms, packed, now_ms)
+            if after is None:
+                break
+        units = {name: unit for _, name, unit in metrics}
+        return [replace(each, unit=units.get(each.metric)) for each in engine.latest(number)]
+
+    async def history(
+        self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None, limit: int
+    ) -> list[Reading]:
+        """At most `limit` readings, newest first. Raises NotFound, PermissionDenied."""
+        found: list[Reading] = []
+        async with self.uow.read() as tx:
+            device = await self._get_readable_device(tx, caller, device_id)
+            names = await DeviceMetricNames.load(tx, device)
+            number = None if metric is None else names.find_number(metric)
+            if metric is not None and number is None:
+                return []
+            scanned = 0
+            async for rows in self.stored.iterate_pages(tx, device, span, PAGE_MESSAGES):
+                found += [names.to_reading(unpacked) for unpacked in self.engine.unpack_readings(rows, number)]
+                scanned += len(rows)
+                if len(found) >= limit or scanned >= MAX_SCANNED_MESSAGES:
+                    break
+        return found[:limit]
+
+    async def export(
+        self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None
+    ) -> AsyncIterator[list[Reading]]:
+        """Readings, oldest first, a page of messages at a time. Each page is a short read of its own, so an export blocks nobody.
+
+        Raises NotFound and PermissionDenied with the first page."""
+        async with self.uow.read() as tx:
+            device = await self._get_readable_device(tx, caller, device_id)
+            names = await DeviceMetricNames.load(tx, device)
+        number = None if metric is None else names.find_number(metric)
+        if metric is not None and number is None:
+            return
+        after: MessageKey | None = None
+        while True:
+            async with self.uow.read() as tx:
+                rows, after = await self.stored.read_page(tx, device, span, EXPORT_PAGE_MESSAGES, after, newest_first=False)
+            yield [names.to_reading(unpacked) for unpacked in self.engine.unpack_readings(rows, number)]
+            if after is None:
+                return
+
+    async def _get_readable_device(self, tx: TelemetryQueryTx, caller: Caller, device_id: DeviceId) -> Device:
+        return await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
+
+
+MAX_DEVICES = 200
+"""The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
+
+
+class ReadingsAsEventsTx(HasDevices, HasReadings, Protocol): ...
+
+
+class ReadingsAsEventsService:
+    """Implements the port of the events part for telemetry."""
+
+    def __init__(self, *, uow: UnitOfWork[ReadingsAsEventsTx], engine: TelemetryEngine) -> None:
+        self._uow = uow
+        self._engine = engine
+
+    async def page(
+        self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
+    ) -> Sequence[ReadingAsEvent]:
+        """Readings at or before `before_ms` (Unix ms), newest first, without the first `skip`."""
+        wanted = limit + skip
+        async with self._uow.read() as tx:
+            devices = (await self._list_devices(tx, account_id, device_id))[:MAX_DEVICES]
+            found = [await self._newest_records(tx, device, before_ms, wanted) for device in devices]
+        merged = heapq.merge(*found, key=lambda record: (-record.at_ms, record.device_id, record.metric))
+        return [record for number, record in enumerate(merged) if skip <= number < wanted]
+
+    async def count(self, account_id: AccountId, *, device_id: DeviceId | None, limit: int) -> int:
+        """The number of stored readings, counted up to `limit`."""
+        counted = 0
+        async with self._uow.read() as tx:
+            for device in await self._list_devices(tx, account_id, device_id):
+                rows = await tx.readings.list_between(device.device_no, 0, MAX_TIME_MS, limit - counted)
+                counted += len(self._engine.unpack_readings(rows))
+                if counted >= limit:
+                    return limit
+        return counted
+
+    async def _list_devices(self, tx: ReadingsAsEventsTx, account_id: AccountId, device_id: DeviceId | None) -> Sequence[Device]:
+        if device_id is not None:
+            device = await tx.devices.get(account_id, device_id)
+            return [] if device is None else [device]
+        seen = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
+        return sorted(seen, key=lambda device: -(device.last_seen_ms or 0))
+
+    async def _newest_records(self, tx: ReadingsAsEventsTx, device: Device, before_ms: int, wanted: int) -> list[ReadingAsEvent]:
+        rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
+        names = {number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)}
+        records = []
+        for at_ms, number, value, text, _ in self._engine.unpack_readings(rows):
+            metric, unit = names.get(number, (f"#{number}", None))
+            records.append(ReadingAsEvent(device.device_id, device.name, at_ms, metric, value, text, unit))
+        return sorted(records, key=lambda record: (-record.at_ms, record.device_id, record.metric))
