@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from domain.devices.model import Device
-from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
-from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
+from domain.ingest.pipeline import assign_metric_numbers
+from domain.ingest.results import EngineResultWriter, IngestResult
 from domain.telemetry import replay
 from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from domain.telemetry.retention import RetentionPeriods, RetentionService

@@ -14,7 +14,7 @@ from adapters.engine.native_engine import NativeEngine, make_batch
 from adapters.storage.sql import SqlDatabase
 from app.workers import splitting_batch_writer
 from app.workers.splitting_batch_writer import SplittingBatchWriter
-from domain.ingest.telemetry_engine_batch_runner import TelemetryEngineBatchRunner, assign_metric_numbers
+from domain.ingest.pipeline import TelemetryEngineBatchRunner, assign_metric_numbers
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from domain.rules.ports import BatchResult

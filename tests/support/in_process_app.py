@@ -27,8 +27,8 @@ from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
 from app.wiring.compose import ComposedApplication, compose
-from domain.ingest.engine_result_writer import IngestResult
-from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
+from domain.ingest.pipeline import assign_metric_numbers
+from domain.ingest.results import IngestResult
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
 from domain.team.operator import CreatedAccountWithOwner

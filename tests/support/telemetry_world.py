@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from domain.devices.model import Device
-from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
-from domain.ingest.telemetry_engine_batch_runner import assign_metric_numbers
+from domain.ingest.pipeline import assign_metric_numbers
+from domain.ingest.results import EngineResultWriter, IngestResult
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService

@@ -23,7 +23,7 @@ from app.workers.partition_ownership import PartitionOwnershipWorker
 from app.workers.peer_lease_polling import PeerLeasePollingWorker
 from app.workers.single_instance_worker import SingleInstanceWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
-from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
+from domain.ingest.partitions import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
 from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor

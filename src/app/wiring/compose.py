@@ -46,8 +46,8 @@ from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.devices.health import LastSeenBuffer
 from domain.feed.interest import DevicesWithSubscribersService
-from domain.ingest.fenced_timer_results import FencedTimerResultWriter
 from domain.ingest.pipeline import IngestPipeline
+from domain.ingest.results import FencedTimerResultWriter
 from domain.webhooks.delivery import DeletedWebhookCleanup
 
 

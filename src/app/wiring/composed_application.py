@@ -39,7 +39,7 @@ from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules_and_device_plans import ScheduleWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
-from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
+from domain.ingest.partitions import PartitionOwnershipService
 from domain.partitions.own_lease_validity import OwnLeaseValidityService
 
 if TYPE_CHECKING:

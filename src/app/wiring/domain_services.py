@@ -43,9 +43,9 @@ from domain.grants.explanation import AccessExplainer
 from domain.grants.service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import IngestDeadLetterService
-from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
-from domain.ingest.engine_result_writer import EngineResultWriter
-from domain.ingest.non_telemetry_message_ingest_service import NonTelemetryMessageIngestService
+from domain.ingest.device_messages import NonTelemetryMessageIngestService
+from domain.ingest.pipeline import EngineClockJumpCorrector
+from domain.ingest.results import EngineResultWriter
 from domain.kernel.steady_time import SteadyTimePersistenceService
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from app.workers.due_task_worker import DueTaskWorker
-from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
+from domain.ingest.partitions import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
 from domain.kernel.dataclasses import service
 from domain.partitions.cluster_failure_detector import BEAT_MS

@@ -18,7 +18,7 @@ from app.workers.wake_event import WakeEvent
 from domain.devices.link import InboundEvent, InboundMessage
 from domain.devices.messages import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, reason_of
-from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
 from domain.kernel.dataclasses import service
 from domain.rules.ports import RawTelemetryBatch, TelemetryEngine

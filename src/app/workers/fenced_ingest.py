@@ -10,9 +10,8 @@ import structlog
 from app.workers.ingest import IngestWorker
 from app.workers.owned_partition_log_reader import PartitionInboundBatch
 from domain.devices.link import InboundBatch
-from domain.ingest.decoded_messages import DecodedBatch
-from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.ingest.telemetry_engine_batch_runner import AssignNames
+from domain.ingest.device_messages import DecodedBatch
+from domain.ingest.pipeline import AssignNames, EvaluatedBatch, IngestPipeline
 from domain.partitions.ownership_and_log_position import PartitionLostError
 
 log = structlog.get_logger("partitions")

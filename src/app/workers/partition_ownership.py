@@ -11,7 +11,7 @@ import structlog
 from app.workers.cluster_heartbeat import BEAT_INTERVAL_S
 from app.workers.due_task_worker import DueTaskWorker
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
-from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
+from domain.ingest.partitions import PartitionOwnershipService
 from domain.kernel.dataclasses import service
 
 TRIM_INTERVAL_S = 600.0

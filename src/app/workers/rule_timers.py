@@ -16,11 +16,9 @@ import structlog
 
 from app.workers.due_task_worker import seconds_until
 from app.workers.wake_event import WakeEvent
-from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
-from domain.ingest.engine_restore import find_rules
-from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult
-from domain.ingest.fenced_timer_results import FencedTimerResultWriter
-from domain.ingest.pipeline import IngestPipelineTx
+from domain.ingest.pipeline import EngineClockJumpCorrector, IngestPipelineTx
+from domain.ingest.restore import find_rules
+from domain.ingest.results import EngineResultWriter, FencedTimerResultWriter, IngestResult
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable

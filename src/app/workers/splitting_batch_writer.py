@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
+from domain.ingest.device_messages import AfterCommitDeviceWorkList
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable

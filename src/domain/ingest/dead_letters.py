@@ -14,7 +14,7 @@ from typing import Protocol
 from domain.devices.health import device_event
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.ingest.engine_restore import find_rules
+from domain.ingest.restore import find_rules
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork

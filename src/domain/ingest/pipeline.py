@@ -5,29 +5,109 @@ The law: `evaluate` moves the engine forward, so it runs exactly once per batch,
 everything in one transaction and may be retried with the same batch; when the database refuses it, the caller stores the parts
 from `EvaluatedBatch.split` and sets aside the messages of the refused ones. The pipeline awaits ports only; waiting and retrying
 are the caller's.
+
+Runs a telemetry batch through the engine, and gives new metric names their numbers before it takes the messages with them.
+
+The law: only the database assigns a number, so that several instances that store readings at the same time never use one number
+for two names. The transaction is a short one of its own. A crash right after it leaves a number without readings, which is
+harmless: the name gets the same number when a device sends it again.
+
+The clock that the engine measures by: the service's wall clock, and every step of it.
+
+Rules and their states use wall time, so that a restart continues from what the database contains. Between restarts they must not
+follow a step of the clock: before the engine is used, `follow_steps` moves all its times along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
 from domain.devices.link import InboundBatch, InboundMessage, OutboundDeviceMessagePort
 from domain.devices.messages import StockFirmwareTelemetryReport
-from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, reason_of
-from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
-from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
-from domain.ingest.engine_result_writer import EngineResultWriter, IngestResult, IngestTx
-from domain.ingest.non_telemetry_message_ingest_service import DeviceMessagesTx, NonTelemetryMessageIngestService
-from domain.ingest.telemetry_engine_batch_runner import AssignNames, TelemetryEngineBatchRunner, assign_metric_numbers
+from domain.ingest.device_messages import (
+    AfterCommitDeviceWorkList,
+    DecodedBatch,
+    DecodedMessage,
+    DeviceMessagesTx,
+    NonTelemetryMessageIngestService,
+)
+from domain.ingest.results import NOTHING, EngineResultWriter, IngestResult, IngestTx
+from domain.kernel.clock import Clock, ClockStepDetector
 from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.ownership_and_log_position import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions
-from domain.rules.ports import ClockOffset, RawTelemetryBatch, TelemetryEngine
+from domain.rules.ports import BatchResult, ClockOffset, RawTelemetryBatch, TelemetryEngine
+from domain.telemetry.ports import HasReadings
+
+AssignNames = Callable[[Sequence[str]], Awaitable[Mapping[str, Exception]]]
+"""Tells the engine the numbers of these names. Returns the names that the database refuses, each with its error."""
+
+
+async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[HasReadings], names: Sequence[str]) -> None:
+    """Raises Unavailable when the database does not answer."""
+    async with uow.write(caller=None) as tx:
+        numbered = await tx.readings.assign_metric_numbers(names)
+    engine.add_metric_names(numbered)
+
+
+class TelemetryEngineBatchRunner:
+    """Runs a batch through the engine in as many calls as new metric names require."""
+
+    def __init__(self, engine: TelemetryEngine, assign_names: AssignNames) -> None:
+        self._engine = engine
+        self._assign_names = assign_names
+        self._refused: dict[str, Exception] = {}
+        self.results: list[BatchResult] = []
+        self.skipped: list[tuple[IngestResult, Exception]] = []
+        """What names the device of a message that the engine cannot take, because the database refuses one of its names."""
+
+    async def run(self, batch: RawTelemetryBatch, now_ms: int) -> None:
+        start = 0
+        while start < len(batch):
+            result = self._engine.ingest(batch, now_ms, start)
+            self.results.append(result)
+            start = result.consumed
+            unknown = result.unknown_metric_names
+            unassigned = [name for name in unknown if name not in self._refused]
+            if unassigned:
+                self._refused |= await self._assign_names(unassigned)
+            elif unknown:
+                named = replace(NOTHING, new_metrics=[(batch.messages()[start][0], 0, unknown[0], None)])
+                self.skipped.append((named, self._refused[unknown[0]]))
+                start += 1
+
+
+class EngineClockJumpCorrector:
+    def __init__(self, *, engine: TelemetryEngine, clock: Clock, on_step: Callable[[int], None]) -> None:
+        """`on_step` is told of each step, in milliseconds."""
+        self._engine = engine
+        self._clock = clock
+        self._steps = ClockStepDetector(clock)
+        self._on_step = on_step
+        self.step_count = 0
+
+    def start(self) -> None:
+        """Call when the engine has been restored: it has the clock as it is now."""
+        self._steps = ClockStepDetector(self._clock)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def follow_steps(self) -> IngestResult | None:
+        """Call under the engine commit lock before the engine takes messages or evaluates timers. Store the result, if any: the
+        states of rules whose times have moved."""
+        step_ms = self._steps.take_ms()
+        if step_ms == 0:
+            return None
+        self.step_count += 1
+        self._on_step(step_ms)
+        return IngestResult.of(self._engine.shift_clock(step_ms, self._clock.now_ms()))
+
 
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], RawTelemetryBatch]
 ReadyDevicesCallback = Callable[[Sequence[tuple[int, int, int]]], None]

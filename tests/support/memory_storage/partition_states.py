@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.ingest.engine_restore_ports import HashRange
+from domain.ingest.restore import HashRange
 from domain.partitions.device_hash import hash_of
 from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow

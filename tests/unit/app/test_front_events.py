@@ -10,8 +10,7 @@ import pytest
 
 from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
 from domain.devices.link import InboundDeviceConnected, InboundMessage
-from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
-from domain.ingest.decoded_messages import DecodedBatch
+from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch
 from domain.kernel.errors import Unavailable
 from domain.partitions.ownership_and_log_position import LeaseLostError
 from support.waiting import TIMEOUT_S

@@ -15,11 +15,10 @@ from app.workers.wake_event import WakeEvent
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundDeviceConnected, InboundMessage
 from domain.devices.messages import StockFirmwareTelemetryReport
-from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import IngestDeadLetter
-from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
-from domain.ingest.engine_result_writer import NOTHING, IngestResult
+from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import EvaluatedBatch
+from domain.ingest.results import NOTHING, IngestResult
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from support.manual_clock import ManualClock

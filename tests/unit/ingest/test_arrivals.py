@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.ingest.reading_arrival_recorder import ReadingArrivalRecorder
+from domain.ingest.results import ReadingArrivalRecorder
 from support.manual_clock import START_MS, ManualClock
 from support.memory_storage import MemoryUnitOfWork
 

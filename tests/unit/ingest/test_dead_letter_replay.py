@@ -14,11 +14,9 @@ from app.workers.dead_letter_replay import IngestDeadLetterReplayWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.messages import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
-from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, IngestDeadLetterState
-from domain.ingest.decoded_messages import DecodedBatch, DecodedMessage
-from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
-from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
+from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch, DecodedMessage
+from domain.ingest.pipeline import EngineClockJumpCorrector, EvaluatedBatch, IngestPipeline
 from domain.telemetry.history import HistoryTimeRange
 from domain.telemetry.model import Reading
 from domain.telemetry.reference_engine import PythonTelemetryBatch

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader, PartitionInboundBatch
-from domain.ingest.partition_takeover_and_release import PartitionOwnershipService
+from domain.ingest.partitions import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.cluster_failure_detector import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
 from domain.partitions.device_hash import partition_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from domain.ingest.engine_result_writer import IngestResult
+from domain.ingest.results import IngestResult
 from domain.kernel.errors import Unavailable
 from domain.rules.loop_guard import SWEEP_THRESHOLD, RuleLoopGuard
 from domain.rules.model import RuleFiring

@@ -12,8 +12,8 @@ from app.workers import rule_timers
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.wake_event import WakeEvent
 from domain.devices.model import Device
-from domain.ingest.engine_clock_jump_correction import EngineClockJumpCorrector
-from domain.ingest.engine_result_writer import IngestResult
+from domain.ingest.pipeline import EngineClockJumpCorrector
+from domain.ingest.results import IngestResult
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
 from support.telemetry_world import TelemetryWorld

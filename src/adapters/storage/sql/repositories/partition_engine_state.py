@@ -14,7 +14,7 @@ from adapters.storage.sql.repositories.rules import RULE
 from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
 from adapters.storage.sql.statement_builders import text_with_bigints
 from adapters.storage.sql.tables import PARTITION_HASH, rules
-from domain.ingest.engine_restore_ports import HashRange
+from domain.ingest.restore import HashRange
 from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow
 

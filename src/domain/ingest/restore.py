@@ -1,5 +1,8 @@
 """Restores the engine, at startup or when an instance takes over a partition: metric names, checkpoints, the rows stored after
-them, then rules with their states."""
+them, then rules with their states.
+
+Port to what the database contains of the devices of one partition: what their owner's engine is restored from.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,29 @@ from functools import partial
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
-from domain.ingest.engine_restore_ports import PartitionEngineStateRepository
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.device_hash import hash_range
 from domain.rules.model import EngineRule, Rule
 from domain.rules.ports import HasRules, TelemetryEngine
 from domain.telemetry.ports import HasReadings, PackedRow, RowKey
+
+HashRange = tuple[int, int]
+"""The lowest and the highest hash of the devices; see `domain/partitions/device_hash.py`."""
+
+
+class PartitionEngineStateRepository(Protocol):
+    async def list_checkpoints(self, hashes: HashRange) -> Sequence[tuple[int, int, bytes]]:
+        """(device number, newest Unix ms, packed values) by device number."""
+
+    async def list_newer_than_checkpoint(
+        self, hashes: HashRange, limit: int, after: tuple[int, int, int] | None
+    ) -> Sequence[PackedRow]:
+        """Rows newer than their device's checkpoint, ordered by (device, time, digest). `after` is the key of the last row of the
+        previous page."""
+
+    async def list_enabled_rules(self, hashes: HashRange) -> Sequence[Rule]:
+        """By device number."""
+
 
 PAGE_ROWS = 10_000
 

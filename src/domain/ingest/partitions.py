@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from domain.ingest.engine_restore import EnginePartitionRestoreTx, restore_partition
+from domain.ingest.restore import EnginePartitionRestoreTx, restore_partition
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed

@@ -3,11 +3,25 @@
 The engine has already moved on when this begins, so the caller retries a failed transaction with the same results until it
 commits; the messages stay unacknowledged meanwhile. Nothing here runs once per message: rows go to the database as the engine
 built them, and only fired rules, new metrics and devices with subscribers are handled one by one.
+
+Announces the readings of devices with subscribers to feed and webhooks, each message once.
+
+A device repeats a message whose acknowledgement was lost. The repeated message has the same row, so it is recognised before the
+row is written.
+
+Gives each stored batch its store time, and marks late uploads, so that a feed client that resumes finds what it missed.
+
+The law: batches are stored one at a time, in the order of their store times. The database holds the newest store time and never
+decreases it, so neither a restart, nor another leader, nor a step of the clock breaks the order.
+
+Stores what the timers of rules did, if this instance still owns the devices.
+
+A batch of the log proves its ownership by the position that it advances. A timer has no position; it names the epochs instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol, cast
@@ -17,19 +31,134 @@ from domain.commands.ports import AutomationTx
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import DeviceStatus
 from domain.events.dispatcher import DomainEventDispatcher
-from domain.ingest.reading_announcer import NO_ANNOUNCEMENTS, ReadingAnnouncer
-from domain.ingest.reading_arrival_recorder import ReadingArrivalRecorder
+from domain.events.model import Event
 from domain.kernel.caller import SystemCaller
-from domain.kernel.clock import Clock
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.columnar_records import read_column
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
+from domain.kernel.ids import EventId
+from domain.kernel.unit_of_work import Transaction
+from domain.partitions.device_hash import partition_of
+from domain.partitions.owned_partitions import OwnedPartitions
+from domain.partitions.ports import HasPartitions
 from domain.rules.loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
-from domain.rules.ports import BatchResult, Checkpoint, HasRules, TelemetryEngine, WatchedReading
-from domain.telemetry.ports import HasReadingArrivals, HasReadings, HasRollups
+from domain.rules.ports import BatchResult, Checkpoint, HasRules, TelemetryEngine, TelemetryRow, WatchedReading
+from domain.telemetry.model import reading_event
+from domain.telemetry.ports import LATE_AFTER_MS, HasReadingArrivals, HasReadings, HasRollups, LateMark, RowKey
 from domain.telemetry.rollups import DueRollupMarkCache
 from domain.webhooks.ports import WebhookFanoutTx
+
+MAX_TRACKED_RESULTS = 64
+
+
+class ReadingAnnouncerTx(WebhookFanoutTx, HasReadings, Protocol): ...
+
+
+class ReadingAnnouncerInput(Protocol):
+    @property
+    def rows(self) -> Sequence[TelemetryRow]: ...
+
+    @property
+    def watched_readings(self) -> Sequence[WatchedReading]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingAnnouncements:
+    """Telemetry events for feed and webhooks, and those for the feed alone."""
+
+    new: Sequence[Event] = ()
+    feed_only: Sequence[Event] = ()
+
+
+NO_ANNOUNCEMENTS = ReadingAnnouncements()
+
+
+class ReadingAnnouncer:
+    def __init__(self, publisher: DomainEventDispatcher[Any]) -> None:
+        self._publisher = publisher
+        self._stored_before: dict[int, tuple[ReadingAnnouncerInput, Set[RowKey]]] = {}
+        """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
+
+    async def prepare(self, tx: ReadingAnnouncerTx, result: ReadingAnnouncerInput) -> ReadingAnnouncements:
+        """What to announce of these readings: nothing of a message that was stored before, because a device has sent it
+        twice. When a retry finds a message that was not stored before the first attempt, that attempt has committed although the
+        database did not say so: its deliveries are stored, but the feed has not got it."""
+        watched = {reading[0] for reading in result.watched_readings}
+        keys = [row[:3] for row in result.rows if row[0] in watched]
+        stored = await tx.readings.list_existing(keys)
+        if len(self._stored_before) >= MAX_TRACKED_RESULTS:
+            self._stored_before.clear()  # results that were never committed
+        _, stored_before = self._stored_before.setdefault(id(result), (result, stored))
+        tx.after_commit(lambda: self._forget(result))
+        new = {key[:2] for key in keys if key not in stored}
+        committed = {key[:2] for key in keys if key in stored and key not in stored_before} - new
+        found = await tx.devices.list_by_numbers(watched)
+        devices = {device.device_no: device for device in found}
+        events: dict[EventId, tuple[Event, tuple[int, int]]] = {}
+        for device_no, at_ms, metric, value, text, unit in result.watched_readings:
+            if device_no in devices:
+                event = reading_event(devices[device_no], at_ms, metric, value, text, unit)
+                events.setdefault(event.event_id, (event, (device_no, at_ms)))
+        return ReadingAnnouncements(
+            [event for event, place in events.values() if place in new],
+            [event for event, place in events.values() if place in committed],
+        )
+
+    def _forget(self, result: ReadingAnnouncerInput) -> None:
+        self._stored_before.pop(id(result), None)
+
+    async def publish(self, tx: ReadingAnnouncerTx, announcements: ReadingAnnouncements) -> None:
+        if announcements.new:
+            await self._publisher.publish_transient(tx, announcements.new)
+        if announcements.feed_only:
+            self._publisher.publish_to_feed(tx, announcements.feed_only)
+
+
+class ReadingArrivalTx(Transaction, HasReadingArrivals, Protocol): ...
+
+
+class ReadingArrivalRecorder:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._read_at_s: int | None = None
+        self._store_time_s = 0
+        self._marked: dict[int, LateMark] = {}
+        """By device number: the mark of the current minute."""
+
+    async def record(self, tx: ReadingArrivalTx, rows: Sequence[TelemetryRow]) -> int:
+        """Call it in the transaction that stores the rows. Returns their store time, Unix seconds."""
+        now_s = self._clock.now_ms() // SECOND_MS
+        store_time_s = self._store_time_s
+        if now_s != self._read_at_s:
+            store_time_s = await tx.arrivals.advance_store_time(now_s)
+        late = self._late_marks(rows, store_time_s)
+        if late:
+            await tx.arrivals.mark_late(late)
+        tx.after_commit(lambda: self._remember(now_s, store_time_s, late))
+        return store_time_s
+
+    def _late_marks(self, rows: Sequence[TelemetryRow], store_time_s: int) -> list[LateMark]:
+        """The marks that are not stored yet. Whole minutes, so that a device whose clock is slow is marked once a minute."""
+        late_before_ms = store_time_s * SECOND_MS - LATE_AFTER_MS
+        minute = store_time_s * SECOND_MS // MINUTE_MS
+        marks: dict[int, LateMark] = {}
+        for device_no, at_ms in [(row[0], row[1]) for row in rows if row[1] < late_before_ms]:
+            mark = marks.get(device_no) or self._marked.get(device_no)
+            from_ms = at_ms - at_ms % MINUTE_MS
+            until_ms = from_ms + MINUTE_MS
+            if mark is None or mark[1] != minute:
+                marks[device_no] = (device_no, minute, from_ms, until_ms)
+            elif from_ms < mark[2] or until_ms > mark[3]:
+                marks[device_no] = (device_no, minute, min(from_ms, mark[2]), max(until_ms, mark[3]))
+        return list(marks.values())
+
+    def _remember(self, now_s: int, store_time_s: int, late: Sequence[LateMark]) -> None:
+        if store_time_s * SECOND_MS // MINUTE_MS != self._store_time_s * SECOND_MS // MINUTE_MS:
+            self._marked.clear()
+        self._read_at_s, self._store_time_s = now_s, store_time_s
+        self._marked.update((mark[0], mark) for mark in late)
 
 
 class IngestTx(WebhookFanoutTx, AutomationTx, HasReadingArrivals, HasReadings, HasRollups, HasRules, Protocol): ...
@@ -187,3 +316,20 @@ def _rule_event(rule: Rule, kind: EventKind, description: str, at_ms: int, *, co
 
 def _rule_caller(rule: Rule) -> SystemCaller:
     return SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)
+
+
+class FencedTimerResultTx(IngestTx, HasPartitions, Protocol): ...
+
+
+class FencedTimerResultWriter:
+    """`store` of `EngineResultWriter`, in a transaction that holds the partitions of the result."""
+
+    def __init__(self, ingest: EngineResultWriter, ownership: OwnedPartitions) -> None:
+        self._ingest = ingest
+        self._ownership = ownership
+
+    async def store(self, tx: FencedTimerResultTx, result: IngestResult) -> None:
+        """Raises PartitionLostError."""
+        partitions = {partition_of(device_no, self._ownership.count) for device_no in result.device_nos}
+        await tx.partitions.require_owned([(partition, self._ownership.epoch(partition)) for partition in sorted(partitions)])
+        await self._ingest.store(tx, result)

@@ -1,9 +1,18 @@
-"""Decodes and applies what devices send, except native telemetry."""
+"""Decodes and applies what devices send, except native telemetry.
+
+What devices sent, decoded by their firmware profile (`non_telemetry_message_ingest_service.py`).
+
+Decoding runs before the transaction and applying inside it, because the engine must have evaluated the readings of stock firmware
+before the transaction begins. Answers to devices are returned as `AfterCommitDeviceWorkList`; the caller sends them after the
+commit.
+
+What is to be done after the transaction of a batch has been committed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.commands.reports import CommandReportTx, ExecutionChangeCollector, RelayAndCommandReportService
@@ -24,6 +33,7 @@ from domain.devices.messages import (
     DevicePlanRevisionReport,
     DeviceReport,
     HelloReport,
+    OutboundMessage,
     PresenceReport,
     RelayReport,
     StockFirmwareTelemetryReport,
@@ -33,15 +43,45 @@ from domain.devices.messages import (
 from domain.devices.model import Device
 from domain.devices.ports import HasDeviceConnectionHolders
 from domain.devices.presence import PresenceBatch, PresenceBatchTx, PresenceService
-from domain.ingest.after_commit_device_work_list import AfterCommitDeviceWorkList
-from domain.ingest.decoded_messages import CONNECT_SEQUENCE_MS, DecodedBatch, DecodedMessage
-from domain.kernel.clock import Clock
+from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.offline import OfflineScheduleEdgeResolver, RelayEvidence
 from domain.schedules.ports import ScheduleTx
+
+CONNECT_SEQUENCE_MS = 10 * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedMessage:
+    """An event and the reports in it; `reports` is empty for events that are not messages."""
+
+    event: InboundEvent
+    reports: tuple[DeviceReport, ...] = ()
+
+
+@dataclass(slots=True)
+class DecodedBatch:
+    messages: list[DecodedMessage] = field(default_factory=list)
+    telemetry: list[tuple[int, int, bytes]] = field(default_factory=list)
+    faults: list[tuple[int, str, str]] = field(default_factory=list)
+    """(device number, code, reason) of messages that cannot be decoded."""
+
+
+@dataclass(slots=True)
+class AfterCommitDeviceWorkList:
+    messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
+    ready_devices: list[tuple[int, int, int]] = field(default_factory=list)
+    """(device number, since when in Unix ms, `InboundDeviceSubscribed.held_until_ms`) of devices that receive commands now."""
+    subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
+    """(device number, when in Unix ms) of devices that have subscribed to other topics."""
+
+    def extend(self, other: AfterCommitDeviceWorkList) -> None:
+        self.messages += other.messages
+        self.ready_devices += other.ready_devices
+        self.subscribed_devices += other.subscribed_devices
 
 
 class DeviceMessagesTx(ScheduleTx, PresenceBatchTx, CommandReportTx, HasDeviceHealth, HasDeviceConnectionHolders, Protocol): ...
