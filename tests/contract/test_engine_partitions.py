@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.engine.native_engine import NativeEngine, make_batch
-from domain.partitions.device_hash import partition_of
+from domain.partitions.model import partition_of
 from domain.rules.ports import TelemetryEngine
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from support.engine import T0, ingest_batch, ms, rule

@@ -13,7 +13,7 @@ from nats.js.errors import NotFoundError
 from adapters.stream import jetstream_log, own_entry_read_cache
 from adapters.stream.jetstream_log import JetStreamLog
 from domain.kernel.errors import Unavailable
-from domain.partitions.inbound_log import MISSING, InboundLog, InboundLogDamagedError, InboundLogEntry
+from domain.partitions.ports import MISSING, InboundLog, InboundLogDamagedError, InboundLogEntry
 from support.memory_inbound_log import MemoryInboundLog
 from support.nats import NatsNodes, nats_nodes
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S

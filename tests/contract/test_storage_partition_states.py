@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.partitions.device_hash import hash_range, partition_of
+from domain.partitions.model import hash_range, partition_of
 from support.storage import NOW, StoredAccount, a_device, a_rule
 
 PARTITIONS = 3

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from domain.devices.ports import NO_FRONT
-from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
-from domain.partitions.ownership_and_log_position import (
+from domain.partitions.model import (
+    ClusterMember,
+    InboundLogReachability,
     LogAdvanceAlreadyCommittedError,
     Partition,
     PartitionLogAdvance,

@@ -16,7 +16,7 @@ from typing import Any
 
 import asyncpg
 
-from domain.partitions.device_hash import partition_of
+from domain.partitions.model import partition_of
 from faults.hand_over import measure, read_rows
 from support.balancer import Balancer
 from support.nats import NatsNodes

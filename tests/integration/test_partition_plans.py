@@ -12,7 +12,7 @@ import pytest
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories import partition_engine_state
 from adapters.storage.sql.sql_session_port import POSTGRES
-from domain.partitions.device_hash import hash_range
+from domain.partitions.model import hash_range
 from support import postgres
 from support.empty_database import bare_postgres
 from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values

@@ -7,7 +7,7 @@ import pytest
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres_application_name import MAX_LENGTH
 from domain.kernel.errors import Unavailable
-from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance
+from domain.partitions.model import Partition, PartitionLogAdvance
 from support import postgres
 from support.empty_database import empty_postgres
 

@@ -10,7 +10,7 @@ from zlib import crc32
 import pytest
 
 from adapters.engine._native import RawTelemetryBatch
-from domain.partitions.device_hash import HASH_BITS, hash_of, hash_range, partition_of
+from domain.partitions.model import HASH_BITS, hash_of, hash_range, partition_of
 from support.telemetry_block_codec import RawMessage, read_block, split_into_blocks
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "2000")) // 10

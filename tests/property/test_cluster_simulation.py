@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
-from domain.partitions.own_lease_validity import OwnLeaseValidityService
-from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance
-from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialReply
+from domain.partitions.liveness import OWN_LEASE_MS, OwnLeaseValidityService
+from domain.partitions.model import Partition, PartitionLogAdvance
+from domain.partitions.ports import PeerLeaseAndCredentialReply
 from support.cluster_simulation import ClusterSimulation, Size, Violation
 from support.thoroughness import usual_or_thorough
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.partitions.assignment import assign
-from domain.partitions.cluster_failure_detector import FORGET_MS, LEASE_MS, MAX_GAP_MS, ClusterFailureDetector
-from domain.partitions.cluster_member import ClusterMember
-from domain.partitions.device_hash import partition_of
-from domain.partitions.owned_partitions import MAX_MOVES, OwnedPartitions
-from domain.partitions.ownership_and_log_position import (
+from domain.partitions.liveness import FORGET_MS, LEASE_MS, MAX_GAP_MS, ClusterFailureDetector
+from domain.partitions.model import (
+    ClusterMember,
     LogAdvanceAlreadyCommittedError,
     Partition,
     PartitionLogAdvance,
     PartitionLostError,
+    assign,
+    partition_of,
 )
+from domain.partitions.ownership import MAX_MOVES, OwnedPartitions
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "partitions.json").read_text(encoding="utf-8"))
 INSTANCES = st.sets(st.text("abcdef0123456789", min_size=1, max_size=6), min_size=1, max_size=20).map(frozenset)

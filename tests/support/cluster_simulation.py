@@ -18,11 +18,9 @@ import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from domain.partitions.assignment import assign
-from domain.partitions.cluster_failure_detector import ClusterFailureDetector
-from domain.partitions.cluster_member import ClusterMember
-from domain.partitions.owned_partitions import OwnedPartitions
-from domain.partitions.ownership_and_log_position import LogAdvanceAlreadyCommittedError, Partition, PartitionLostError
+from domain.partitions.liveness import ClusterFailureDetector
+from domain.partitions.model import ClusterMember, LogAdvanceAlreadyCommittedError, Partition, PartitionLostError, assign
+from domain.partitions.ownership import OwnedPartitions
 from support.simulated_front import DEVICES, SimulatedFleet, SimulatedFront, Violation
 
 ROUND_MS = 500

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
-from domain.partitions.inbound_log import InboundLogDamagedError, InboundLogEntry
+from domain.partitions.ports import InboundLogDamagedError, InboundLogEntry
 
 _log_numbers = count(1)
 

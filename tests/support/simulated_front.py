@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from domain.devices.credential_sync import RecentCredentialChanges
 from domain.kernel.ids import DeviceId
-from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
-from domain.partitions.own_lease_validity import AWAY_MS, OwnLeaseValidityService
-from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialReply
+from domain.partitions.liveness import AWAY_MS, OWN_LEASE_MS, OwnLeaseValidityService
+from domain.partitions.ports import PeerLeaseAndCredentialReply
 
 if TYPE_CHECKING:
     from support.cluster_simulation import ClusterSimulation, Node

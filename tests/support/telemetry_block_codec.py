@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from zlib import crc32
 
-from domain.partitions.device_hash import partition_of
+from domain.partitions.model import partition_of
 
 VERSION = 1
 TELEMETRY = 0

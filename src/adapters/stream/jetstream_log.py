@@ -24,7 +24,7 @@ from nats.js import errors as js_errors
 from adapters.stream.inbound_stream_config import inbound_stream
 from adapters.stream.own_entry_read_cache import AppendedInboundLogEntryCache
 from domain.kernel.errors import Unavailable
-from domain.partitions.inbound_log import MISSING, AppendUnconfirmedError, InboundLogDamagedError, InboundLogEntry
+from domain.partitions.ports import MISSING, AppendUnconfirmedError, InboundLogDamagedError, InboundLogEntry
 
 APPEND_TIMEOUT_S = 2.0
 GIVE_UP_S = 20.0

@@ -16,8 +16,7 @@ from nats.aio.msg import Msg
 
 from adapters.stream.feed_message_codec import decode_interest, decode_readings
 from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
-from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
-from domain.partitions.ports import ConnectedDevices
+from domain.partitions.ports import ConnectedDevices, PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
 
 CALL_TIMEOUT_S = 0.3
 STRANGERS_S = 0.15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from domain.partitions.inbound_log import InboundLogDamagedError, InboundLogEntry
+from domain.partitions.ports import InboundLogDamagedError, InboundLogEntry
 
 MAX_BYTES = 64 * 1024
 """For each partition. Whoever reads slower than this instance appends reads from the log."""

@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr
 from app.config.checked_setting_types import checked
 from app.config.connection_limit_settings import ConnectionLimitSettings
 from app.config.url_checks import parse_server_url
-from domain.partitions.ownership_and_log_position import MAX_PARTITIONS
+from domain.partitions.model import MAX_PARTITIONS
 
 _ADVICE = "must be the nodes of a NATS cluster, such as nats://user:password@nats-1:4222,nats-2:4222,nats-3:4222"
 

@@ -18,7 +18,7 @@ from app.runtime.startup_errors import StartupError
 from app.workers.wake_event import WakeEvent
 from domain.devices.credential_sync import RecentCredentialChanges
 from domain.kernel.clock import Clock
-from domain.partitions.owned_partitions import OwnedPartitions
+from domain.partitions.ownership import OwnedPartitions
 
 MIB = 1024 * 1024
 MEMBERSHIP_CONNECTIONS = 2

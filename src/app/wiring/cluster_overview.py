@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from app.wiring.composed_application import ComposedApplication
 from domain.kernel.caller import Role, SessionCaller, require_role
-from domain.partitions.cluster_overview import ClusterOverview, ClusterOverviewService
+from domain.partitions.overview import ClusterOverview, ClusterOverviewService
 
 
 def create_cluster_overview(program: ComposedApplication) -> Callable[[SessionCaller], Awaitable[ClusterOverview | None]]:

@@ -26,8 +26,7 @@ from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from domain.ingest.partitions import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId
-from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor
-from domain.partitions.own_lease_validity import OwnLeaseValidityService
+from domain.partitions.liveness import InboundLogReachabilityMonitor, OwnLeaseValidityService
 from domain.partitions.ports import ConnectedDevices
 
 ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant", "reading_mover"})

@@ -40,7 +40,7 @@ from app.workers.schedules_and_device_plans import ScheduleWorker
 from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partitions import PartitionOwnershipService
-from domain.partitions.own_lease_validity import OwnLeaseValidityService
+from domain.partitions.liveness import OwnLeaseValidityService
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection

@@ -13,7 +13,7 @@ from app.workers.due_task_worker import DueTaskWorker
 from domain.ingest.partitions import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
 from domain.kernel.dataclasses import service
-from domain.partitions.cluster_failure_detector import BEAT_MS
+from domain.partitions.liveness import BEAT_MS
 
 BEAT_INTERVAL_S = BEAT_MS / 1000
 BEAT_TIMEOUT_S = 2.0

@@ -20,7 +20,7 @@ from app.workers.splitting_batch_writer import SplittingBatchWriter
 from domain.devices.link import InboundBatch, InboundEvent, InboundMessage
 from domain.ingest.pipeline import BatchFactory, EvaluatedBatch
 from domain.kernel.dataclasses import service
-from domain.partitions.ownership_and_log_position import LeaseLostError
+from domain.partitions.model import LeaseLostError
 from domain.partitions.ports import ConnectedDevices
 
 MAX_EVENTS = 20_000

@@ -19,8 +19,8 @@ from domain.devices.ports import HasDevices
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.owned_partitions import OwnedPartitions
-from domain.partitions.ownership_and_log_position import PartitionLostError
+from domain.partitions.model import PartitionLostError
+from domain.partitions.ownership import OwnedPartitions
 from domain.partitions.ports import HasPartitions
 from domain.rules.ports import Checkpoint, TelemetryEngine
 from domain.telemetry.ports import HasReadings

@@ -12,7 +12,7 @@ from app.workers.owned_partition_log_reader import PartitionInboundBatch
 from domain.devices.link import InboundBatch
 from domain.ingest.device_messages import DecodedBatch
 from domain.ingest.pipeline import AssignNames, EvaluatedBatch, IngestPipeline
-from domain.partitions.ownership_and_log_position import PartitionLostError
+from domain.partitions.model import PartitionLostError
 
 log = structlog.get_logger("partitions")
 

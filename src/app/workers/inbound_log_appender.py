@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from domain.partitions.inbound_log import InboundLog
+from domain.partitions.ports import InboundLog
 from domain.rules.ports import RawTelemetryBatch
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor
+from domain.partitions.liveness import InboundLogReachabilityMonitor
 
 INTERVAL_S = 0.5
 TIMEOUT_S = 1.0

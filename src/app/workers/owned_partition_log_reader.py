@@ -14,9 +14,9 @@ import structlog
 from domain.devices.link import InboundEvent
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.partitions.inbound_log import InboundLog, InboundLogDamagedError, InboundLogEntry
-from domain.partitions.owned_partitions import OwnedPartitions
-from domain.partitions.ownership_and_log_position import PartitionLogAdvance
+from domain.partitions.model import PartitionLogAdvance
+from domain.partitions.ownership import OwnedPartitions
+from domain.partitions.ports import InboundLog, InboundLogDamagedError, InboundLogEntry
 from domain.rules.ports import RawTelemetryBatch
 
 READ_ENTRIES = 32

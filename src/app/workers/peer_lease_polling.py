@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from domain.partitions.own_lease_validity import OwnLeaseValidityService
+from domain.partitions.liveness import OwnLeaseValidityService
 
 CHECK_INTERVAL_S = 0.1
 RETRY_TIMEOUT_S = 0.5

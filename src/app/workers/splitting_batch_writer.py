@@ -16,7 +16,7 @@ from domain.ingest.device_messages import AfterCommitDeviceWorkList
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
-from domain.partitions.ownership_and_log_position import LeaseLostError, LogAdvanceAlreadyCommittedError, PartitionLostError
+from domain.partitions.model import LeaseLostError, LogAdvanceAlreadyCommittedError, PartitionLostError
 
 Result = TypeVar("Result")
 

@@ -16,7 +16,7 @@ from app.workers.inbound_log_appender import InboundLogAppender
 from app.workers.ingest import BaseInboundBatchWorker
 from domain.devices.link import InboundBatch, InboundDeviceConnected, InboundDeviceDisconnected, OutboundDeviceMessagePort
 from domain.kernel.dataclasses import service
-from domain.partitions.own_lease_validity import OwnLeaseValidityService
+from domain.partitions.liveness import OwnLeaseValidityService
 from domain.partitions.ports import ConnectedDevices
 
 log = structlog.get_logger("front")

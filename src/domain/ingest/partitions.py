@@ -16,14 +16,11 @@ from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
-from domain.partitions.cluster_failure_detector import OWN_LEASE_MS, ClusterFailureDetector
-from domain.partitions.cluster_overview import PartitionMoveHistory
-from domain.partitions.device_hash import partition_of
-from domain.partitions.inbound_log import MISSING, InboundLog
-from domain.partitions.inbound_log_reachability import InboundLogReachabilityMonitor, without_log
-from domain.partitions.owned_partitions import OwnedPartitions
-from domain.partitions.ownership_and_log_position import NOBODY, Partition
-from domain.partitions.ports import DisconnectedInstanceProbe, HasPartitions
+from domain.partitions.liveness import OWN_LEASE_MS, ClusterFailureDetector, InboundLogReachabilityMonitor, without_log
+from domain.partitions.model import NOBODY, Partition, partition_of
+from domain.partitions.overview import PartitionMoveHistory
+from domain.partitions.ownership import OwnedPartitions
+from domain.partitions.ports import MISSING, DisconnectedInstanceProbe, HasPartitions, InboundLog
 from domain.rules.ports import TelemetryEngine
 from domain.telemetry.ports import HasReadings
 

@@ -39,7 +39,7 @@ from domain.ingest.results import NOTHING, EngineResultWriter, IngestResult, Ing
 from domain.kernel.clock import Clock, ClockStepDetector
 from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.ownership_and_log_position import PartitionLogAdvance
+from domain.partitions.model import PartitionLogAdvance
 from domain.partitions.ports import HasPartitions
 from domain.rules.ports import BatchResult, ClockOffset, RawTelemetryBatch, TelemetryEngine
 from domain.telemetry.ports import HasReadings

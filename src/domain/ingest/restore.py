@@ -15,13 +15,13 @@ from typing import Protocol
 
 from domain.devices.ports import HasDevices
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.device_hash import hash_range
+from domain.partitions.model import hash_range
 from domain.rules.model import EngineRule, Rule
 from domain.rules.ports import HasRules, TelemetryEngine
 from domain.telemetry.ports import HasReadings, PackedRow, RowKey
 
 HashRange = tuple[int, int]
-"""The lowest and the highest hash of the devices; see `domain/partitions/device_hash.py`."""
+"""The lowest and the highest hash of the devices; see `domain/partitions/model.py`."""
 
 
 class PartitionEngineStateRepository(Protocol):

@@ -39,8 +39,8 @@ from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import EventId
 from domain.kernel.unit_of_work import Transaction
-from domain.partitions.device_hash import partition_of
-from domain.partitions.owned_partitions import OwnedPartitions
+from domain.partitions.model import partition_of
+from domain.partitions.ownership import OwnedPartitions
 from domain.partitions.ports import HasPartitions
 from domain.rules.loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
-from domain.partitions.device_hash import partition_of
+from domain.partitions.model import partition_of
 from domain.rules.model import (
     EngineRule,
     InstantDryRunResult,

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from domain.devices.ports import NO_FRONT
-from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
-from domain.partitions.ownership_and_log_position import Partition, PartitionLogAdvance, PartitionLostError
+from domain.partitions.model import ClusterMember, InboundLogReachability, Partition, PartitionLogAdvance, PartitionLostError
 from support.memory_storage.tables import Database, Table
 
 PARTITIONS: Table[int, Partition] = Table("partitions")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.ingest.restore import HashRange
-from domain.partitions.device_hash import hash_of
+from domain.partitions.model import hash_of
 from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow
 from support.memory_storage.rules import MemoryRuleRepository

@@ -10,8 +10,8 @@ import pytest
 from app.workers.engine_checkpoint import EngineCheckpointTx, EngineCheckpointWorker
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.partitions.device_hash import partition_of
-from domain.partitions.owned_partitions import OwnedPartitions
+from domain.partitions.model import partition_of
+from domain.partitions.ownership import OwnedPartitions
 from support.telemetry_world import TelemetryWorld
 
 PARTITIONS = 3

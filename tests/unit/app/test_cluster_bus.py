@@ -13,7 +13,7 @@ from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
 from domain.kernel.ids import AccountId, DeviceId, EventId
-from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
+from domain.partitions.ports import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
 
 ACCOUNT, PUMP = AccountId("acc_1"), DeviceId("dev_1")
 PAYLOAD: dict[str, Any] = {"type": TELEMETRY, "metric": "t", "value": 21.5, "valueText": None}

@@ -12,7 +12,7 @@ from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventWorker, N
 from domain.devices.link import InboundDeviceConnected, InboundMessage
 from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch
 from domain.kernel.errors import Unavailable
-from domain.partitions.ownership_and_log_position import LeaseLostError
+from domain.partitions.model import LeaseLostError
 from support.waiting import TIMEOUT_S
 
 

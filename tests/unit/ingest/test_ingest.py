@@ -5,7 +5,7 @@ from __future__ import annotations
 from domain.events.feed_model import reading_event_id
 from domain.ingest.restore import restore_engine, restore_partition
 from domain.kernel.ids import IdPrefix, has_id_format
-from domain.partitions.device_hash import partition_of
+from domain.partitions.model import partition_of
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from support.telemetry_world import TelemetryWorld
 

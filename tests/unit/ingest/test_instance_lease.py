@@ -9,10 +9,9 @@ import pytest
 from domain.devices.credential_sync import RecentCredentialChanges
 from domain.devices.model import DeviceCredentials
 from domain.kernel.ids import DeviceId
-from domain.partitions.cluster_failure_detector import OWN_LEASE_MS
-from domain.partitions.own_lease_validity import AWAY_MS, POLL_AFTER_MS, OwnLeaseValidityService
-from domain.partitions.ownership_and_log_position import LeaseLostError
-from domain.partitions.peer_lease_poller_port import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
+from domain.partitions.liveness import AWAY_MS, OWN_LEASE_MS, POLL_AFTER_MS, OwnLeaseValidityService
+from domain.partitions.model import LeaseLostError
+from domain.partitions.ports import PeerLeaseAndCredentialQuery, PeerLeaseAndCredentialReply
 from support.manual_clock import ManualClock
 
 AWAY, RENEWING = PeerLeaseAndCredentialReply(AWAY_MS, []), PeerLeaseAndCredentialReply(AWAY_MS // 2, [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.stream.own_entry_read_cache import MAX_BYTES, AppendedInboundLogEntryCache
-from domain.partitions.inbound_log import InboundLogEntry
+from domain.partitions.ports import InboundLogEntry
 
 
 def entries(*positions: int) -> AppendedInboundLogEntryCache:

@@ -13,11 +13,9 @@ import pytest
 from app.workers.owned_partition_log_reader import OwnedPartitionLogReader, PartitionInboundBatch
 from domain.ingest.partitions import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
-from domain.partitions.cluster_failure_detector import LEASE_MS, OWN_LEASE_MS, SUSPECT_MS
-from domain.partitions.device_hash import partition_of
-from domain.partitions.inbound_log_reachability import LOST_MS, STEADY_MS, InboundLogReachabilityMonitor
-from domain.partitions.owned_partitions import OwnedPartitions
-from domain.partitions.ownership_and_log_position import NOBODY, PartitionLostError
+from domain.partitions.liveness import LEASE_MS, LOST_MS, OWN_LEASE_MS, STEADY_MS, SUSPECT_MS, InboundLogReachabilityMonitor
+from domain.partitions.model import NOBODY, PartitionLostError, partition_of
+from domain.partitions.ownership import OwnedPartitions
 from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog

@@ -12,7 +12,7 @@ from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
 from adapters.mqtt.mosquitto_partition_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
 from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessageBuffer
 from domain.devices.broker_auth import BrokerAction, ExternalBrokerAuthService, ServiceBrokerLogin
-from domain.partitions.assignment import assign
+from domain.partitions.model import assign
 
 SETTINGS = MosquittoConnectionSettings("127.0.0.1", 1883, "latchboard", "secret")
 

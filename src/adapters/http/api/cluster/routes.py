@@ -8,7 +8,7 @@ from adapters.http.api.cluster.schemas import ClusterResponse, cluster_response
 from adapters.http.core.caller_authentication import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from domain.kernel.caller import SessionCaller
-from domain.partitions.cluster_overview import ClusterOverview
+from domain.partitions.overview import ClusterOverview
 
 
 def cluster_blueprint(describe: Callable[[SessionCaller], Awaitable[ClusterOverview | None]]) -> ApiBlueprint:

@@ -7,7 +7,7 @@ from collections import Counter
 from pydantic import Field
 
 from adapters.http.core.schemas import ResponseModel, Timestamp
-from domain.partitions.cluster_overview import ClusterOverview
+from domain.partitions.overview import ClusterOverview
 
 INSTANCE_EXAMPLE = "server-1-5d0c81f2"
 

@@ -13,8 +13,14 @@ from adapters.storage.sql.row_mapper import to_json
 from adapters.storage.sql.sql_session_port import POSTGRES, Row
 from adapters.storage.sql.statement_builders import insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import members, partitions
-from domain.partitions.cluster_member import ClusterMember, InboundLogReachability
-from domain.partitions.ownership_and_log_position import NOBODY, Partition, PartitionLogAdvance, PartitionLostError
+from domain.partitions.model import (
+    NOBODY,
+    ClusterMember,
+    InboundLogReachability,
+    Partition,
+    PartitionLogAdvance,
+    PartitionLostError,
+)
 
 p, m = partitions.c, members.c
 

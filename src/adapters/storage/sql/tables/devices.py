@@ -14,7 +14,7 @@ from adapters.storage.sql.tables.columns import (
     text_column,
 )
 from domain.devices.model import DeviceStatus, FirmwareProfile
-from domain.partitions.device_hash import HASH_BITS, HASH_FACTOR
+from domain.partitions.model import HASH_BITS, HASH_FACTOR
 
 device_types = Table(
     "device_types",

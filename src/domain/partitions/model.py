@@ -3,11 +3,27 @@
 The owner of a partition runs the rules of its devices and stores their telemetry. What the owner has done is a position in the
 partition's log. Owner, epoch and position are one row in the database. Each change of owner increments the epoch, and a commit
 names the epoch and the position that it continues: this comparison is the fence. No lock, lease or clock decides what is stored.
+
+An instance of the cluster.
+
+Which partition a device belongs to: Fibonacci hashing, which spreads neighbouring device numbers and any step between them.
+
+Python, Rust and SQL compute the same number. A device number is below 2^31, so 64-bit integers suffice everywhere. A partition is
+a range of hashes, so a database finds its devices with an index on the hash, whatever the number of partitions is.
+
+Which instance should own which partition: rendezvous hashing with a bound on the load of each instance.
+
+Every instance computes the same assignment from the same members, without talking to the others. When the members change, few
+partitions move: those of an instance that left, and about one share for an instance that joined.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import lru_cache
 
 from domain.kernel.errors import DomainError
 
@@ -76,3 +92,60 @@ class PartitionLogAdvance:
 
     def without_advance(self) -> PartitionLogAdvance:
         return replace(self, after=self.before)
+
+
+class InboundLogReachability(IntEnum):
+    """Whether an instance reaches the cluster's log."""
+
+    LOST = 0
+    RECENT = 1
+    """It does, but there was a gap a moment ago."""
+    STEADY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMember:
+    """A running instance. `beats` grows while it lives; no clock is compared with another machine's."""
+
+    instance: str
+    beats: int
+    log_reach: InboundLogReachability = InboundLogReachability.STEADY
+
+
+HASH_FACTOR = 2_654_435_769
+"""2^32 divided by the golden ratio."""
+HASH_BITS = 32
+_MASK = 0xFFFF_FFFF
+
+
+def hash_of(device_no: int) -> int:
+    return device_no * HASH_FACTOR & _MASK
+
+
+def partition_of(device_no: int, count: int) -> int:
+    """The partition, 0 to `count` - 1, of a device."""
+    return hash_of(device_no) * count >> HASH_BITS
+
+
+def hash_range(partition: int, count: int) -> tuple[int, int]:
+    """The lowest and the highest hash of the devices in a partition."""
+    return -(-(partition << HASH_BITS) // count), -(-((partition + 1) << HASH_BITS) // count) - 1
+
+
+@lru_cache(maxsize=64)
+def assign(count: int, instances: frozenset[str]) -> Sequence[str]:
+    """The instance of each partition. None owns more than its share, rounded up. Empty without instances."""
+    if not instances:
+        return ()
+    free = dict.fromkeys(instances, -(-count // len(instances)))
+    owners = []
+    for partition in range(count):
+        owner = max((each for each in instances if free[each]), key=lambda instance: _score(instance, partition))
+        free[owner] -= 1
+        owners.append(owner)
+    return tuple(owners)
+
+
+@lru_cache(maxsize=50_000)
+def _score(instance: str, partition: int) -> bytes:
+    return hashlib.blake2b(f"{partition}/{instance}".encode(), digest_size=8).digest()

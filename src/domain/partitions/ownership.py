@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from domain.partitions.assignment import assign
-from domain.partitions.ownership_and_log_position import NOBODY, Partition, PartitionLogAdvance, PartitionLostError
+from domain.partitions.model import NOBODY, Partition, PartitionLogAdvance, PartitionLostError, assign
 
 MAX_MOVES = 4
 """Partitions that are between two live owners at a time."""

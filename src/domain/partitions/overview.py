@@ -11,10 +11,8 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.partitions.cluster_member import ClusterMember
-from domain.partitions.inbound_log import InboundLog
-from domain.partitions.ownership_and_log_position import NOBODY, Partition
-from domain.partitions.ports import HasPartitions
+from domain.partitions.model import NOBODY, ClusterMember, Partition
+from domain.partitions.ports import HasPartitions, InboundLog
 
 MAX_MOVES_KEPT = 100
 
