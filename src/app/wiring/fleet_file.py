@@ -11,10 +11,8 @@ from app.wiring.domain_services import DomainServices
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import PendingApprovalCloser
 from domain.commands.device_types import DeviceTypeAdminService
-from domain.fleet_file.after_apply_work import FleetAfterApplyWork
-from domain.fleet_file.ports import FleetFileTx
+from domain.fleet_file.model import FleetAfterApplyWork, FleetFileTx, FleetFileWriteServices
 from domain.fleet_file.service import FleetFileService
-from domain.fleet_file.write_services import FleetFileWriteServices
 from domain.kernel.unit_of_work import JoinedUnitOfWork
 from domain.keys.service import ApiKeyService
 from domain.webhooks.service import WebhookService

@@ -2,17 +2,44 @@
 
 An object is matched by its key, which is what its readers call it: a project by its name, a device by its `externalId`, a
 schedule by its slot. Fields have the names and values of the domain's inputs; a reference to another object is that object's key.
+
+What applying a fleet file leaves to do after the commit.
+
+The services with which a fleet file is applied: those of the single calls, so that every check and every event is theirs.
+
+The transaction in which a fleet file is read and applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from domain.devices.credentials import RevealedCredentials
+from domain.accounts.ports import HasProjects
+from domain.accounts.projects import ProjectService
+from domain.approvals.ports import HasApprovals
+from domain.commands.definitions import CommandDefinitionService
+from domain.commands.device_types import DeviceTypeAdminService
+from domain.devices.credentials import CredentialIssuer, RevealedCredentials
+from domain.devices.health import HasDeviceHealth
+from domain.devices.model import Device
+from domain.devices.ports import HasDeviceCredentials, HasDeviceGroups, HasDeviceTypes
+from domain.devices.service import DeviceService
+from domain.grants.service import GrantService, GroupGrantService
+from domain.groups.service import DeviceGroupService
 from domain.kernel.errors import Conflict, DomainError, FieldError, NotFound, ValidationFailed
+from domain.kernel.ids import DeviceId, DeviceTypeId, ProjectId
+from domain.kernel.unit_of_work import JoinedUnitOfWork
+from domain.keys.ports import HasApiKeys
+from domain.keys.service import ApiKeyService
+from domain.rules.ports import HasMetricDeclarations, HasRules
+from domain.rules.service import RuleService
+from domain.schedules.ports import ScheduleTx
+from domain.schedules.service import ScheduleService
+from domain.webhooks.ports import HasWebhookDeliveries, HasWebhooks
+from domain.webhooks.service import WebhookService
 
 MAX_OBJECTS = 2_500
 """An apply is one transaction, which must stay short."""
@@ -136,3 +163,59 @@ def with_place(error: DomainError, path: str) -> DomainError:
         return kind(message, code=error.code, details=details)
     error.message, error.details = message, tuple(details)
     return error
+
+
+@dataclass(slots=True)
+class FleetAfterApplyWork:
+    """What services do about a device after their commit, kept until the whole apply is committed."""
+
+    synced: list[DeviceId] = field(default_factory=list)
+    erased: list[Device] = field(default_factory=list)
+    deleted_projects: list[ProjectId] = field(default_factory=list)
+    deleted_types: list[DeviceTypeId] = field(default_factory=list)
+    """Both can be deleted when their last devices are erased."""
+
+    async def sync(self, device_id: DeviceId) -> bool:
+        self.synced.append(device_id)
+        return True
+
+    async def erase(self, device: Device) -> bool:
+        self.erased.append(device)
+        return True
+
+
+class FleetFileTx(
+    ScheduleTx,
+    HasApiKeys,
+    HasApprovals,
+    HasWebhookDeliveries,
+    HasDeviceCredentials,
+    HasDeviceGroups,
+    HasDeviceHealth,
+    HasDeviceTypes,
+    HasMetricDeclarations,
+    HasProjects,
+    HasRules,
+    HasWebhooks,
+    Protocol,
+):
+    """The transactions of all of them in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFileWriteServices:
+    projects: ProjectService
+    device_types: DeviceTypeAdminService
+    devices: DeviceService
+    issuer: CredentialIssuer
+    definitions: CommandDefinitionService
+    schedules: ScheduleService
+    rules: RuleService
+    groups: DeviceGroupService
+    keys: ApiKeyService[FleetFileTx]
+    grants: GrantService[FleetFileTx]
+    group_grants: GroupGrantService[FleetFileTx]
+    webhooks: WebhookService
+
+
+MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetFileTx], FleetAfterApplyWork], FleetFileWriteServices]

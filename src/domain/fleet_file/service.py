@@ -17,30 +17,35 @@ from domain.accounts.projects import ProjectService
 from domain.commands.device_types import DeviceTypeAdminService
 from domain.devices.registration import BulkCredentials
 from domain.devices.service import DeviceCredentialSyncPort, DeviceEraserPort
-from domain.fleet_file.after_apply_work import FleetAfterApplyWork
-from domain.fleet_file.device_metrics_and_credentials import known_metrics, with_credentials, with_metrics
-from domain.fleet_file.device_part_reconcilers import PARTS
-from domain.fleet_file.device_reconciler import FleetFileDeviceReconciler
-from domain.fleet_file.group_and_grant_reconcilers import FleetFileGrantReconciler, FleetFileGroupReconciler
+from domain.fleet_file.account_objects import (
+    FleetFileApiKeyReconciler,
+    FleetFileDeviceTypeReconciler,
+    FleetFileGrantReconciler,
+    FleetFileGroupReconciler,
+    FleetFileProjectReconciler,
+    FleetFileWebhookReconciler,
+)
+from domain.fleet_file.device_objects import PARTS, FleetFileDeviceReconciler, known_metrics, with_credentials, with_metrics
 from domain.fleet_file.model import (
     MAX_OBJECTS,
     DesiredFleetObject,
     Fields,
+    FleetAfterApplyWork,
     FleetDocument,
+    FleetFileTx,
     FleetKind,
     FleetObjectOutcome,
+    MakeWriters,
     StoredFleetObject,
 )
-from domain.fleet_file.name_references import FleetNameIndex
-from domain.fleet_file.ports import FleetFileTx
-from domain.fleet_file.project_type_key_and_webhook_reconcilers import (
-    FleetFileApiKeyReconciler,
-    FleetFileDeviceTypeReconciler,
-    FleetFileProjectReconciler,
-    FleetFileWebhookReconciler,
+from domain.fleet_file.reconciler import (
+    FleetFileKindReconciler,
+    FleetFileReadContext,
+    FleetFileWriteContext,
+    FleetNameIndex,
+    prune,
+    reconcile,
 )
-from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, prune, reconcile
-from domain.fleet_file.write_services import MakeWriters
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service

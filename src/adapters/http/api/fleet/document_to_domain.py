@@ -15,7 +15,7 @@ from adapters.http.api.rules.schemas import RuleCreateRequest, to_rule_fields
 from adapters.http.api.schedules.schemas import ScheduleCreateRequest
 from domain.devices.model import infer_profile
 from domain.events.model import DEFAULT_TYPES
-from domain.fleet_file.group_and_grant_reconcilers import check_place
+from domain.fleet_file.account_objects import check_place
 from domain.fleet_file.model import DesiredFleetObject, FleetDocument, FleetKind, Key, with_place
 from domain.fleet_file.service import FleetFileInput
 from domain.kernel.errors import ValidationFailed
