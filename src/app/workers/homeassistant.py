@@ -20,7 +20,7 @@ from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.homeassistant.bridge import HomeAssistantBridge
-from domain.homeassistant.topics import HomeAssistantTopics, discovery_filters, find_stale_topics
+from domain.homeassistant.discovery import HomeAssistantTopics, discovery_filters, find_stale_topics
 from domain.kernel.backoff import Backoff
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.errors import DomainError, Unauthenticated, Unavailable

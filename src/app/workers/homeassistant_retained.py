@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from domain.devices.model import Device
 from domain.homeassistant.bridge import DeviceFingerprint, device_fingerprint
-from domain.homeassistant.topics import RetainedMessages
+from domain.homeassistant.discovery import RetainedMessages
 from domain.kernel.ids import DeviceId
 
 if TYPE_CHECKING:  # it imports an MQTT client

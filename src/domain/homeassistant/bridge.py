@@ -21,9 +21,15 @@ from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.feed.snapshot import FeedSnapshotAndReplayService
-from domain.homeassistant.command_entities import command_entities
-from domain.homeassistant.discovery import HomeAssistantCommandDefinitions, retained_messages
-from domain.homeassistant.topics import TOPIC_ROOT, HomeAssistantTopics, RetainedMessages, discovery_filters
+from domain.homeassistant.discovery import (
+    TOPIC_ROOT,
+    HomeAssistantCommandDefinitions,
+    HomeAssistantTopics,
+    RetainedMessages,
+    command_entities,
+    discovery_filters,
+    retained_messages,
+)
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service

@@ -1,19 +1,188 @@
-"""What Home Assistant shows of a device: discovery messages and states, all retained."""
+"""What Home Assistant shows of a device: discovery messages and states, all retained.
+
+Commands as entities of Home Assistant: a button, a number or a select each, by the `shape` of their definition.
+
+MQTT discovery has an entity with one value at most. So a command is shown if it needs no parameter (button), or exactly one: a
+number with limits, or a choice of texts. Other commands stay with the dashboard and the API.
+
+The topics that the bridge uses on Home Assistant's broker.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from domain.commands.model import CommandDefinition
+from domain.commands.model import BUILT_IN_BY_NAME, CommandDefinition, CommandWidget
 from domain.devices.model import Device, DeviceStatus
-from domain.homeassistant.command_entities import command_entities
-from domain.homeassistant.topics import HomeAssistantTopics, RetainedMessages
-from domain.kernel.domain_event import Json
+from domain.kernel.domain_event import Json, JsonObject
+from domain.kernel.ids import AccountId, DeviceId
 from domain.rules.model import LatestReading
+
+PRESS: Final = "PRESS"
+MAX_OPTIONS: Final = 64
+MIN_STEP: Final = 0.001
+"""Of Home Assistant."""
+MAX_ENTITIES: Final = 32
+"""Per device; the first ones by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeAssistantCommandEntity:
+    """`component`: of Home Assistant. `parameter`: the name of the only parameter; None for a button."""
+
+    definition: CommandDefinition
+    component: str
+    parameter: str | None = None
+    config: Mapping[str, Json] = field(default_factory=dict)
+
+    def parse_params(self, payload: str) -> JsonObject | None:
+        """The command's parameters. Raises ValueError for what Home Assistant does not send."""
+        if self.parameter is None:
+            if payload != PRESS:
+                raise ValueError(f"a button sends {PRESS}")
+            return None
+        if self.component == "select":
+            return {self.parameter: payload}
+        number = float(payload)
+        if not math.isfinite(number):
+            raise ValueError("not a finite number")
+        return {self.parameter: int(number) if number.is_integer() else number}
+
+
+def command_entities(definitions: Iterable[CommandDefinition]) -> list[HomeAssistantCommandEntity]:
+    """Of a device's definitions. The built-in commands are not among them: the relay is a switch."""
+    own = sorted((each for each in definitions if each.name not in BUILT_IN_BY_NAME), key=lambda each: each.name)
+    return [entity for entity in map(_entity, own) if entity is not None][:MAX_ENTITIES]
+
+
+def _entity(definition: CommandDefinition) -> HomeAssistantCommandEntity | None:
+    schema = definition.params_schema or {}
+    match definition.shape:
+        case CommandWidget.BUTTON if not schema.get("required"):
+            return HomeAssistantCommandEntity(definition, "button", None, {"payload_press": PRESS})
+        case CommandWidget.NUMBER:
+            return _number(definition, *_only_property(schema))
+        case CommandWidget.SELECT:
+            return _select(definition, *_only_property(schema))
+        case _:
+            return None
+
+
+def _only_property(schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Name and schema of the only parameter; an empty name if there is not exactly one, or another one is required."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or len(properties) != 1:
+        return "", {}
+    [(name, found)] = properties.items()
+    required = schema.get("required")
+    others = set(required) - {name} if isinstance(required, list) else set()
+    return (name, found) if isinstance(found, dict) and not others else ("", {})
+
+
+def _number(definition: CommandDefinition, name: str, schema: Mapping[str, Any]) -> HomeAssistantCommandEntity | None:
+    """Home Assistant shows 1 to 100 where a limit is missing, so both are needed."""
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if not name or not isinstance(low, int | float) or not isinstance(high, int | float) or not low < high:
+        return None
+    whole = schema.get("type") == "integer"
+    step = schema.get("multipleOf", 1 if whole else 0.1)
+    config: dict[str, Json] = {"min": low, "max": high, "mode": "box"}
+    if isinstance(step, int | float) and step >= MIN_STEP:
+        config["step"] = step
+    return HomeAssistantCommandEntity(definition, "number", name, config)
+
+
+def _select(definition: CommandDefinition, name: str, schema: Mapping[str, Any]) -> HomeAssistantCommandEntity | None:
+    options = schema.get("enum")
+    if not name or not isinstance(options, list) or not 0 < len(options) <= MAX_OPTIONS:
+        return None
+    if not all(isinstance(option, str) and option for option in options):
+        return None
+    return HomeAssistantCommandEntity(definition, "select", name, {"options": options})
+
+
+TOPIC_ROOT = "latchboard"
+_DEVICE_ID = re.compile(r"dev_[a-z0-9]{20,}")
+
+_COMMAND_NAME = re.compile(r"[A-Z0-9_]{1,64}")
+RetainedMessages = Mapping[str, str]
+"""Topic → payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeAssistantTopics:
+    """Topics of an account: discovery messages below `discovery_prefix` (`homeassistant`), all others below
+    `latchboard/<account>`."""
+
+    discovery_prefix: str
+    account_id: AccountId
+
+    @property
+    def base_topic(self) -> str:
+        return f"{TOPIC_ROOT}/{self.account_id}"
+
+    @property
+    def status_topic(self) -> str:
+        return f"{self.base_topic}/status"
+
+    @property
+    def command_filter(self) -> str:
+        """Matches `…/set`, of the relay, and `…/set/<command>`."""
+        return f"{self.base_topic}/+/set/#"
+
+    def discovery_topic(self, component: str, *below: str) -> str:
+        return "/".join((self.discovery_prefix, component, *below, "config"))
+
+    def device_topic(self, device_id: DeviceId, below: str) -> str:
+        return f"{self.base_topic}/{device_id}/{below}"
+
+    def parse_command_topic(self, topic: str) -> tuple[DeviceId, str | None] | None:
+        """The device of a command topic, and the command that it names (None: the relay's); None for any other topic."""
+        parts = topic.removeprefix(self.base_topic + "/").split("/")
+        if not topic.startswith(self.base_topic + "/") or parts[1:2] != ["set"] or not _DEVICE_ID.fullmatch(parts[0]):
+            return None
+        if len(parts) == 2:
+            return DeviceId(parts[0]), None
+        return (DeviceId(parts[0]), parts[2]) if len(parts) == 3 and _COMMAND_NAME.fullmatch(parts[2]) else None
+
+
+def discovery_filters(prefix: str) -> tuple[str, ...]:
+    """Topic filters that match our discovery messages."""
+    return (
+        f"{prefix}/switch/+/config",
+        f"{prefix}/sensor/+/config",
+        *(f"{prefix}/{component}/+/+/config" for component in ("sensor", "button", "number", "select")),
+    )
+
+
+def find_stale_topics(accounts: Collection[AccountId], topic: str, payload: bytes) -> frozenset[str]:
+    """The topic and the topics that its discovery message names, if they belong to one of these accounts; else nothing.
+
+    The broker is shared: other programs, other Latchboards included, may publish anything there."""
+    parts = topic.split("/")
+    if parts[0] == TOPIC_ROOT:
+        return frozenset({topic}) if parts[1:2] and parts[1] in accounts else frozenset()
+    try:
+        named = _named_topics(json.loads(payload))
+    except (ValueError, LookupError, TypeError, RecursionError, AttributeError):
+        return frozenset()
+    bases = tuple(f"{TOPIC_ROOT}/{account_id}/" for account_id in accounts)
+    if not all(isinstance(name, str) and name.startswith(bases) and "+" not in name and "#" not in name for name in named):
+        return frozenset()
+    return frozenset({topic, *named} - {base + "status" for base in bases})
+
+
+def _named_topics(config: Mapping[str, Any]) -> list[Any]:
+    """Where its states are, retained. Every entity has an availability."""
+    states = [config[name] for name in ("state_topic", "json_attributes_topic") if name in config]
+    return [*states, *(each["topic"] for each in config["availability"])]
+
 
 MAX_SENSORS = 64
 """Per device; the metrics that it reported first."""

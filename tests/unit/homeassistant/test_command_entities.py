@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from domain.commands.model import BUILT_IN_COMMANDS, CommandDefinition, CommandKind, CommandWidget
-from domain.homeassistant.command_entities import MAX_ENTITIES, HomeAssistantCommandEntity, command_entities
+from domain.homeassistant.discovery import MAX_ENTITIES, HomeAssistantCommandEntity, command_entities
 
 
 def define(shape: str, schema: Any = None, name: str = "LEVEL") -> CommandDefinition:

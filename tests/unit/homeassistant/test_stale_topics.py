@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.homeassistant.topics import HomeAssistantTopics, find_stale_topics
+from domain.homeassistant.discovery import HomeAssistantTopics, find_stale_topics
 from domain.kernel.ids import AccountId
 
 OURS = AccountId("acc_1")
