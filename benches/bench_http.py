@@ -27,7 +27,7 @@ from adapters.crypto.key_ring import KeyRing
 from adapters.engine import _native
 from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator, read_tzif
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
-from adapters.http.core.trimmed_quart import TrimmedQuart
+from adapters.http.core.quart_app import TrimmedQuart
 from domain.accounts.model import Membership
 from domain.grants.checks import GrantCheckInput, filter_applicable
 from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from adapters.http.feed.connection_limits import FeedConnectionMaximums
+from adapters.http.feed.endpoint import FeedConnectionMaximums
 from domain.kernel.caller import Role
 from domain.kernel.ids import KeyId
 from support.feed_world import FeedListener, FeedWorld, feed_world
@@ -133,7 +133,7 @@ async def test_a_message_that_is_too_long_closes_the_connection_in_any_fragmenta
 
 
 async def test_a_client_that_stops_reading_is_closed_without_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.http.feed.feed_client_connection.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("adapters.http.feed.connection.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
     monkeypatch.setattr("adapters.http.feed.stream.SEND_TIMEOUT_S", 0.2)
     async with feed_world() as feed:
         device = await feed.world.device()

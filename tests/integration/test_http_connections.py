@@ -11,9 +11,9 @@ from operator import not_
 import pytest
 from hypercorn.asyncio import serve
 
-from adapters.http.core.caller_authentication import AllowedCallers
+from adapters.http.core.callers import AllowedCallers
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimitSettings
+from adapters.http.server.limits import HttpConnectionLimiter, HttpConnectionLimitSettings
 from app.wiring.http_listeners import hypercorn_config
 from support.feed_world import patched_hypercorn
 from support.http import HttpWorld

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from quart import Quart
 
-from adapters.http.core.caller_authentication import AllowedCallers
+from adapters.http.core.callers import AllowedCallers
 from adapters.http.core.operation import ApiBlueprint
 from support.http import HttpWorld
 from support.waiting import TIMEOUT_S

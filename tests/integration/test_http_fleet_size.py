@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.http.core.body_limits import MAX_BODY_BYTES, MAX_FLEET_BODY_BYTES
+from adapters.http.core.middleware import MAX_BODY_BYTES, MAX_FLEET_BODY_BYTES
 from domain.fleet_file import service as fleet_service
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 

@@ -11,11 +11,9 @@ import pytest
 from pydantic import Field
 from quart import Response
 
-from adapters.http.core.api_operation import NonJsonResponse
-from adapters.http.core.caller_authentication import AllowedCallers, current_caller
+from adapters.http.core.callers import AllowedCallers, current_caller
 from adapters.http.core.middleware import HttpMiddlewareSettings
-from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult, NonJsonResponse
 from adapters.http.core.schemas import DisplayName, QueryParametersModel, RequestBodyModel, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import HttpClient, HttpWorld, listening, serving

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from quart.typing import TestClientProtocol as Client
 
-from adapters.http.api.approvals.routes import approvals_blueprint
-from adapters.http.api.commands.routes import commands_blueprint
-from adapters.http.api.grants.routes import grants_blueprint
+from adapters.http.api.approvals import approvals_blueprint
+from adapters.http.api.commands import commands_blueprint
+from adapters.http.api.grants import grants_blueprint
 from adapters.http.app import create_app
 from domain.devices.model import Device
 from domain.kernel.caller import Role

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.http.core.caller_authentication import AllowedCallers, current_session
+from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import DisplayName, RequestBodyModel
 from domain.kernel.errors import Conflict

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from adapters.http.core.caller_authentication import AllowedCallers, current_caller
+from adapters.http.core.callers import AllowedCallers, current_caller
 from adapters.http.core.operation import ApiBlueprint
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from quart.typing import TestClientProtocol as Client
 
-from adapters.http.api.schedules.routes import schedules_blueprint
+from adapters.http.api.schedules import schedules_blueprint
 from adapters.http.app import create_app
 from domain.kernel.caller import Role
 from domain.schedules.service import ScheduleOccurrenceService

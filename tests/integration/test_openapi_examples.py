@@ -7,11 +7,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from adapters.http.openapi import example_values_by_field
+from adapters.http.openapi import examples
 from domain.kernel.clock import DAY_MS, to_iso
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
-OWNER = example_values_by_field.REQUEST_EXAMPLES["LoginRequest"]
+OWNER = examples.REQUEST_EXAMPLES["LoginRequest"]
 REFUSED_SECRETS = {
     "refreshTokens": "UNAUTHENTICATED",
     "unlockLogin": "LINK_INVALID",
@@ -33,11 +33,11 @@ REFUSED_SECRETS = {
 LAST = "changePassword"
 """It ends the session."""
 EXAMPLE_IDS = {
-    "deviceId": example_values_by_field.DEVICE_ID,
-    "keyId": example_values_by_field.KEY_ID,
-    "projectId": example_values_by_field.PROJECT_ID,
-    "deviceTypeId": example_values_by_field.DEVICE_TYPE_ID,
-    "membershipId": example_values_by_field.MEMBERSHIP_ID,
+    "deviceId": examples.DEVICE_ID,
+    "keyId": examples.KEY_ID,
+    "projectId": examples.PROJECT_ID,
+    "deviceTypeId": examples.DEVICE_TYPE_ID,
+    "membershipId": examples.MEMBERSHIP_ID,
 }
 """Those that a body names."""
 UNITS = count()
@@ -112,8 +112,8 @@ async def furnish(app: InProcessApp, owner: ApiCaller) -> dict[str, str]:
     email = f"{made['keyId']}@example.com"
     await create("/members", email=email, name=unit, role="Member", password=OWNER["password"])
     await create("/groups", name=unit, projectId=made["projectId"], deviceIds=[made["deviceId"]])
-    await create("/devices/{deviceId}/rules", **example_values_by_field.OVERHEAT_RULE)
-    slot = example_values_by_field.REQUEST_EXAMPLES["ScheduleCreateRequest"]
+    await create("/devices/{deviceId}/rules", **examples.OVERHEAT_RULE)
+    slot = examples.REQUEST_EXAMPLES["ScheduleCreateRequest"]
     await create("/devices/{deviceId}/schedules", **slot)
     await create("/devices/{deviceId}/commands", name="OPEN", label="Open", requiresApproval=True)
     await create("/webhooks", keyId=made["keyId"], url="https://example.com/hook")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from quart import Blueprint
 
-from adapters.http.api.events.routes import events_blueprint
-from adapters.http.api.webhooks.routes import webhooks_blueprint
+from adapters.http.api.events import events_blueprint
+from adapters.http.api.webhooks import webhooks_blueprint
 from domain.audit.export import AuditExportGenerator
 from domain.kernel.caller import Role
 from domain.kernel.domain_event import DomainEvent

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from websockets.asyncio.client import connect
 
-from adapters.http.core.trusted_proxies import FORWARDED, TrustedProxies, parse_networks
+from adapters.http.core.callers import FORWARDED, TrustedProxies, parse_networks
 from support.http import PASSWORD
 from support.in_process_app import InProcessApp, in_process_app
 from support.service import Service

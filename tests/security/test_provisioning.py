@@ -110,7 +110,7 @@ async def test_guessing_is_stopped_by_address_and_a_right_code_is_not(
     app: InProcessApp, ada: ApiCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await make_code(app, ada)
-    monkeypatch.setattr("adapters.http.api.provisioning.routes.client_address", lambda: "192.0.2.7")
+    monkeypatch.setattr("adapters.http.api.provisioning.client_address", lambda: "192.0.2.7")
     answers = [await claim(app, f"lbp_{number:026d}") for number in range(21)]
     assert [answer.status_code for answer in answers] == [401] * 20 + [429]
     assert int(answers[-1].headers["Retry-After"]) > 0

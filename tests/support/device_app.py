@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from quart import Quart
 
-from adapters.http.api.board_and_application_catalog.routes import catalog_blueprint
-from adapters.http.api.commands.routes import commands_blueprint
-from adapters.http.api.device_credentials.routes import credentials_blueprint
-from adapters.http.api.device_types.routes import device_types_blueprint
-from adapters.http.api.devices.routes import devices_blueprint
-from adapters.http.api.events.routes import events_blueprint
+from adapters.http.api.catalog import catalog_blueprint
+from adapters.http.api.commands import commands_blueprint
+from adapters.http.api.device_setup import credentials_blueprint
+from adapters.http.api.device_types import device_types_blueprint
+from adapters.http.api.devices import devices_blueprint
+from adapters.http.api.events import events_blueprint
 from adapters.http.app import create_app
 from domain.audit.export import AuditExportGenerator
 from domain.events.service import EventService

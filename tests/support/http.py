@@ -28,11 +28,11 @@ from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn_ceremonies import WebAuthnCeremonies
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter
-from adapters.http.api.authentication.routes import auth_blueprint
-from adapters.http.api.board_and_application_catalog.routes import catalog_blueprint
-from adapters.http.api.keys.routes import keys_blueprint
-from adapters.http.api.projects.routes import projects_blueprint
-from adapters.http.api.team.routes import team_blueprint
+from adapters.http.api.authentication import auth_blueprint
+from adapters.http.api.catalog import catalog_blueprint
+from adapters.http.api.keys import keys_blueprint
+from adapters.http.api.projects import projects_blueprint
+from adapters.http.api.team import team_blueprint
 from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpMiddlewareSettings

@@ -15,7 +15,7 @@ from domain.kernel import errors
 SOURCE = Path(__file__).parents[2] / "src"
 LOCALES = SOURCE / "adapters" / "http" / "dashboard" / "assets" / "locales"
 
-PLACES = ("domain", "adapters/http/core/error_responses.py", "adapters/http/core/request_parsing.py")
+PLACES = ("domain", "adapters/http/core/errors.py", "adapters/http/core/parsing.py")
 """Whose texts are collected whole; elsewhere in `adapters/http`, those of errors."""
 NEVER_SHOWN = (
     "domain/audit/",  # `latchboard audit verify`, in a terminal

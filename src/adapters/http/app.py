@@ -10,16 +10,18 @@ from typing import Any, Protocol
 
 from quart import Blueprint, Quart
 
-from adapters.http.core.body_limits import SizeLimitedRequest
-from adapters.http.core.caller_authentication import TRUSTED_PROXIES, AuthenticatorPort
-from adapters.http.core.error_responses import install_error_handlers
+from adapters.http.core.callers import TLS_AT_PROXY, TRUSTED_PROXIES, AuthenticatorPort, TrustedProxies
+from adapters.http.core.errors import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyDependencies
-from adapters.http.core.known_browser_cookie import TLS_AT_PROXY
-from adapters.http.core.middleware import HttpMiddlewareSettings, ResponseObserver, install_middleware
-from adapters.http.core.operation_handling import API_DEPENDENCIES, RequestHandlingDependencies
-from adapters.http.core.request_body_drain import run_with_whole_body
-from adapters.http.core.trimmed_quart import TrimmedQuart
-from adapters.http.core.trusted_proxies import TrustedProxies
+from adapters.http.core.middleware import (
+    HttpMiddlewareSettings,
+    ResponseObserver,
+    SizeLimitedRequest,
+    install_middleware,
+    run_with_whole_body,
+)
+from adapters.http.core.operation import API_DEPENDENCIES, RequestHandlingDependencies
+from adapters.http.core.quart_app import TrimmedQuart
 from adapters.http.feed.endpoint import FeedEndpoint
 from domain.kernel.ports import DeniedRequestLog
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, SecretStr
 
-from adapters.http.core.trusted_proxies import parse_networks
+from adapters.http.core.callers import parse_networks
 from app.config.url_checks import public_url
 
 

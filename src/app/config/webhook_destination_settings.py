@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from adapters.http.core.trusted_proxies import Network, parse_networks
+from adapters.http.core.callers import Network, parse_networks
 from app.config.checked_setting_types import Networks, checked
 
 

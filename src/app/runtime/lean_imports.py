@@ -14,7 +14,7 @@ STRUCTLOG_EXTRAS = ("rich", "greenlet")
 """It does without them where they are not installed. Rich, with Pygments, is for tracebacks in colour, which the log never has;
 greenlet is for values by greenlet, and here they are kept by context."""
 HTTP2 = ("h2", "h2.connection", "h2.events", "h2.exceptions", "priority")
-"""Hypercorn uses them with the first HTTP/2 connection, and `adapters/http/server/hypercorn_http_and_websocket_patch.py` accepts
+"""Hypercorn uses them with the first HTTP/2 connection, and `adapters/http/server/hypercorn.py` accepts
 none."""
 
 

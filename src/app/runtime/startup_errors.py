@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.server.hypercorn_http_and_websocket_patch import UnsupportedHypercornError
+from adapters.http.server.hypercorn import UnsupportedHypercornError
 from app.config.settings import SettingsError
 from domain.kernel.errors import Unavailable
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quart import Quart
 
 from adapters.http.feed.endpoint import FeedEndpoint
-from adapters.http.server.connection_limits import HttpConnectionLimiter
+from adapters.http.server.limits import HttpConnectionLimiter
 from app.config.settings import Settings
 from app.runtime.cached_readiness_probe import CachedReadinessProbe
 from app.runtime.metrics_registry import MetricsRegistry

@@ -6,9 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 from quart import Blueprint
 
-from adapters.http.core.trusted_proxies import parse_networks
-from adapters.http.external_broker_auth.request_guard import BrokerAuthRequestGuard
-from adapters.http.external_broker_auth.routes import broker_access_blueprint
+from adapters.http.broker_auth import BrokerAuthRequestGuard, broker_access_blueprint
+from adapters.http.core.callers import parse_networks
 from app.config.settings import Settings
 from app.wiring.composed_application import ComposedApplication
 from domain.devices.broker_auth import ExternalBrokerAuthService, ServiceBrokerLogin

@@ -8,52 +8,45 @@ from typing import Any
 from quart import Blueprint, Quart
 
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
-from adapters.http.api.approvals.link_routes import approval_links_blueprint
-from adapters.http.api.approvals.routes import approvals_blueprint
-from adapters.http.api.authentication.passkey_routes import passkeys_blueprint
-from adapters.http.api.authentication.routes import auth_blueprint
-from adapters.http.api.authentication.second_factor_routes import second_factor_blueprint
-from adapters.http.api.board_and_application_catalog.routes import catalog_blueprint
-from adapters.http.api.cluster.routes import cluster_blueprint
-from adapters.http.api.commands.routes import commands_blueprint
-from adapters.http.api.device_credentials.routes import credentials_blueprint
-from adapters.http.api.device_types.routes import device_types_blueprint
-from adapters.http.api.devices.bulk_registration import bulk_registration_blueprint
-from adapters.http.api.devices.routes import devices_blueprint
-from adapters.http.api.events.routes import events_blueprint
-from adapters.http.api.fleet.routes import fleet_blueprint
-from adapters.http.api.grants.routes import grants_blueprint
-from adapters.http.api.groups.grant_routes import group_grants_blueprint
-from adapters.http.api.groups.routes import groups_blueprint
-from adapters.http.api.invitations.routes import invitations_blueprint
-from adapters.http.api.keys.routes import keys_blueprint
-from adapters.http.api.notifications.routes import notifications_blueprint
-from adapters.http.api.projects.routes import projects_blueprint
-from adapters.http.api.provisioning.routes import provisioning_blueprint
-from adapters.http.api.rules.routes import rules_blueprint
-from adapters.http.api.schedules.routes import schedules_blueprint
-from adapters.http.api.service_addresses.routes import network_blueprint
-from adapters.http.api.service_sessions.routes import service_sessions_blueprint
-from adapters.http.api.team.routes import team_blueprint
-from adapters.http.api.telemetry.routes import telemetry_blueprint
-from adapters.http.api.webhooks.routes import webhooks_blueprint
+from adapters.http.api.approvals import approval_links_blueprint, approvals_blueprint
+from adapters.http.api.authentication import auth_blueprint
+from adapters.http.api.catalog import catalog_blueprint
+from adapters.http.api.cluster import cluster_blueprint
+from adapters.http.api.commands import commands_blueprint
+from adapters.http.api.device_setup import credentials_blueprint
+from adapters.http.api.device_types import device_types_blueprint
+from adapters.http.api.devices import bulk_registration_blueprint, devices_blueprint
+from adapters.http.api.events import events_blueprint
+from adapters.http.api.fleet import fleet_blueprint
+from adapters.http.api.grants import grants_blueprint
+from adapters.http.api.groups import group_grants_blueprint, groups_blueprint
+from adapters.http.api.invitations import invitations_blueprint
+from adapters.http.api.keys import keys_blueprint
+from adapters.http.api.notifications import notifications_blueprint
+from adapters.http.api.projects import projects_blueprint
+from adapters.http.api.provisioning import provisioning_blueprint
+from adapters.http.api.rules import rules_blueprint
+from adapters.http.api.schedules import schedules_blueprint
+from adapters.http.api.second_factor import passkeys_blueprint, second_factor_blueprint
+from adapters.http.api.service_addresses import network_blueprint
+from adapters.http.api.service_sessions import service_sessions_blueprint
+from adapters.http.api.team import team_blueprint
+from adapters.http.api.telemetry import telemetry_blueprint
+from adapters.http.api.webhooks import webhooks_blueprint
 from adapters.http.app import create_app, mount
 from adapters.http.asyncapi.routes import asyncapi_blueprint
-from adapters.http.core.caller_authentication import AuthenticatorPort
+from adapters.http.core.callers import AuthenticatorPort, TrustedProxies, parse_networks
 from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpMiddlewareSettings
-from adapters.http.core.trusted_proxies import TrustedProxies, parse_networks
-from adapters.http.dashboard.first_run_routes import first_run_blueprint
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
-from adapters.http.dashboard.routes import dashboard_blueprint
+from adapters.http.dashboard.routes import dashboard_blueprint, first_run_blueprint
 from adapters.http.dashboard.session_routes import dashboard_session_blueprint
-from adapters.http.feed.connection_limits import FeedConnectionMaximums
-from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.feed.endpoint import FeedConnectionMaximums, FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
-from adapters.http.login_unlock_page.routes import unlock_page_blueprint
 from adapters.http.openapi.routes import openapi_blueprint
-from adapters.http.server.connection_limits import HttpConnectionLimiter, HttpConnectionLimitSettings
-from adapters.http.server.health_and_metrics_routes import health_blueprint
+from adapters.http.server.health import health_blueprint
+from adapters.http.server.limits import HttpConnectionLimiter, HttpConnectionLimitSettings
+from adapters.http.unlock_page import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.settings import Settings
 from app.runtime import metrics_registry as figures

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from hypercorn.config import Sockets
 
-from adapters.http.server.connection_limits import HttpConnectionLimiter
-from adapters.http.server.hypercorn_connection_with_limiter import LimitedServerConfig
+from adapters.http.server.hypercorn import LimitedServerConfig
+from adapters.http.server.limits import HttpConnectionLimiter
 from app.config.settings import Settings
 from app.runtime.startup_errors import PortInUseError
 from app.runtime.worker_process_supervisor import WorkerProcessContext

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 from hypercorn.asyncio import serve as hypercorn_serve
 
-from adapters.http.server import hypercorn_http_and_websocket_patch
+from adapters.http.server import hypercorn
 from app.runtime import garbage_collector
 from app.runtime.first_start_or_lost_database import require_database
 from app.wiring.composed_application import ComposedApplication
@@ -48,7 +48,7 @@ async def run(program: ComposedApplication, prepare: PrepareHook, started: Start
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     loop.set_exception_handler(_on_loop_exception)
-    hypercorn_http_and_websocket_patch.patch_hypercorn()
+    hypercorn.patch_hypercorn()
     listeners = bind_http_sockets(program.settings, program.worker)
     started_at = time.perf_counter()
     ready = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.http.api.service_addresses.schemas import NetworkProblemResponse, NetworkResponse
+from adapters.http.api.service_addresses import NetworkProblemResponse, NetworkResponse
 from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
 from app.config.url_checks import is_ip_address

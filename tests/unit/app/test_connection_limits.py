@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from adapters.http.server.connection_limits import (
+from adapters.http.server.limits import (
     HttpConnectionLimiter,
     HttpConnectionLimitSettings,
     HttpConnectionPhase,

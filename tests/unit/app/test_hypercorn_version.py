@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypercorn.protocol.h11 import H11Protocol
 
-from adapters.http.server.hypercorn_http_and_websocket_patch import UnsupportedHypercornError, patch_hypercorn
+from adapters.http.server.hypercorn import UnsupportedHypercornError, patch_hypercorn
 from app.runtime.startup_errors import startup_error_message
 
 

@@ -2,24 +2,83 @@
 
 CORS is off by default: the dashboard has the same origin, and other clients are not browsers. Origins named in the settings may
 read responses, but the only cookie, the dashboard's, is never for them: credentials are not allowed.
+
+How long a body may be. The length is known before the route is, so the exceptions are named by their paths.
+
+A response that begins while the request's body is still arriving.
+
+The server reads the next request of a connection only after the body. If an application answers early, such as with a refusal,
+the rest is read first; if it does not arrive, the response says that the connection closes. Otherwise the client would send its
+next request on a connection that the server is about to close.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from quart import Request, Response, g
 from quart.globals import request_ctx
 from structlog.contextvars import bind_contextvars, clear_contextvars
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from adapters.http.core.request_body_drain import DRAIN_BODY_TIMEOUT_S
-from adapters.http.core.trimmed_quart import TrimmedQuart, header_value
+from adapters.http.core.quart_app import TrimmedQuart, header_value
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_FLEET_BODY_BYTES = 1024 * 1024
+"""Of a fleet's document with as many objects as one may name."""
+_LONGER_BODIES = {f"/api/v1/fleet/{step}": MAX_FLEET_BODY_BYTES for step in ("plan", "apply")}
+
+
+class SizeLimitedRequest(Request):
+    def __init__(self, method: str, scheme: str, path: str, *parts: Any, **options: Any) -> None:
+        super().__init__(
+            method, scheme, path, *parts, **options | {"max_content_length": _LONGER_BODIES.get(path, MAX_BODY_BYTES)}
+        )
+
+    @functools.cached_property
+    def blueprints(self) -> list[str]:
+        """Quart works this out at each use: four times a request."""
+        return super().blueprints
+
+
+DRAIN_BODY_TIMEOUT_S = 1.0
+"""How long an early response waits for the rest of the request body."""
+
+
+async def run_with_whole_body(app: Any, scope: Any, receive: Any, send: Any) -> None:
+    """Run an ASGI application for one HTTP request."""
+    is_arriving = True
+
+    async def receive_part() -> Any:
+        nonlocal is_arriving
+        event = await receive()
+        is_arriving = bool(event.get("more_body"))
+        return event
+
+    async def drain() -> None:
+        read = 0
+        async with asyncio.timeout(DRAIN_BODY_TIMEOUT_S):
+            while is_arriving and read <= MAX_BODY_BYTES:
+                read += len((await receive_part()).get("body", b""))
+
+    async def send_after_body(event: Any) -> None:
+        if event["type"] == "http.response.start" and is_arriving:
+            with contextlib.suppress(TimeoutError):
+                await drain()
+            if is_arriving:
+                event = {**event, "headers": [*event["headers"], (b"connection", b"close")]}
+        await send(event)
+
+    await app(scope, receive_part, send_after_body)
+
 
 ResponseObserver = Callable[[str, str, int, float], None]
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from pydantic import Field
 from quart import request
 
-from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.operation import HttpHandlerResult
 from adapters.http.core.schemas import IdText, QueryParametersModel
 from domain.kernel.checks import MAX_LISTED
 from domain.kernel.errors import ValidationFailed

@@ -14,12 +14,10 @@ from __future__ import annotations
 from quart import Response, request
 from werkzeug.http import dump_cookie
 
-from adapters.http.core.caller_authentication import AllowedCallers, client_info
-from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.core.callers import AllowedCallers, client_info
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel
-from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
-from adapters.http.dashboard.same_origin_check import require_own_page
+from adapters.http.dashboard.session_routes import URL_PREFIX, RefreshTokenCookie, require_own_page
 from domain.kernel.errors import DomainError
 from domain.oidc.sign_in import OidcAuthorizationResponse, OidcSignInService, StartedOidcSignIn
 from domain.sign_in.login import SecondFactorNeeded

@@ -9,6 +9,10 @@
 The cookie is `HttpOnly`, `SameSite=Strict` and sent to these paths only. A browser attaches it by itself, so each call must
 also prove that the dashboard's own page makes it: by a header that a page of another site cannot set without asking (CORS never
 permits it), and by `Sec-Fetch-Site` where a browser sends it. Programs use `/api/v1/auth`, which knows no cookie.
+
+The cookie with the dashboard's refresh token: `HttpOnly`, `SameSite=Strict`, sent to the paths of its session only.
+
+Calls that change the dashboard's session must come from its own page: browsers attach cookies to calls of other sites too.
 """
 
 from __future__ import annotations
@@ -16,26 +20,66 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from adapters.http.api.authentication.passkey_schemas import PasskeyLoginRequest
-from adapters.http.api.authentication.schemas import (
+from quart import request
+from werkzeug.http import dump_cookie
+
+from adapters.http.api.authentication import (
     LoginRequest,
     SecondFactorNeededResponse,
     SignedInUserResponse,
     second_factor_needed_response,
     signed_in_user,
 )
-from adapters.http.api.authentication.second_factor_schemas import SecondFactorLoginRequest
-from adapters.http.core.caller_authentication import AllowedCallers, client_info
-from adapters.http.core.known_browser_cookie import device_cookie_header, read_device_tokens
-from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.operation_handling import HttpHandlerResult
+from adapters.http.api.second_factor import PasskeyLoginRequest, SecondFactorLoginRequest
+from adapters.http.core.callers import AllowedCallers, client_info, device_cookie_header, read_device_tokens
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.schemas import ResponseModel
-from adapters.http.dashboard.refresh_token_cookie import URL_PREFIX, RefreshTokenCookie
-from adapters.http.dashboard.same_origin_check import require_own_page
-from domain.kernel.errors import Unauthenticated
+from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
+from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.passkeys import PasskeySignInService
-from domain.sign_in.sessions import OpenedSession, UserSessionService
+from domain.sign_in.sessions import OpenedSession, TokenPair, UserSessionService
+
+URL_PREFIX = "/dashboard/session"
+COOKIE = "latchboard_refresh"
+SECURE_COOKIE = f"__Secure-{COOKIE}"
+"""Browsers accept a name with this prefix over TLS only, so that nobody without TLS can plant the cookie."""
+
+
+class RefreshTokenCookie:
+    def __init__(self, *, is_tls: bool) -> None:
+        """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
+        self._name = SECURE_COOKIE if is_tls else COOKIE
+        self._is_tls = is_tls
+
+    def find(self) -> str | None:
+        """The refresh token of the request."""
+        token = request.cookies.get(self._name, "")
+        return token if 0 < len(token) <= REFRESH_TOKEN_LENGTH else None
+
+    def set_header(self, tokens: TokenPair) -> str:
+        return self._dump(tokens.refresh_token, REFRESH_TOKEN_TTL_MS // 1000)
+
+    def delete_header(self) -> str:
+        return self._dump("", 0)
+
+    def _dump(self, value: str, max_age_s: int) -> str:
+        return dump_cookie(
+            self._name, value, max_age=max_age_s, path=URL_PREFIX, secure=self._is_tls, httponly=True, samesite="Strict"
+        )
+
+
+CSRF_HEADER = "X-CSRF-Protection"
+
+
+def require_own_page() -> None:
+    """Raises PermissionDenied `CROSS_SITE_REQUEST` unless the call comes from a page of this origin."""
+    fetch_site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    if request.headers.get(CSRF_HEADER) != "1" or fetch_site != "same-origin":
+        raise PermissionDenied(
+            "Only the dashboard of this address may call this. Programs sign in with POST /api/v1/auth/login.",
+            code="CROSS_SITE_REQUEST",
+        )
 
 
 class DashboardTokensResponse(ResponseModel):

@@ -8,28 +8,45 @@ sends anything else.
 
 While a client keeps up, nothing is queued for it: the publisher calls `_send_directly`, which writes the frame at once. The task
 sleeps until it has to wait for something: a slow client, a change of access, the end.
+
+The first message of a feed: the state of the devices, and the cursor to resume from.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import msgspec
 
-from adapters.http.feed.feed_client_connection import FeedClientGoneError, WebSocketCloseFrame
-from adapters.http.feed.feed_sender import FeedSender, event_json
-from adapters.http.feed.initial_state import initial_state_message
+from adapters.http.feed.connection import FeedClientGoneError, FeedSender, WebSocketCloseFrame, event_json
+from domain.devices.model import Device
 from domain.events.cursors import EventLogCursor, FeedCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.interest import no_other_instances
 from domain.feed.snapshot import FeedSnapshot, FeedSnapshotAndReplayService, FeedVisibility, Viewer
-from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.clock import SECOND_MS, Clock, to_iso
 from domain.kernel.ids import DeviceId
 from domain.telemetry.replay import FeedReadingReplayService
+
+
+def initial_state_message(devices: Iterable[Device], cursor: FeedCursor) -> bytes:
+    shown = [_shown_device(device) for device in devices]
+    return msgspec.json.encode({"type": "initial_state", "cursor": cursor.encode(), "devices": shown})
+
+
+def _shown_device(device: Device) -> dict[str, object]:
+    return {
+        "deviceId": device.device_id,
+        "name": device.name,
+        "relay": None if device.relay is None else "ON" if device.relay else "OFF",
+        "isOnline": device.is_online,
+        "lastSeen": None if device.last_seen_ms is None else to_iso(device.last_seen_ms),
+    }
+
 
 CREDENTIALS_EXPIRED = 4001
 ACCESS_REVOKED = 4003

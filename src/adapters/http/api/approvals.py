@@ -1,0 +1,226 @@
+"""Approval routes: list requests for approval and decide them. A key may look at its own.
+
+Request and response models of approvals.
+
+Approval links: look at the request behind a link, and decide it without a session. All are POST, and only a decision changes
+something: what opens links by itself, such as a mail scanner, changes nothing.
+
+Request and response models of approval links.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from adapters.http.api.second_factor import PasskeyOptionsResponse, PasskeyResponseField
+from adapters.http.core.callers import AllowedCallers, client_info, current_caller, current_session
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.paging import page_response
+from adapters.http.core.schemas import (
+    IdText,
+    OkResponse,
+    QueryParametersModel,
+    Remark,
+    RequestBodyModel,
+    ResponseModel,
+    Timestamp,
+)
+from domain.approvals.links import ApprovalLinkDetails, ApprovalLinkService
+from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.service import LIST_LIMIT, ApprovalService
+from domain.kernel.ids import ApprovalId, DeviceId
+from domain.sign_in.second_factor import PresentedSecondFactor
+
+
+class ApprovalResponse(ResponseModel):
+    approval_id: str
+    device_id: str
+    cmd: str
+    params: Any
+    status: ApprovalStatus
+    created_at: Timestamp
+    expires_at: Timestamp
+    requested_by: str = Field(description="Name of the API key or member that requested the command.")
+    decided_by: str | None
+    decided_at: Timestamp | None
+    execution_id: str | None
+    reason: str | None = Field(description="Why the requester wants it.")
+    note: str | None = Field(description="What the decider says about it.")
+
+    @classmethod
+    def from_domain(cls, approval: Approval) -> ApprovalResponse:
+        return cls.of(approval, requested_by=approval.requested_by.name or approval.requested_by.label)
+
+
+class DecisionRequest(RequestBodyModel):
+    note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
+
+
+class ApproveResponse(OkResponse):
+    execution_id: str
+
+
+class ApprovalsQueryParameters(QueryParametersModel):
+    status: ApprovalStatus | None = None
+    limit: Annotated[int, Field(ge=1, le=LIST_LIMIT)] = LIST_LIMIT
+    before: IdText[ApprovalId] | None = Field(
+        default=None, description="The id of an approval: only older ones. The `Link` header carries it."
+    )
+
+
+DENY_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
+APPROVE_ERRORS = {
+    400: "UNKNOWN_COMMAND INVALID_PARAMS",
+    403: "ROLE_REQUIRED OWN_REQUEST DEVICE_DISABLED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
+    "OUTSIDE_GRANT_WINDOW",
+    409: "ALREADY_DECIDED TOO_MANY_QUEUED",
+}
+
+
+def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
+    bp = ApiBlueprint("approvals", "Approvals")
+
+    async def page(query: ApprovalsQueryParameters, device_id: DeviceId | None) -> HttpHandlerResult[list[ApprovalResponse]]:
+        found = await approvals.list(
+            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.before
+        )
+        return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
+
+    @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals", paged=True)
+    async def list_approvals(query: ApprovalsQueryParameters) -> HttpHandlerResult[list[ApprovalResponse]]:
+        """Newest first."""
+        return await page(query, None)
+
+    @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals", paged=True)
+    async def list_device_approvals(
+        device_id: DeviceId, query: ApprovalsQueryParameters
+    ) -> HttpHandlerResult[list[ApprovalResponse]]:
+        """Newest first."""
+        return await page(query, device_id)
+
+    @bp.operation("GET /devices/<device_id>/approvals/<approval_id>", AllowedCallers.KEY, "Get an approval")
+    async def get_approval(device_id: DeviceId, approval_id: ApprovalId) -> ApprovalResponse:
+        """Owners and Admins see every approval; API keys and other members see the ones they requested."""
+        found = await approvals.get(current_caller(), device_id, approval_id)
+        return ApprovalResponse.from_domain(found)
+
+    @bp.operation(
+        "POST /devices/<device_id>/approvals/<approval_id>/approve",
+        AllowedCallers.SESSION,
+        "Approve a command",
+        errors=APPROVE_ERRORS,
+        idempotent=True,
+    )
+    async def approve_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApproveResponse:
+        """Sends the command at once, provided the requester still has permission and the device is enabled; otherwise the request
+        stays PENDING. Requires the role Admin or Owner; nobody can approve their own request. A request of an API key counts as
+        that of the Admin who made the key or its grant."""
+        execution_id = await approvals.approve(current_session(), device_id, approval_id, note=body.note)
+        return ApproveResponse(execution_id=execution_id)
+
+    @bp.operation(
+        "POST /devices/<device_id>/approvals/<approval_id>/deny",
+        AllowedCallers.SESSION,
+        "Deny a command",
+        errors=DENY_ERRORS,
+        idempotent=True,
+    )
+    async def deny_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
+        """The command is never sent. Requires the role Admin or Owner."""
+        await approvals.deny(current_session(), device_id, approval_id, note=body.note)
+
+    return bp
+
+
+class LinkTokenRequest(RequestBodyModel):
+    token: str = Field(min_length=1, max_length=1024, description="The end of the link.")
+
+
+class LinkDecisionRequest(LinkTokenRequest):
+    decision: Literal["APPROVE", "DENY"]
+    note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
+    totp: str | None = Field(default=None, max_length=16)
+    recovery_code: str | None = Field(default=None, max_length=32)
+    passkey: PasskeyResponseField | None = None
+
+    @model_validator(mode="after")
+    def _at_most_one_factor(self) -> LinkDecisionRequest:
+        if sum(one is not None for one in (self.totp, self.recovery_code, self.passkey)) > 1:
+            raise ValueError("send only one of totp, recoveryCode and passkey")
+        return self
+
+    def to_factor(self) -> PresentedSecondFactor | None:
+        shown = PresentedSecondFactor(self.totp, self.recovery_code, self.passkey)
+        return None if shown == PresentedSecondFactor() else shown
+
+
+class ApprovalByLinkResponse(ResponseModel):
+    approval: ApprovalResponse
+    device_name: str
+    decider: str = Field(description="The member whom the link was sent to: they decide.")
+    link_expires_at: Timestamp
+    second_factors: list[Literal["totp", "passkey", "recovery"]] = Field(
+        description="One of them must be shown; empty for a member without a second factor."
+    )
+
+    @classmethod
+    def from_domain(cls, linked: ApprovalLinkDetails) -> ApprovalByLinkResponse:
+        return cls.of(
+            approval=ApprovalResponse.from_domain(linked.approval),
+            device_name=linked.device.name,
+            decider=linked.user.name,
+            link_expires_at=linked.expires_ms,
+            second_factors=linked.methods,
+        )
+
+
+class LinkDecisionResponse(OkResponse):
+    execution_id: str | None = Field(description="Of the approved command; null when it was denied.")
+
+
+LINK_ERRORS = {400: "LINK_INVALID", 403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
+DECIDE_ERRORS = APPROVE_ERRORS | {
+    400: f"LINK_INVALID PASSKEY_REFUSED {APPROVE_ERRORS[400]}",
+    403: f"SECOND_FACTOR_REQUIRED SECOND_FACTOR_INVALID {APPROVE_ERRORS[403]}",
+    404: "NOT_FOUND",
+    429: "LOGIN_THROTTLED",
+}
+
+
+def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
+    bp = ApiBlueprint("approval_links", "Approvals")
+
+    @bp.operation(
+        "POST /approval-links/preview", AllowedCallers.ANYONE, "Look at the request behind an approval link", errors=LINK_ERRORS
+    )
+    async def preview_linked_approval(body: LinkTokenRequest) -> ApprovalByLinkResponse:
+        """It changes nothing. The link is in the notification of one member, and valid for an hour."""
+        return ApprovalByLinkResponse.from_domain(await links.preview(body.token))
+
+    @bp.operation(
+        "POST /approval-links/passkey-options",
+        AllowedCallers.ANYONE,
+        "Get the question to confirm a decision with a passkey",
+        errors=LINK_ERRORS,
+    )
+    async def create_link_passkey_options(body: LinkTokenRequest) -> PasskeyOptionsResponse:
+        """The response belongs to `POST /approval-links/decide` with the same link."""
+        return PasskeyOptionsResponse(public_key=await links.passkey_options(body.token))
+
+    @bp.operation(
+        "POST /approval-links/decide",
+        AllowedCallers.ANYONE,
+        "Decide a request by its link",
+        description="As the member whom the link was sent to, with the role that they have now. Who has a second factor must "
+        "show it. A link decides once.",
+        errors=DECIDE_ERRORS,
+    )
+    async def approve_or_deny_linked(body: LinkDecisionRequest) -> LinkDecisionResponse:
+        execution_id = await links.decide(
+            body.token, approve=body.decision == "APPROVE", note=body.note, factor=body.to_factor(), address=client_info().address
+        )
+        return LinkDecisionResponse(execution_id=execution_id)
+
+    return bp

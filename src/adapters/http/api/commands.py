@@ -1,0 +1,281 @@
+"""Command routes: send commands, list executions. API keys can do both.
+
+The commands that are defined for a device.
+
+Request and response models of commands, their definitions and executions.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+from pydantic.config import JsonDict
+
+from adapters.http.core.callers import AllowedCallers, current_caller, current_session
+from adapters.http.core.errors import rate_limit_headers
+from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions, HttpHandlerResult
+from adapters.http.core.schemas import (
+    VISIBLE_LINE_SCHEMA,
+    EnumValue,
+    OkResponse,
+    OneLine,
+    PatchBody,
+    QueryParametersModel,
+    Remark,
+    RequestBodyModel,
+    ResponseModel,
+    Timestamp,
+)
+from domain.approvals.model import ApprovalStatus
+from domain.commands.definitions import CommandDefinitionInput, CommandDefinitionService
+from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
+from domain.commands.queries import DeviceAndExecutionQueryService, SubmittedCommandWaiter
+from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService
+from domain.grants.model import RATE_WINDOW_S
+from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
+from domain.kernel.ids import CommandId, DeviceId, ExecutionId
+
+MAX_WAIT_S = 30
+DEPRECATED: JsonDict = {"deprecated": True}
+
+Label = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64, strip_whitespace=True),
+    OneLine,
+    Field(json_schema_extra=VISIBLE_LINE_SCHEMA),
+]
+DescriptionText = Annotated[str, StringConstraints(max_length=500)]
+CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
+
+
+class CommandSendRequest(RequestBodyModel):
+    cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
+    params: Any = Field(default=None, description="Parameters; must match the command's schema.")
+    ttl_seconds: int | None = Field(
+        default=None, ge=1, le=86_400, description="How long the command may wait for the device. Default: 60."
+    )
+    wait_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_WAIT_S,
+        description="Wait up to this long for the device's result before responding; with approval, first for the decision.",
+    )
+    reason: Remark | None = Field(default=None, description="Why: shown to who approves the command, and kept in the log.")
+    queued_at: Any = Field(default=None, description="Accepted from older clients and ignored.", json_schema_extra=DEPRECATED)
+    target: None = Field(default=None, description="Accepted from older clients; must be null.", json_schema_extra=DEPRECATED)
+
+
+class CommandQueuedResponse(OkResponse):
+    """The command is queued or sent. `status` is its present status; a published command is not yet an executed one."""
+
+    execution_id: str
+    status: ExecutionStatus
+
+
+class CommandResultResponse(CommandQueuedResponse):
+    """The response with `waitSeconds`: the device's result, or null if it has not answered."""
+
+    result: Any
+
+
+class ApprovalPendingResponse(OkResponse):
+    """The command waits for the approval of an Owner or Admin. After `waitSeconds`, `status` tells if it has been denied."""
+
+    approval_required: bool = True
+    approval_id: str
+    status: ApprovalStatus = Field(description="DENIED or EXPIRED: the command was not and will not be sent.")
+    note: str | None = Field(description="What the decider says about it.")
+
+
+class CommandDefinitionCreateRequest(RequestBodyModel):
+    name: CommandName = Field(examples=["SET_LEVEL"])
+    label: Label
+    description: DescriptionText | None = None
+    kind: EnumValue[CommandKind] = CommandKind.ACTION
+    params_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema 2020-12; only local `$ref`.")
+    shape: EnumValue[CommandWidget] = CommandWidget.BUTTON
+    requires_approval: bool = False
+
+    def to_input(self) -> CommandDefinitionInput:
+        return self.to_domain(CommandDefinitionInput)
+
+
+class CommandDefinitionUpdateRequest(PatchBody):
+    """Omitted fields keep their value."""
+
+    nullable = frozenset({"description", "params_schema"})
+
+    name: CommandName | None = None
+    label: Label | None = None
+    description: DescriptionText | None = None
+    kind: EnumValue[CommandKind] | None = None
+    params_schema: dict[str, Any] | None = None
+    shape: EnumValue[CommandWidget] | None = None
+    requires_approval: bool | None = None
+
+
+class CommandDefinitionCreatedResponse(ResponseModel):
+    command_id: str
+
+
+class CommandDefinitionResponse(ResponseModel):
+    command_id: str | None = Field(description="null for a built-in command.")
+    name: str
+    label: str
+    description: str | None
+    kind: CommandKind
+    params_schema: dict[str, Any] | None
+    shape: CommandWidget
+    requires_approval: bool
+
+
+class CommandExecutionsQueryParameters(QueryParametersModel):
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str | None = Field(default=None, max_length=64)
+
+
+class ExecutionResponse(ResponseModel):
+    execution_id: str
+    cmd: str
+    params: Any
+    status: ExecutionStatus
+    source: TriggeredBy
+    result: Any = Field(description="The device's result, `{code, relay, data}`; null until it answers.")
+    created_at: Timestamp
+    expires_at: Timestamp
+    finished_at: Timestamp | None
+    approval_id: str | None = Field(description="The approval that the command waited for.")
+
+
+class ExecutionPageResponse(ResponseModel):
+    data: list[ExecutionResponse]
+    has_more: bool
+    cursor: str = Field(description="Pass it to get the next page; empty on the last page.")
+
+
+READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}
+DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 409: "COMMAND_EXISTS"}
+
+
+def add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
+    @bp.operation("GET /devices/<device_id>/commands", AllowedCallers.KEY, "List a device's commands", errors=READ_ERRORS)
+    async def list_commands(device_id: DeviceId) -> list[CommandDefinitionResponse]:
+        """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
+        found = await definitions.list(current_caller(), device_id)
+        return [CommandDefinitionResponse.of(one) for one in found]
+
+    @bp.operation(
+        "POST /devices/<device_id>/commands",
+        AllowedCallers.SESSION,
+        "Create a command definition",
+        status=201,
+        errors=DEFINITION_ERRORS,
+        idempotent=True,
+    )
+    async def create_command(device_id: DeviceId, body: CommandDefinitionCreateRequest) -> CommandDefinitionCreatedResponse:
+        """A definition with the name of a built-in command, or of a command of the device type, overrides it for this device."""
+        made = await definitions.create(current_session(), device_id, body.to_input())
+        return CommandDefinitionCreatedResponse(command_id=made.command_id or "")
+
+    @bp.operation(
+        "PATCH /devices/<device_id>/commands/<command_id>",
+        AllowedCallers.SESSION,
+        "Change a command definition",
+        errors=DEFINITION_ERRORS,
+    )
+    async def update_command(device_id: DeviceId, command_id: CommandId, body: CommandDefinitionUpdateRequest) -> None:
+        """Omitted fields keep their value. Only an Owner or Admin can change a command that needs approval."""
+        await definitions.update(current_session(), device_id, command_id, body.to_changes())
+
+    @bp.operation(
+        "DELETE /devices/<device_id>/commands/<command_id>",
+        AllowedCallers.SESSION,
+        "Delete a command definition",
+        errors=DEFINITION_ERRORS,
+    )
+    async def delete_command(device_id: DeviceId, command_id: CommandId) -> None:
+        """The definition that it overrode applies again."""
+        await definitions.delete(current_session(), device_id, command_id)
+
+
+SendResponse = HttpHandlerResult[CommandResultResponse | CommandQueuedResponse | ApprovalPendingResponse]
+SEND_OPTIONS: ApiOperationOptions = {
+    "returns": {200: CommandResultResponse | CommandQueuedResponse, 202: ApprovalPendingResponse},
+    "errors": {
+        400: "UNKNOWN_COMMAND INVALID_PARAMS",
+        403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
+        "OUTSIDE_GRANT_WINDOW",
+        409: "TOO_MANY_QUEUED",
+        429: "RATE_LIMITED",
+    },
+    "idempotent": True,
+    "limited": True,
+}
+
+
+def commands_blueprint(
+    commands: CommandSubmissionService,
+    waiter: SubmittedCommandWaiter,
+    definitions: CommandDefinitionService,
+    control: DeviceAndExecutionQueryService,
+) -> ApiBlueprint:
+    bp = ApiBlueprint("commands", "Commands")
+    _add_send_routes(bp, commands, waiter)
+    add_definition_routes(bp, definitions)
+    _add_execution_routes(bp, control)
+    return bp
+
+
+def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waiter: SubmittedCommandWaiter) -> None:
+    @bp.operation("POST /devices/<device_id>/command", AllowedCallers.KEY, "Send a command", **SEND_OPTIONS)
+    async def send_command(device_id: DeviceId, body: CommandSendRequest) -> SendResponse:
+        """Responds with 202 if the command needs approval first. With `waitSeconds`, the response waits for the device's
+        `result`, and for the decision before that."""
+        ttl_ms = body.ttl_seconds * 1000 if body.ttl_seconds is not None else None
+        submitted = await commands.submit(current_caller(), device_id, body.cmd, body.params, ttl_ms=ttl_ms, reason=body.reason)
+        if body.wait_seconds:
+            submitted = await waiter.wait(submitted, body.wait_seconds)
+        return _submission_response(submitted, with_result=bool(body.wait_seconds))
+
+    @bp.operation("POST /devices/<device_id>/command/on", AllowedCallers.KEY, "Switch on", **SEND_OPTIONS)
+    async def switch_on(device_id: DeviceId) -> SendResponse:
+        """Sends the command ON without parameters."""
+        return _submission_response(await commands.submit(current_caller(), device_id, "ON"))
+
+    @bp.operation("POST /devices/<device_id>/command/off", AllowedCallers.KEY, "Switch off", **SEND_OPTIONS)
+    async def switch_off(device_id: DeviceId) -> SendResponse:
+        """Sends the command OFF without parameters."""
+        return _submission_response(await commands.submit(current_caller(), device_id, "OFF"))
+
+
+def _add_execution_routes(bp: ApiBlueprint, control: DeviceAndExecutionQueryService) -> None:
+    @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
+    async def list_executions(device_id: DeviceId, query: CommandExecutionsQueryParameters) -> ExecutionPageResponse:
+        """Newest first. Pass `cursor` to get the next page."""
+        before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
+        page = await control.list_executions(current_caller(), device_id, limit=query.limit, before_seq=before_seq)
+        return ExecutionPageResponse(
+            data=[ExecutionResponse.of(one) for one in page.executions],
+            has_more=page.next_seq is not None,
+            cursor="" if page.next_seq is None else encode_cursor(EXECUTIONS, page.next_seq),
+        )
+
+    @bp.operation(
+        "GET /devices/<device_id>/executions/<execution_id>", AllowedCallers.KEY, "Get a command execution", errors=READ_ERRORS
+    )
+    async def get_execution(device_id: DeviceId, execution_id: ExecutionId) -> ExecutionResponse:
+        """The status of the command, and the device's result."""
+        found = await control.get_execution(current_caller(), device_id, execution_id)
+        return ExecutionResponse.of(found)
+
+
+def _submission_response(submitted: CommandSubmissionResult, *, with_result: bool = False) -> SendResponse:
+    quota = submitted.quota
+    headers = {} if quota is None else rate_limit_headers(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
+    if submitted.approval is not None:
+        return HttpHandlerResult(ApprovalPendingResponse.of(submitted.approval), 202, headers)
+    if submitted.execution is None:
+        raise AssertionError("a submitted command is an execution or an approval")
+    kind = CommandResultResponse if with_result else CommandQueuedResponse
+    return HttpHandlerResult(kind.of(submitted.execution), 200, headers)

@@ -1,0 +1,379 @@
+"""Devices over HTTP. Everything but the list needs a session; the list is also the Device Control family's.
+
+Request and response models of devices.
+
+Registration of many devices with one request.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+from quart import request
+
+from adapters.http.api.device_setup import CredentialsResponse
+from adapters.http.core.callers import AllowedCallers, current_caller, current_session
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.paging import next_link
+from adapters.http.core.schemas import (
+    SINGLE_LINE_SCHEMA,
+    VISIBLE_LINE_SCHEMA,
+    EnumValue,
+    IdText,
+    OkResponse,
+    OneLine,
+    PatchBody,
+    QueryParametersModel,
+    RequestBodyModel,
+    ResponseModel,
+    Timestamp,
+)
+from domain.commands.queries import DeviceAndExecutionQueryService
+from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.devices.registration import (
+    MAX_DEVICES_PER_REQUEST,
+    BulkCredentials,
+    BulkOutcome,
+    BulkRegistrationRowResult,
+    BulkRegistrationService,
+    DeviceRegistrationInput,
+)
+from domain.devices.search import DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.devices.service import DeviceDetails, DeviceService
+from domain.kernel.errors import ValidationFailed, VersionMismatch
+from domain.kernel.ids import DeviceId, DeviceTypeId, GroupId, ProjectId
+
+MAX_TAGS = 20
+MAX_DEVICES_PER_PAGE = 500
+
+_VISIBLE_LINE, _SINGLE_LINE = Field(json_schema_extra=VISIBLE_LINE_SCHEMA), Field(json_schema_extra=SINGLE_LINE_SCHEMA)
+DeviceName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
+ShortText = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True), OneLine, _VISIBLE_LINE]
+SingleLineText = Annotated[str, StringConstraints(max_length=256, strip_whitespace=True), OneLine, _SINGLE_LINE]
+DescriptionText = Annotated[str, StringConstraints(max_length=2000)]
+ExternalId = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
+Tags = Annotated[list[ShortText], Field(max_length=MAX_TAGS)]
+
+
+class DeviceRegistrationRequest(RequestBodyModel):
+    name: DeviceName
+    board_type: ShortText = Field(examples=["ESP32"])
+    app_type: ShortText = Field(examples=["PUMP"])
+    app_type_other: SingleLineText | None = None
+    project_id: IdText[ProjectId] | None = Field(default=None, description="Omitted: the account's default project.")
+    device_type_id: IdText[DeviceTypeId] | None = None
+    profile: EnumValue[FirmwareProfile] | None = Field(
+        default=None, description="The firmware's message format. Omitted: derived from board and application."
+    )
+    description: DescriptionText | None = None
+    location: SingleLineText | None = None
+    manufacturer: SingleLineText | None = None
+    model: SingleLineText | None = None
+    industry: SingleLineText | None = None
+    tags: Tags | None = None
+    external_id: ExternalId | None = Field(
+        default=None, description="Your own id of the device, such as its serial number; unique in the account."
+    )
+
+    def to_registration(self) -> DeviceRegistrationInput:
+        about = self.to_domain(DeviceMetadata, tags=tuple(dict.fromkeys(self.tags or ())))
+        return self.to_domain(DeviceRegistrationInput, about=about)
+
+
+class DeviceUpdateRequest(PatchBody):
+    """Omitted fields keep their value; `null` clears a field that may be empty."""
+
+    nullable = frozenset(
+        {
+            "app_type_other",
+            "device_type_id",
+            "external_id",
+            "tags",
+            "description",
+            "location",
+            "manufacturer",
+            "model",
+            "industry",
+        }
+    )
+
+    name: DeviceName | None = None
+    board_type: ShortText | None = None
+    app_type: ShortText | None = None
+    app_type_other: SingleLineText | None = None
+    project_id: IdText[ProjectId] | None = None
+    device_type_id: IdText[DeviceTypeId] | None = None
+    profile: EnumValue[FirmwareProfile] | None = None
+    description: DescriptionText | None = None
+    location: SingleLineText | None = None
+    manufacturer: SingleLineText | None = None
+    model: SingleLineText | None = None
+    industry: SingleLineText | None = None
+    tags: Tags | None = None
+    external_id: ExternalId | None = None
+
+    def to_changes(self) -> dict[str, Any]:
+        given = super().to_changes()
+        if "tags" in given:
+            given["tags"] = tuple(dict.fromkeys(given["tags"] or ()))
+        return given
+
+
+class DevicesQueryParameters(QueryParametersModel):
+    project_id: IdText[ProjectId] | None = None
+    external_id: ExternalId | None = Field(default=None, description="Only the device with this `externalId`.")
+    search: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None,
+        description="Words that must all be in the name, id, location, tags or application; case is ignored for a–z.",
+    )
+    group_id: IdText[GroupId] | None = Field(default=None, description="Only the members of this group.")
+    tag: ShortText | None = Field(default=None, description="Only devices with exactly this tag.")
+    state: DeviceStateFilter | None = Field(default=None, description="`online` and `offline` are of ACTIVE devices.")
+    sort: DeviceSort = Field(
+        default=DeviceSort.CREATED, description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first."
+    )
+    limit: Annotated[int, Field(ge=1, le=MAX_DEVICES_PER_PAGE)] | None = Field(
+        default=None, description="Devices on a page. Omitted: all."
+    )
+    offset: Annotated[int, Field(ge=0, le=1_000_000)] = Field(default=0, description="Devices to skip; needs `limit`.")
+
+    def to_search(self) -> DeviceSearch:
+        if self.offset and self.limit is None:
+            raise ValidationFailed.for_field("offset", "needs `limit`: the number of devices on a page.")
+        return self.to_domain(DeviceSearch, words=DeviceSearch.words_of(self.search or ""))
+
+
+class DeviceCountsResponse(ResponseModel):
+    """Devices by state; a device counts in several. `online` and `offline` are of ACTIVE devices."""
+
+    total: int
+    online: int
+    offline: int
+    on: int
+    off: int
+    pending: int
+    disabled: int
+    revoked: int
+    dead_letters: int = Field(description="Messages of devices that are set aside because the database refused them.")
+
+
+class DeviceRegisteredResponse(ResponseModel):
+    device_id: str
+
+
+class DeviceProjectResponse(ResponseModel):
+    project_id: str
+    name: str
+
+
+class LastDropResponse(ResponseModel):
+    reason: str
+    at: Timestamp
+
+
+class DeviceHealthResponse(ResponseModel):
+    """What the service has measured or learned about the device. A field is null until it is known."""
+
+    clock_offset_ms: int | None = Field(description="How far the device's clock is ahead; negative when it is behind.")
+    last_drop: LastDropResponse | None = Field(description="The last message, or part of one, that was not kept.")
+    reconnects: int = Field(description="Connections after the first one.")
+    firmware: str | None
+    max_packet_size: int | None = Field(description="Bytes, as the last connection announced them (MQTT 5).")
+
+
+class DeviceResponse(ResponseModel):
+    device_id: str
+    name: str
+    board_type: str
+    app_type: str
+    app_type_other: str | None
+    device_status: DeviceStatus
+    enabled: bool
+    device_type_id: str | None
+    relay_state: bool | None = Field(description="null until the device reports it.")
+    is_online: bool
+    last_seen: Timestamp | None
+    created_at: Timestamp
+    project: DeviceProjectResponse
+    profile: FirmwareProfile
+    description: str | None
+    location: str | None
+    manufacturer: str | None
+    model: str | None
+    industry: str | None
+    tags: list[str]
+    external_id: str | None = Field(description="The user's own id of the device.")
+    group_ids: list[str]
+    health: DeviceHealthResponse
+
+    @classmethod
+    def from_domain(cls, details: DeviceDetails) -> DeviceResponse:
+        device = details.device
+        return cls.of(
+            device, device.about, details, device_status=device.status, enabled=device.is_active, relay_state=device.relay
+        )
+
+
+class DeviceToggledResponse(OkResponse):
+    enabled: bool
+    device_status: DeviceStatus
+
+
+WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
+
+
+def devices_blueprint(devices: DeviceService, control: DeviceAndExecutionQueryService) -> ApiBlueprint:
+    bp = ApiBlueprint("devices", "Devices")
+
+    @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)
+    async def list_devices(query: DevicesQueryParameters) -> HttpHandlerResult[list[DeviceResponse]]:
+        """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
+        header `X-Total-Count` has the number of matching devices."""
+        page = await control.list_devices(current_caller(), query.to_search())
+        headers = {"X-Total-Count": str(page.total)}
+        if query.limit is not None and query.offset + query.limit < page.total:
+            headers["Link"] = next_link("offset", str(query.offset + query.limit))
+        return HttpHandlerResult([DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
+
+    @bp.operation("GET /devices/summary", AllowedCallers.SESSION, "Count devices by state")
+    async def summarize_devices() -> DeviceCountsResponse:
+        """How many devices the account has, and how many in each state."""
+        return DeviceCountsResponse.of(await control.count_devices(current_session()))
+
+    @bp.operation(
+        "POST /devices/register",
+        AllowedCallers.SESSION,
+        "Register a device",
+        status=201,
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "TOO_MANY_DEVICES"},
+        idempotent=True,
+    )
+    async def register_device(body: DeviceRegistrationRequest) -> DeviceRegisteredResponse:
+        """A new device is PENDING. It can connect once it has credentials."""
+        device = await devices.register(current_session(), body.to_registration())
+        return DeviceRegisteredResponse(device_id=device.device_id)
+
+    @bp.operation("GET /devices/<device_id>", AllowedCallers.SESSION, "Get a device")
+    async def get_device(device_id: DeviceId) -> HttpHandlerResult[DeviceResponse]:
+        """Send the `ETag` as `If-Match` with an update."""
+        found = await devices.get(current_session(), device_id)
+        return HttpHandlerResult(DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
+
+    @bp.operation(
+        "PUT /devices/<device_id>",
+        AllowedCallers.SESSION,
+        "Update a device",
+        errors=WRITE_ERRORS | {409: "REQUEST_PENDING", 412: "PRECONDITION_FAILED"},
+        headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
+    )
+    async def update_device(device_id: DeviceId, body: DeviceUpdateRequest) -> HttpHandlerResult[OkResponse]:
+        """Omitted fields keep their value."""
+        device = await devices.update(
+            current_session(), device_id, body.to_changes(), version=_parse_if_match(request.headers.get("If-Match"))
+        )
+        return HttpHandlerResult(OkResponse(), headers={"ETag": _format_etag(device.version)})
+
+    @bp.operation("DELETE /devices/<device_id>", AllowedCallers.SESSION, "Delete a device", errors=WRITE_ERRORS)
+    async def delete_device(device_id: DeviceId) -> None:
+        """Also deletes its schedules, rules, grants, telemetry, approvals and credentials, and closes its connection."""
+        await devices.delete(current_session(), device_id)
+
+    @bp.operation(
+        "PATCH /devices/<device_id>/toggle",
+        AllowedCallers.SESSION,
+        "Disable or enable a device",
+        errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
+    )
+    async def toggle_device(device_id: DeviceId) -> DeviceToggledResponse:
+        """Switches between ACTIVE and DISABLED. A disabled device is disconnected and accepts no commands."""
+        device = await devices.toggle_enabled(current_session(), device_id)
+        return DeviceToggledResponse(enabled=device.is_active, device_status=device.status)
+
+    return bp
+
+
+def _format_etag(version: int) -> str:
+    return f'"{version}"'
+
+
+def _parse_if_match(if_match: str | None) -> int | None:
+    """The version that `If-Match` names (RFC 9110, 13.1.1); None for any. Raises VersionMismatch for any other text."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    tag = if_match.strip()
+    if len(tag) > 2 and tag[0] == tag[-1] == '"' and tag[1:-1].isdecimal() and len(tag) < 20:
+        return int(tag[1:-1])
+    raise VersionMismatch('If-Match is not an ETag of this device. Read the device and send its ETag, such as "3".')
+
+
+class BulkRegistrationRequest(RequestBodyModel):
+    devices: Annotated[list[DeviceRegistrationRequest], Field(min_length=1, max_length=MAX_DEVICES_PER_REQUEST)]
+    credentials: EnumValue[BulkCredentials] = Field(
+        default=BulkCredentials.NONE,
+        description=(
+            "`NEW`: make credentials for the devices that have none, and answer with them, once. `UNUSED`: also replace those "
+            "that no device has connected with yet, for a repeated request whose answer was lost."
+        ),
+    )
+
+
+class BulkDeviceResponse(ResponseModel):
+    outcome: BulkOutcome = Field(
+        description="`EXISTS`: a device of the account has this `externalId`; it was not changed. `FAILED`: see `error`."
+    )
+    name: str
+    external_id: str | None
+    device_id: str | None
+    credentials: CredentialsResponse | None
+    error: str | None = Field(description="The code of the error of a FAILED row.")
+    message: str | None
+
+    @classmethod
+    def from_domain(cls, row: DeviceRegistrationInput, result: BulkRegistrationRowResult) -> BulkDeviceResponse:
+        device, issued, error = result.device, result.credentials, result.error
+        return cls(
+            outcome=result.outcome,
+            name=row.name if device is None else device.name,
+            external_id=row.external_id,
+            device_id=None if device is None else device.device_id,
+            credentials=None if issued is None else CredentialsResponse.from_domain(issued),
+            error=None if error is None else error.code,
+            message=None if error is None else error.message,
+        )
+
+
+class BulkRegistrationResponse(ResponseModel):
+    """`devices` has one entry per row, in the order of the request."""
+
+    created: int
+    existing: int
+    failed: int
+    devices: list[BulkDeviceResponse]
+
+
+def bulk_registration_blueprint(bulk: BulkRegistrationService) -> ApiBlueprint:
+    bp = ApiBlueprint("bulk_registration", "Devices")
+
+    @bp.operation(
+        "POST /devices/register/bulk",
+        AllowedCallers.SESSION,
+        "Register many devices",
+        errors={403: "ROLE_REQUIRED", 409: "CONFLICT"},
+        idempotent=True,
+    )
+    async def register_devices(body: BulkRegistrationRequest) -> BulkRegistrationResponse:
+        """Up to 200 devices in one transaction, with an outcome for each. A body with a malformed row is refused as a whole, and
+        `details` names every field. Give each device an `externalId`, your own id of it: a repeated request then finds what it
+        has made, and makes the rest. Send larger fleets as several requests."""
+        rows = [row.to_registration() for row in body.devices]
+        results = await bulk.register_many(current_session(), rows, body.credentials)
+        outcomes = [result.outcome for result in results]
+        return BulkRegistrationResponse(
+            created=outcomes.count(BulkOutcome.CREATED),
+            existing=outcomes.count(BulkOutcome.EXISTS),
+            failed=outcomes.count(BulkOutcome.FAILED),
+            devices=[BulkDeviceResponse.from_domain(row, result) for row, result in zip(rows, results, strict=True)],
+        )
+
+    return bp

@@ -1,0 +1,228 @@
+"""Notifications: the settings and channels of the signed-in member. Nobody sees those of another.
+
+Request and response models of notifications: settings and channels of the signed-in member.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from adapters.http.core.callers import AllowedCallers, current_session
+from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBodyModel, ResponseModel, Timestamp
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import AccountId, ChannelId, MembershipId
+from domain.notifications.destinations import NtfyDestination, SealedDestination, TelegramDestination, WebPushDestination
+from domain.notifications.model import (
+    DEFAULT_OFFLINE_MINUTES,
+    MAX_OFFLINE_MINUTES,
+    ChannelErrorCode,
+    ChannelKind,
+    ChannelSendResult,
+    NotificationSendOutcome,
+    NotificationSettings,
+    NotificationTopic,
+)
+from domain.notifications.settings import NotificationSettingsService, NotificationSettingsWithMailChoice, PushKeyService
+
+
+def _check_timezone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("is no IANA time zone. Use a name such as Europe/Berlin") from None
+    return name
+
+
+MinuteOfDay = Annotated[int, Field(ge=0, le=1439)]
+TimeZoneName = Annotated[str, Field(min_length=1, max_length=64, examples=["Europe/Berlin"]), AfterValidator(_check_timezone)]
+
+
+LanguageCode = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+
+
+class NotificationSettingsRequest(RequestBodyModel):
+    topics: list[EnumValue[NotificationTopic]] = Field(
+        max_length=len(NotificationTopic), description="What to be notified of. Empty: of nothing."
+    )
+    mail: bool = Field(default=True, description="Whether to send mails, beside the channels that you added.")
+    offline_minutes: Annotated[int, Field(ge=1, le=MAX_OFFLINE_MINUTES)] = Field(
+        default=DEFAULT_OFFLINE_MINUTES, description="After so many minutes offline, a notification about the device is sent."
+    )
+    quiet_from_minute: MinuteOfDay | None = Field(default=None, description="Start of the quiet hours; both or neither.")
+    quiet_to_minute: MinuteOfDay | None = Field(default=None, description="Their end, when what waited is sent.")
+    timezone: TimeZoneName = "UTC"
+    language: LanguageCode = Field(
+        default="en", description="The language of the messages; English for a language without translated texts."
+    )
+
+    def to_settings(self) -> NotificationSettingsWithMailChoice:
+        if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
+            raise ValidationFailed.for_field("quietToMinute", "and quietFromMinute go together: set both or neither.")
+        settings = self.to_domain(
+            NotificationSettings,
+            membership_id=MembershipId(""),
+            account_id=AccountId(""),
+            topics=tuple(dict.fromkeys(self.topics)),
+        )
+        return NotificationSettingsWithMailChoice(settings, self.mail)
+
+
+class NotificationSettingsResponse(ResponseModel):
+    topics: list[NotificationTopic]
+    mail: bool
+    offline_minutes: int
+    quiet_from_minute: int | None
+    quiet_to_minute: int | None
+    timezone: str
+    language: str
+
+    @classmethod
+    def from_domain(cls, own: NotificationSettingsWithMailChoice) -> NotificationSettingsResponse:
+        return cls.of(own.settings, own)
+
+
+KeyText = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_-]+=*$")]
+ReceiverUrl = Annotated[str, StringConstraints(min_length=1, max_length=2048), OneLine]
+
+
+class WebPushKeys(RequestBodyModel):
+    p256dh: KeyText = Field(alias="p256dh")
+    auth: KeyText
+
+
+class WebPushSubscription(RequestBodyModel):
+    """As `PushSubscription.toJSON()` gives it."""
+
+    endpoint: ReceiverUrl = Field(examples=["https://push.example.net/send/q8Zr2Lk5"])
+    expiration_time: float | None = Field(default=None, description="The browser sends it; it is not used.")
+    keys: WebPushKeys
+
+    def to_destination(self) -> WebPushDestination:
+        return WebPushDestination(self.endpoint, self.keys.p256dh, self.keys.auth)
+
+
+class NtfyTopic(RequestBodyModel):
+    url: ReceiverUrl = Field(
+        default="https://ntfy.sh", examples=["https://ntfy.sh"], description="The address of the ntfy server."
+    )
+    topic: Annotated[str, StringConstraints(pattern=r"^[-_A-Za-z0-9]{1,64}$")] = Field(examples=["latch-k3v9x2"])
+    token: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")] | None = Field(
+        default=None, description="An access token of the server."
+    )
+
+    def to_destination(self) -> NtfyDestination:
+        return NtfyDestination(self.url, self.topic, self.token)
+
+
+class TelegramChat(RequestBodyModel):
+    bot_token: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}:[A-Za-z0-9_-]{1,128}$")] = Field(
+        description="From @BotFather."
+    )
+    chat_id: Annotated[str, StringConstraints(pattern=r"^(-?[0-9]{1,20}|@[A-Za-z0-9_]{1,64})$")] = Field(examples=["123456789"])
+
+    def to_destination(self) -> TelegramDestination:
+        return TelegramDestination(self.bot_token, self.chat_id)
+
+
+class ChannelCreateRequest(RequestBodyModel):
+    name: DisplayName
+    web_push: WebPushSubscription | None = None
+    ntfy: NtfyTopic | None = None
+    telegram: TelegramChat | None = None
+
+    @model_validator(mode="after")
+    def _one_destination(self) -> ChannelCreateRequest:
+        if sum(one is not None for one in (self.web_push, self.ntfy, self.telegram)) != 1:
+            raise ValueError("send exactly one of webPush, ntfy and telegram")
+        return self
+
+    def to_destination(self) -> SealedDestination:
+        destination = self.web_push or self.ntfy or self.telegram
+        assert destination is not None  # noqa: S101 - the validator has checked it
+        return destination.to_destination()
+
+
+class ChannelResponse(ResponseModel):
+    channel_id: str
+    kind: ChannelKind
+    name: str
+    target: str = Field(description="The server of a browser or of ntfy, or the chat. Tokens and topics are never shown.")
+    created_at: Timestamp
+    last_sent_at: Timestamp | None
+    last_error: str | None = Field(description="Why the last attempt failed; null after one that was accepted.")
+    last_error_code: ChannelErrorCode | None = Field(description="Null too for an error before this field existed.")
+    last_error_at: Timestamp | None
+
+
+class ChannelTestResponse(ResponseModel):
+    sent: bool
+    error: str | None = Field(description="Why it was not accepted.")
+    error_code: ChannelErrorCode | None
+
+    @classmethod
+    def from_domain(cls, result: ChannelSendResult) -> ChannelTestResponse:
+        return cls(sent=result.outcome is NotificationSendOutcome.SENT, error=result.error or None, error_code=result.code)
+
+
+class PushKeyResponse(ResponseModel):
+    public_key: str = Field(description="For `applicationServerKey` of `PushManager.subscribe`: base64url.")
+
+
+def notifications_blueprint(notifications: NotificationSettingsService, push_keys: PushKeyService) -> ApiBlueprint:
+    bp = ApiBlueprint("notifications", "Notifications")
+
+    @bp.operation("GET /auth/notifications", AllowedCallers.SESSION, "Get your notification settings")
+    async def get_notification_settings() -> NotificationSettingsResponse:
+        """What you are told, on all your channels. Without settings, nothing."""
+        return NotificationSettingsResponse.from_domain(await notifications.get_settings(current_session()))
+
+    @bp.operation(
+        "PUT /auth/notifications", AllowedCallers.SESSION, "Set your notification settings", errors={409: "CHANNEL_LIMIT"}
+    )
+    async def update_notification_settings(body: NotificationSettingsRequest) -> NotificationSettingsResponse:
+        """Replaces your settings. Requests for approval are told to Owners and Admins only."""
+        return NotificationSettingsResponse.from_domain(await notifications.put_settings(current_session(), body.to_settings()))
+
+    @bp.operation("GET /auth/notifications/push-key", AllowedCallers.SESSION, "Get the key of Web Push")
+    async def get_push_key() -> PushKeyResponse:
+        """Browsers bind a subscription to it."""
+        return PushKeyResponse(public_key=await push_keys.get_public_key())
+
+    @bp.operation("GET /auth/notifications/channels", AllowedCallers.SESSION, "List your channels")
+    async def list_channels() -> list[ChannelResponse]:
+        """Where you are told, the oldest first; at most ten."""
+        return [ChannelResponse.of(one) for one in await notifications.list_channels(current_session())]
+
+    @bp.operation(
+        "POST /auth/notifications/channels",
+        AllowedCallers.SESSION,
+        "Add a channel",
+        status=201,
+        idempotent=True,
+        errors={409: "CHANNEL_LIMIT"},
+    )
+    async def create_channel(body: ChannelCreateRequest) -> ChannelResponse:
+        """A browser, a topic of ntfy or a chat of Telegram. What you send is stored encrypted and never shown again."""
+        added = await notifications.add_channel(current_session(), body.name, body.to_destination())
+        return ChannelResponse.of(added)
+
+    @bp.operation("DELETE /auth/notifications/channels/<channel_id>", AllowedCallers.SESSION, "Delete a channel")
+    async def delete_channel(channel_id: ChannelId) -> None:
+        """What was still owed to it is not sent."""
+        await notifications.delete_channel(current_session(), channel_id)
+
+    @bp.operation(
+        "POST /auth/notifications/channels/<channel_id>/test",
+        AllowedCallers.SESSION,
+        "Send a test to a channel",
+        errors={429: "LOGIN_THROTTLED"},
+    )
+    async def send_test_notification(channel_id: ChannelId) -> ChannelTestResponse:
+        """At once, also in the quiet hours; at most 20 in an hour."""
+        return ChannelTestResponse.from_domain(await notifications.send_test(current_session(), channel_id))
+
+    return bp

@@ -1,0 +1,67 @@
+"""Project routes. A project groups devices of an account.
+
+Request and response models of projects.
+"""
+
+from __future__ import annotations
+
+from adapters.http.core.callers import AllowedCallers, current_session
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
+from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp
+from domain.accounts.model import Project
+from domain.accounts.projects import ProjectService
+
+
+class ProjectRequest(RequestBodyModel):
+    name: DisplayName
+
+
+class ProjectResponse(ResponseModel):
+    project_id: str
+    name: str
+    device_count: int
+    created_at: Timestamp
+
+
+def project_response(project: Project, devices: int) -> ProjectResponse:
+    return ProjectResponse.of(project, device_count=devices)
+
+
+def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
+    bp = ApiBlueprint("projects", "Projects")
+
+    @bp.operation("GET /projects", AllowedCallers.SESSION, "List projects", paged=True)
+    async def list_projects(query: PageQueryParameters) -> HttpHandlerResult[list[ProjectResponse]]:
+        """Oldest first, including the default project."""
+        found = await projects.list(current_session())
+        return list_response(found, query, lambda entry: project_response(*entry), lambda entry: entry[0].project_id)
+
+    @bp.operation(
+        "POST /projects",
+        AllowedCallers.SESSION,
+        "Create a project",
+        status=201,
+        idempotent=True,
+        errors={403: "ROLE_REQUIRED", 409: "PROJECT_LIMIT"},
+    )
+    async def create_project(body: ProjectRequest) -> ProjectResponse:
+        """Requires the role Admin or Owner."""
+        return project_response(await projects.create(current_session(), body.name), 0)
+
+    @bp.operation("PATCH /projects/<project_id>", AllowedCallers.SESSION, "Rename a project", errors={403: "ROLE_REQUIRED"})
+    async def update_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
+        """Requires the role Admin or Owner."""
+        return project_response(*await projects.rename(current_session(), project_id, body.name))
+
+    @bp.operation(
+        "DELETE /projects/<project_id>",
+        AllowedCallers.SESSION,
+        "Delete an empty project",
+        errors={403: "ROLE_REQUIRED", 409: "DEFAULT_PROJECT PROJECT_NOT_EMPTY"},
+    )
+    async def delete_project(project_id: str) -> None:
+        """The default project cannot be deleted. Requires the role Admin or Owner."""
+        await projects.delete(current_session(), project_id)
+
+    return bp

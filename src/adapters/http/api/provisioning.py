@@ -1,0 +1,220 @@
+"""Provisioning codes for Admins, the list of claims that wait, and the claim itself, which a device without credentials makes.
+
+Request and response models of provisioning codes and claims.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from adapters.http.api.devices import DeviceName, ShortText, Tags
+from adapters.http.core.callers import AllowedCallers, client_address, current_session
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response, page_response
+from adapters.http.core.parsing import parse_timestamp
+from adapters.http.core.schemas import (
+    DisplayName,
+    EnumValue,
+    IdText,
+    QueryParametersModel,
+    RequestBodyModel,
+    ResponseModel,
+    Timestamp,
+    TimestampText,
+)
+from domain.devices.credentials import RevealedCredentials
+from domain.devices.model import FirmwareProfile
+from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId, ProvisioningCodeId
+from domain.provisioning.codes import ProvisioningCodeAndClaimAdminService, ProvisioningCodeInput
+from domain.provisioning.model import MAX_CODE_DEVICES, POLL_AFTER_S, ClaimStatus
+from domain.provisioning.redemption import ProvisioningClaimInput, ProvisioningCodeRedemptionService
+
+HardwareId = Annotated[
+    str,
+    StringConstraints(min_length=4, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$"),
+    Field(description="Identifies this piece of hardware, such as its MAC address or chip id."),
+]
+
+
+class ProvisioningCodeRequest(RequestBodyModel):
+    name: DisplayName
+    board_type: ShortText = Field(examples=["ESP32"])
+    app_type: ShortText = Field(examples=["PUMP"])
+    project_id: IdText[ProjectId] | None = Field(default=None, description="Omitted: the account's default project.")
+    device_type_id: IdText[DeviceTypeId] | None = None
+    profile: EnumValue[FirmwareProfile] | None = None
+    tags: Tags | None = None
+    max_devices: Annotated[int, Field(ge=1, le=MAX_CODE_DEVICES)] = Field(
+        default=1, description="How many devices may use the code."
+    )
+    requires_approval: bool = Field(default=True, description="Each device waits until an Owner or Admin approves it.")
+    expires_at: TimestampText = Field(description="At most a year ahead.")
+
+    def to_input(self) -> ProvisioningCodeInput:
+        expires_ms = parse_timestamp("expiresAt", self.expires_at)
+        return self.to_domain(ProvisioningCodeInput, expires_ms=expires_ms, tags=tuple(dict.fromkeys(self.tags or ())))
+
+
+class ProvisioningCodeResponse(ResponseModel):
+    code_id: str
+    name: str
+    prefix: str
+    project_id: str
+    board_type: str
+    app_type: str
+    profile: FirmwareProfile | None
+    device_type_id: str | None
+    tags: list[str]
+    max_devices: int
+    claimed_count: int = Field(description="How many devices have got credentials with it.")
+    requires_approval: bool
+    expires_at: Timestamp
+    created_at: Timestamp
+
+
+class ProvisioningCodeCreatedResponse(ProvisioningCodeResponse):
+    code: str = Field(description="Shown only in this response.", json_schema_extra={"format": "password"})
+
+
+class DeviceClaimsQueryParameters(QueryParametersModel):
+    status: ClaimStatus | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    before: IdText[ClaimId] | None = Field(default=None, description="The id of a claim: only those older than it.")
+
+
+class ClaimResponse(ResponseModel):
+    claim_id: str
+    code_id: str
+    hardware_id: str
+    name: str | None = Field(description="What the device calls itself.")
+    address: str = Field(description="Where it called from.")
+    status: ClaimStatus
+    device_id: str | None
+    created_at: Timestamp
+    decided_by: str | None
+    decided_at: Timestamp | None
+
+
+class DeviceClaimRequest(RequestBodyModel):
+    code: Annotated[str, Field(min_length=1, max_length=64)]
+    hardware_id: HardwareId
+    name: DeviceName | None = Field(default=None, description="Omitted: the code's name and the hardware id.")
+
+
+class DeviceClaimedResponse(ResponseModel):
+    """What the device stores, and connects with."""
+
+    status: ClaimStatus
+    device_id: str
+    mqtt_username: str
+    mqtt_password: str = Field(json_schema_extra={"format": "password"})
+    mqtt_host: str
+    mqtt_port: int
+    mqtt_tls_port: int | None
+    ws_port: int
+    topic_prefix: str
+
+    @classmethod
+    def from_domain(cls, issued: RevealedCredentials) -> DeviceClaimedResponse:
+        broker = issued.endpoint
+        return cls.of(
+            issued,
+            broker,
+            status=ClaimStatus.CLAIMED,
+            mqtt_username=issued.device_id,
+            mqtt_password=issued.password,
+            mqtt_host=broker.host,
+            mqtt_port=broker.port,
+            mqtt_tls_port=broker.tls_port,
+            topic_prefix=f"devices/{issued.device_id}",
+        )
+
+
+class DeviceClaimWaitsResponse(ResponseModel):
+    """The claim waits for approval: ask again with the same body."""
+
+    status: ClaimStatus
+    retry_after: int = Field(description="Seconds until it is worth asking again.")
+
+
+DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
+
+
+def provisioning_blueprint(
+    codes: ProvisioningCodeAndClaimAdminService, claims: ProvisioningCodeRedemptionService
+) -> ApiBlueprint:
+    bp = ApiBlueprint("provisioning", "Provisioning")
+
+    @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)
+    async def list_provisioning_codes(query: PageQueryParameters) -> HttpHandlerResult[list[ProvisioningCodeResponse]]:
+        """Oldest first, without the codes themselves."""
+        found = await codes.list(current_session())
+        return list_response(found, query, ProvisioningCodeResponse.of, lambda code: code.code_id)
+
+    @bp.operation(
+        "POST /provisioning-codes",
+        AllowedCallers.SESSION,
+        "Create a provisioning code",
+        status=201,
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "PROVISIONING_CODE_LIMIT"},
+        idempotent=True,
+    )
+    async def create_provisioning_code(body: ProvisioningCodeRequest) -> ProvisioningCodeCreatedResponse:
+        """Devices with this code in their firmware trade it for credentials of their own. It is void while its maker is no Admin
+        or Owner. Requires the role Admin or Owner."""
+        created = await codes.create(current_session(), body.to_input())
+        return ProvisioningCodeCreatedResponse.of(created.code, code=created.secret)
+
+    @bp.operation(
+        "DELETE /provisioning-codes/<code_id>",
+        AllowedCallers.SESSION,
+        "Revoke a provisioning code",
+        errors={403: "ROLE_REQUIRED"},
+    )
+    async def revoke_provisioning_code(code_id: ProvisioningCodeId) -> None:
+        """Also removes the claims that wait. Devices that have their credentials keep them. Requires the role Admin or Owner."""
+        await codes.revoke(current_session(), code_id)
+
+    @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims", paged=True)
+    async def list_provisioning_claims(query: DeviceClaimsQueryParameters) -> HttpHandlerResult[list[ClaimResponse]]:
+        """Newest first."""
+        found = await codes.list_claims(current_session(), status=query.status, before=query.before, limit=query.limit + 1)
+        return page_response(found, query.limit, ClaimResponse.of, lambda claim: claim.claim_id)
+
+    @bp.operation(
+        "POST /provisioning-claims/<claim_id>/approve", AllowedCallers.SESSION, "Approve a claim", errors=DECISION_ERRORS
+    )
+    async def approve_claim(claim_id: ClaimId) -> ClaimResponse:
+        """The device gets its credentials when it asks the next time. Requires the role Admin or Owner."""
+        decided = await codes.decide(current_session(), claim_id, approve=True)
+        return ClaimResponse.of(decided)
+
+    @bp.operation("POST /provisioning-claims/<claim_id>/deny", AllowedCallers.SESSION, "Deny a claim", errors=DECISION_ERRORS)
+    async def deny_claim(claim_id: ClaimId) -> ClaimResponse:
+        """This hardware id is refused from now on; it can be approved later. Requires the role Admin or Owner."""
+        decided = await codes.decide(current_session(), claim_id, approve=False)
+        return ClaimResponse.of(decided)
+
+    @bp.operation(
+        "POST /provisioning/claim",
+        AllowedCallers.ANYONE,
+        "Claim credentials with a provisioning code",
+        returns={200: DeviceClaimedResponse, 202: DeviceClaimWaitsResponse},
+        errors={
+            401: "PROVISIONING_CODE_INVALID",
+            403: "CLAIM_DENIED",
+            409: "ALREADY_CLAIMED PROVISIONING_CODE_USED_UP TOO_MANY_DEVICES",
+            429: "LOGIN_THROTTLED",
+        },
+    )
+    async def claim_device(body: DeviceClaimRequest) -> DeviceClaimedResponse | DeviceClaimWaitsResponse:
+        """For a device at its first start; needs no other authentication. 202 while an Admin has not decided. The answer with the
+        credentials comes once for each hardware id: store it before anything else."""
+        issued = await claims.claim(ProvisioningClaimInput(body.code, body.hardware_id, body.name, client_address()))
+        if issued is None:
+            return DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, retry_after=POLL_AFTER_S)
+        return DeviceClaimedResponse.from_domain(issued)
+
+    return bp

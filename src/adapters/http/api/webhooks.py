@@ -1,0 +1,178 @@
+"""Webhook routes: create, change, delete, rotate the secret, send a test event, list and repeat deliveries.
+
+Request and response models of webhooks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from adapters.http.core.callers import AllowedCallers, current_session
+from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.schemas import EnumValue, IdText, OkResponse, PatchBody, RequestBodyModel, ResponseModel, Timestamp
+from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
+from domain.webhooks.delivery_log import WebhookDeliveryLogService
+from domain.webhooks.model import WebhookFormat
+from domain.webhooks.service import WebhookService
+
+Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.com/hooks/latchboard"])]
+FORMAT = (
+    "`standard`: the envelope that the documents describe. The others: a CloudEvent 1.0, in structured or binary content mode."
+)
+
+EventTypes = Annotated[
+    list[Annotated[str, Field(max_length=64)]],
+    Field(
+        max_length=len(PUBLIC_TYPES),
+        json_schema_extra={"items": {"type": "string", "enum": sorted(PUBLIC_TYPES)}},
+        description=f"The event types to send. Default: {', '.join(DEFAULT_TYPES)}.",
+    ),
+]
+
+
+class WebhookCreateRequest(RequestBodyModel):
+    key_id: IdText[str]
+    url: Url
+    types: EventTypes | None = None
+    format: Annotated[EnumValue[WebhookFormat], Field(description=FORMAT)] = WebhookFormat.STANDARD
+
+
+class WebhookUpdateRequest(PatchBody):
+    url: Url | None = None
+    enabled: bool | None = None
+    types: EventTypes | None = None
+    format: Annotated[EnumValue[WebhookFormat], Field(description=FORMAT)] | None = None
+
+
+class WebhookDetailsResponse(ResponseModel):
+    webhook_id: str
+    key_id: str
+    url: str = Field(description="For a Member or Viewer only its scheme and host: the rest often contains a secret.")
+    types: list[str]
+    format: WebhookFormat
+    secret_prefix: str
+    enabled: bool
+    disabled_reason: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class WebhookCreatedResponse(ResponseModel):
+    webhook_id: str
+    key_id: str
+    url: str
+    enabled: bool
+    secret: str = Field(description="Shown only in this response.")
+
+
+class WebhookSecretRotatedResponse(ResponseModel):
+    webhook_id: str
+    secret: str = Field(description="Shown only in this response. The old secret is no longer used.")
+
+
+class DeliveryAttemptResponse(ResponseModel):
+    delivery_id: str
+    webhook_event_id: str = Field(description="The id of the event, the same for all attempts.")
+    event_type: str
+    device_id: str | None
+    attempt: int
+    status_code: int | None
+    error: str | None
+    succeeded: bool
+    created_at: Timestamp
+    duration_ms: int | None = Field(description="Null while the attempt is running, and if it was interrupted.")
+    next_attempt_at: Timestamp | None
+
+
+class DeliveryStartedResponse(OkResponse):
+    delivery_id: str
+
+
+WEBHOOK_ERRORS = {403: "ROLE_REQUIRED"}
+MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 409: "WEBHOOK_DISABLED"}
+
+
+def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService) -> ApiBlueprint:
+    bp = ApiBlueprint("webhooks", "Webhooks")
+
+    @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks")
+    async def list_webhooks() -> list[WebhookDetailsResponse]:
+        """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
+        caller = current_session()
+        return [
+            WebhookDetailsResponse.of(each, url=webhooks.visible_url(caller, each), types=each.wanted_types)
+            for each in await webhooks.list(caller)
+        ]
+
+    @bp.operation(
+        "POST /webhooks",
+        AllowedCallers.SESSION,
+        "Create a webhook",
+        status=201,
+        errors={403: "ROLE_REQUIRED", 409: "WEBHOOK_LIMIT"},
+        idempotent=True,
+    )
+    async def create_webhook(body: WebhookCreateRequest) -> WebhookCreatedResponse:
+        """The webhook receives the events of its `types` of the devices that the grants of its key cover."""
+        made = await webhooks.create(
+            current_session(), key_id=body.key_id, url=body.url, types=body.types, webhook_format=body.format
+        )
+        return WebhookCreatedResponse.of(made.webhook, made, url=body.url)
+
+    @bp.operation(
+        "PATCH /webhooks/<webhook_id>", AllowedCallers.SESSION, "Change, disable or enable a webhook", errors=WEBHOOK_ERRORS
+    )
+    async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> None:
+        """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
+        await webhooks.update(
+            current_session(), webhook_id, url=body.url, enabled=body.enabled, types=body.types, webhook_format=body.format
+        )
+
+    @bp.operation("DELETE /webhooks/<webhook_id>", AllowedCallers.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)
+    async def delete_webhook(webhook_id: str) -> None:
+        """Also deletes its delivery log and discards pending deliveries."""
+        await webhooks.delete(current_session(), webhook_id)
+
+    @bp.operation(
+        "POST /webhooks/<webhook_id>/rotate-secret",
+        AllowedCallers.SESSION,
+        "Rotate the signing secret",
+        errors=WEBHOOK_ERRORS,
+        idempotent=True,
+    )
+    async def rotate_webhook_secret(webhook_id: str) -> WebhookSecretRotatedResponse:
+        """All deliveries from now on are signed with the new secret, including retries."""
+        made = await webhooks.rotate_secret(current_session(), webhook_id)
+        return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
+
+    @bp.operation("GET /webhooks/<webhook_id>/deliveries", AllowedCallers.SESSION, "List delivery attempts")
+    async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
+        """The latest 50 attempts, newest first."""
+        found = await log.list_attempts(current_session(), webhook_id)
+        return [DeliveryAttemptResponse.of(each, webhook_event_id=each.event_id, attempt=each.number) for each in found]
+
+    @bp.operation(
+        "POST /webhooks/<webhook_id>/ping",
+        AllowedCallers.SESSION,
+        "Send a test event",
+        errors=MANUAL_DELIVERY_ERRORS,
+        idempotent=True,
+    )
+    async def ping_webhook(webhook_id: str) -> DeliveryStartedResponse:
+        """Sends an event of the type `ping` at once."""
+        return DeliveryStartedResponse(delivery_id=await log.ping(current_session(), webhook_id))
+
+    @bp.operation(
+        "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
+        AllowedCallers.SESSION,
+        "Redeliver an event",
+        errors=MANUAL_DELIVERY_ERRORS,
+        idempotent=True,
+    )
+    async def redeliver_webhook(webhook_id: str, delivery_id: str) -> DeliveryStartedResponse:
+        """Sends the event of an earlier delivery again, as a new delivery."""
+        return DeliveryStartedResponse(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))
+
+    return bp

@@ -1,0 +1,201 @@
+"""The questions of external brokers about logins and topics, each in the broker's own form: EMQX, RabbitMQ, VerneMQ and
+mosquitto-go-auth. What cannot be answered is refused, never left open.
+
+Who may ask about device logins, and how often a device's address may be wrong.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from quart import Blueprint, Response, request
+
+from adapters.http.core.callers import Network
+from adapters.http.core.parsing import parse_json_object
+from adapters.http.server.limits import AddressBans
+from domain.devices.broker_auth import BrokerAction, ExternalBrokerAuthService
+from domain.kernel.errors import DomainError, Unavailable
+
+BAN_AFTER = 20
+"""Wrong passwords in a row from one address, as at the built-in broker's doors."""
+MAX_BAN_S = 300.0
+
+
+class BrokerAuthRequestGuard:
+    def __init__(self, secret: str | None, networks: Sequence[Network]) -> None:
+        """A broker shows the secret as a bearer token, or asks from one of the networks."""
+        self._secret = secret
+        self._networks = networks
+        self._bans = AddressBans(BAN_AFTER, MAX_BAN_S)
+
+    def admits(self, authorization: str | None, address: str) -> bool:
+        scheme, _, shown = (authorization or "").partition(" ")
+        if self._secret is not None and scheme.lower() == "bearer":
+            return hmac.compare_digest(shown.strip().encode(), self._secret.encode())
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self._networks if network.version == found.version)
+
+    def is_banned(self, device_address: str) -> bool:
+        return bool(device_address) and self._bans.is_banned(device_address, time.monotonic())
+
+    def record(self, device_address: str, *, was_right: bool) -> None:
+        """`device_address`: as the broker names it; empty if it does not."""
+        if device_address:
+            (self._bans.record_success if was_right else self._bans.record_failure)(device_address, time.monotonic())
+
+
+Fields = Mapping[str, str]
+Decide = Callable[[Fields], Awaitable[bool]]
+Answer = Callable[[bool], Response]
+
+GO_AUTH_WRITE = "2"
+"""`acc` of mosquitto-go-auth: 1 to read, 2 to write, 3 for both, 4 to subscribe."""
+GO_AUTH_BOTH = "3"
+
+
+class BrokerAuthFormTranslator:
+    """Decides what the brokers ask, whatever their form."""
+
+    def __init__(self, access: ExternalBrokerAuthService, guard: BrokerAuthRequestGuard) -> None:
+        self._access = access
+        self._guard = guard
+
+    async def may_connect(self, fields: Fields) -> bool:
+        address = fields.get("peerhost") or fields.get("peer_addr") or fields.get("ip") or ""
+        if self._guard.is_banned(address):
+            return False
+        allowed = await self._access.may_connect(fields.get("username", ""), fields.get("password", ""))
+        self._guard.record(address, was_right=allowed)
+        return allowed
+
+    async def is_service(self, fields: Fields) -> bool:
+        return self._access.is_service(fields.get("username", ""))
+
+    async def is_known(self, fields: Fields) -> bool:
+        return await self.is_service(fields) or await self._access.is_active(fields.get("username", ""))
+
+    async def emqx_topic(self, fields: Fields) -> bool:
+        return await self._may(fields, fields.get("action") == BrokerAction.PUBLISH, fields.get("topic", ""))
+
+    async def go_auth_topic(self, fields: Fields) -> bool:
+        kind, topic = fields.get("acc", ""), fields.get("topic", "")
+        if kind == GO_AUTH_BOTH:
+            return await self._may(fields, True, topic) and await self._may(fields, False, topic)
+        return await self._may(fields, kind == GO_AUTH_WRITE, topic)
+
+    async def rabbitmq_resource(self, fields: Fields) -> bool:
+        """MQTT in RabbitMQ is a queue for each client and the exchange `amq.topic`. The client id must be the user name: only so
+        is the queue the device's own."""
+        name = fields.get("name", "")
+        if fields.get("resource") == "exchange":
+            return name == "amq.topic" and fields.get("permission") in ("read", "write") and await self.is_known(fields)
+        own_queues = [f"mqtt-subscription-{fields.get('username', '')}qos{qos}" for qos in (0, 1)]
+        return fields.get("resource") == "queue" and name in own_queues and await self.is_known(fields)
+
+    async def rabbitmq_topic(self, fields: Fields) -> bool:
+        topic = fields.get("routing_key", "").replace(".", "/").replace("*", "+")
+        return await self._may(fields, fields.get("permission") == "write", topic)
+
+    async def _may(self, fields: Fields, is_publish: bool, topic: str) -> bool:
+        action = BrokerAction.PUBLISH if is_publish else BrokerAction.SUBSCRIBE
+        return await self._access.may_use_topic(fields.get("username", ""), action, topic)
+
+    async def vernemq(self, hook: str, body: Mapping[str, Any]) -> bool:
+        fields = {name: str(body.get(name) or "") for name in ("username", "password", "peer_addr", "topic")}
+        match hook.removesuffix("_m5"):
+            case "auth_on_register":
+                return await self.may_connect(fields)
+            case "auth_on_publish":
+                return await self._may(fields, True, fields["topic"])
+            case "auth_on_subscribe":
+                topics = [str(each.get("topic", "")) for each in body.get("topics") or () if isinstance(each, dict)]
+                return bool(topics) and all([await self._may(fields, False, topic) for topic in topics])
+        return False
+
+
+def broker_access_blueprint(access: ExternalBrokerAuthService, guard: BrokerAuthRequestGuard) -> Blueprint:
+    bp = Blueprint("broker_access", __name__, url_prefix="/broker")
+    questions = BrokerAuthFormTranslator(access, guard)
+
+    @bp.before_request
+    async def admit() -> Response | None:
+        if guard.admits(request.headers.get("Authorization"), request.remote_addr or ""):
+            return None
+        return Response("The broker must show LATCHBOARD_BROKER_AUTH_SECRET or ask from LATCHBOARD_BROKER_AUTH_NETWORKS.\n", 401)
+
+    _add(bp, "/emqx/auth", questions.may_connect, _emqx)
+    _add(bp, "/emqx/acl", questions.emqx_topic, _emqx)
+    _add(bp, "/rabbitmq/user", questions.may_connect, _rabbitmq)
+    _add(bp, "/rabbitmq/vhost", questions.is_known, _rabbitmq)
+    _add(bp, "/rabbitmq/resource", questions.rabbitmq_resource, _rabbitmq)
+    _add(bp, "/rabbitmq/topic", questions.rabbitmq_topic, _rabbitmq)
+    _add(bp, "/mosquitto/user", questions.may_connect, _go_auth)
+    _add(bp, "/mosquitto/superuser", questions.is_service, _go_auth)
+    _add(bp, "/mosquitto/acl", questions.go_auth_topic, _go_auth)
+
+    @bp.post("/vernemq")
+    async def vernemq() -> Response:
+        hook = request.headers.get("vernemq-hook", "")
+        allowed = await _refused_if_unknown(questions.vernemq(hook, await _json_object()))
+        return _json({"result": "ok" if allowed else {"error": "not_allowed"}})
+
+    return bp
+
+
+def _add(bp: Blueprint, path: str, decide: Decide, answer: Answer) -> None:
+    async def handle() -> Response:
+        return answer(await _refused_if_unknown(decide(await _fields())))
+
+    bp.add_url_rule(path, path.strip("/").replace("/", "_"), handle, methods=["POST"])
+
+
+async def _refused_if_unknown(decision: Awaitable[bool]) -> bool:
+    """A database that does not answer proves nothing."""
+    try:
+        return await decision
+    except Unavailable:
+        return False
+
+
+async def _fields() -> Fields:
+    """Of a JSON object or a form; what is missing or not text is empty."""
+    if request.mimetype == "application/json":
+        return {name: str(value) for name, value in (await _json_object()).items() if value is not None}
+    return (await request.form).to_dict()
+
+
+async def _json_object() -> Mapping[str, Any]:
+    """Empty if the body is none."""
+    raw: bytes = await request.get_data(as_text=False)  # type: ignore[assignment]  # its annotation names the text too
+    try:
+        return parse_json_object(raw)
+    except DomainError:
+        return {}
+
+
+def _emqx(allowed: bool) -> Response:
+    """Always with 200: EMQX takes any other status as no answer and asks its next source."""
+    return _json({"result": "allow" if allowed else "deny"})
+
+
+def _rabbitmq(allowed: bool) -> Response:
+    return Response("allow" if allowed else "deny", content_type="text/plain")
+
+
+def _go_auth(allowed: bool) -> Response:
+    """In every response mode at once; the mode `text` with `?mode=text`."""
+    if request.args.get("mode") == "text":
+        return Response("ok" if allowed else "not allowed", content_type="text/plain")
+    return _json({"ok": allowed, "error": "" if allowed else "not allowed"}, 200 if allowed else 403)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(json.dumps(value), status=status, content_type="application/json")
