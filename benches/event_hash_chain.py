@@ -20,8 +20,8 @@ from typing import Any
 
 from adapters.engine import native_chain_hasher
 from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
-from adapters.storage.sql.bulk_statements import bulk_insert
 from adapters.storage.sql.repositories import events as repository
+from adapters.storage.sql.statements import bulk_insert
 from adapters.storage.sql.tables import events as table
 from domain.accounts.model import Account
 from domain.events import hash_chain

@@ -28,10 +28,10 @@ from sqlalchemy import text
 
 from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.repositories import event_retention
+from adapters.storage.sql.repositories import events
 from adapters.storage.sql.repositories import events as queries
-from adapters.storage.sql.repositories.event_log_position_reservation import RESERVE_POSITIONS
-from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
+from adapters.storage.sql.repositories.events import RESERVE_POSITIONS
+from adapters.storage.sql.session import POSTGRES, SQLITE
 from domain.accounts.model import Account
 from domain.events.cursors import EventLogCursor
 from domain.events.dispatcher import DomainEventDispatcher
@@ -170,7 +170,7 @@ async def plans(database: SqlDatabase, uow: Any) -> None:
     shapes = {
         "resume": queries.LIST_PUBLIC_AFTER[dialect],
         "device": queries.DEVICE_LOG_BEFORE,
-        "forget": event_retention.DELETE_COVERED[dialect],
+        "forget": events.DELETE_COVERED[dialect],
     }
     shapes |= {
         f"page {kind=} {device=}": queries.page_statement(True, kind, device)

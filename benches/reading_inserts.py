@@ -21,7 +21,7 @@ from pathlib import Path
 import asyncpg
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.repositories.readings import ADD_MANY
+from adapters.storage.sql.repositories.telemetry import ADD_MANY
 from domain.kernel.clock import DAY_MS
 from domain.telemetry.ports import PackedRow
 

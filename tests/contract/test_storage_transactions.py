@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.storage.transaction_misuse_errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
+from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
 from domain.approvals.model import ApprovalStatus
 from domain.commands.model import ExecutionStatus
 from domain.kernel.domain_event import DomainEvent

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters.storage.sql.bulk_statements import bulk_insert, bulk_update
-from adapters.storage.sql.sql_session_port import SqlSession, UniqueViolationError
+from adapters.storage.sql.session import SqlSession, UniqueViolationError
+from adapters.storage.sql.statements import bulk_insert, bulk_update
 from adapters.storage.sql.tables import devices, event_counts, events
 from domain.events.cursors import EventLogCursor
 from support import storage

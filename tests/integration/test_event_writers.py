@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.repositories.event_log_position_reservation import reserve_positions
+from adapters.storage.sql.repositories.events import reserve_positions
 from domain.events.cursors import MAX_WRITERS, EventLogCursor
 from domain.events.model import Event
 from domain.kernel.errors import Unavailable

@@ -14,8 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
-from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, LeadershipTakenOverError
+from adapters.storage.sql.postgres.leadership import DeviceLeaderLock, LeadershipTakenOverError, PostgresCoordinationConnection
 from app.runtime.worker_supervisor import WorkerSupervisor
 from app.workers.event_log_follower import EventLogFollower
 from app.workers.postgres_listener import PostgresListenerWorker
@@ -242,7 +241,7 @@ async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_
     waiting.cancel()
     await asyncio.wait([waiting])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adapters.storage.sql.postgres.leader_lock.REACQUIRE_TRIES", 2)
+        patch.setattr("adapters.storage.sql.postgres.leadership.REACQUIRE_TRIES", 2)
         with pytest.raises(LeadershipTakenOverError, match="wait beside the other"):
             await first.open()
     await second.close()
@@ -260,7 +259,7 @@ async def test_an_instance_that_lost_leadership_ends() -> None:
     await second.open()
     supervisor = WorkerSupervisor([PostgresListenerWorker(first)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adapters.storage.sql.postgres.leader_lock.REACQUIRE_TRIES", 2)
+        patch.setattr("adapters.storage.sql.postgres.leadership.REACQUIRE_TRIES", 2)
         await first.close()
         await second.leader_lock.acquire(second._connection)
         supervisor.start()

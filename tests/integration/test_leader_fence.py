@@ -13,9 +13,8 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
 from adapters.storage.sql.postgres.leader_fence import NotLeaderError, PostgresLeaderFence
-from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
+from adapters.storage.sql.postgres.leadership import DeviceLeaderLock, PostgresCoordinationConnection
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from domain.kernel.errors import Unavailable
 from support import postgres

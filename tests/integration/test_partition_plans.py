@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.repositories import partition_engine_state
-from adapters.storage.sql.sql_session_port import POSTGRES
+from adapters.storage.sql.repositories import rules
+from adapters.storage.sql.session import POSTGRES
 from domain.partitions.model import hash_range
 from support import postgres
 from support.empty_database import bare_postgres
@@ -41,9 +41,9 @@ LOW, HIGH = hash_range(5, PARTITIONS)
 HASHES = {"at_low": LOW, "at_high": HIGH}
 FIRST_PAGE = HASHES | {"at_device": 0, "at_ts": -1, "at_digest": 0, "at_limit": 10_000}
 STATEMENTS = {
-    "checkpoints": (partition_engine_state.LIST_CHECKPOINTS, HASHES),
-    "rows": (partition_engine_state.LIST_NEWER_THAN_CHECKPOINT[POSTGRES], FIRST_PAGE),
-    "rules": (partition_engine_state.LIST_ENABLED_RULES, HASHES),
+    "checkpoints": (rules.LIST_CHECKPOINTS, HASHES),
+    "rows": (rules.LIST_NEWER_THAN_CHECKPOINT[POSTGRES], FIRST_PAGE),
+    "rules": (rules.LIST_ENABLED_RULES, HASHES),
 }
 
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql.repositories import webhook_deliveries
-from adapters.storage.sql.sql_session_port import POSTGRES
+from adapters.storage.sql.session import POSTGRES
 from support import postgres
 from support.empty_database import empty_postgres
 from support.query_plans import DIALECT, values

@@ -10,11 +10,11 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
+from adapters.storage.errors import SecondReadStatementError, TransactionClosedError
 from adapters.storage.sql import SqlDatabase, tables
-from adapters.storage.sql.bulk_statements import bulk_insert
-from adapters.storage.sql.postgres import pool, postgres_repository_session
-from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
-from adapters.storage.transaction_misuse_errors import SecondReadStatementError, TransactionClosedError
+from adapters.storage.sql.postgres import backend, session
+from adapters.storage.sql.postgres.leadership import PostgresCoordinationConnection
+from adapters.storage.sql.statements import bulk_insert
 from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry.packing import pack_readings
@@ -39,11 +39,11 @@ async def close_all() -> int:
         await connection.close()
 
 
-@pytest.mark.parametrize("rested_s", [0.0, pool.PING_AFTER_IDLE_S])
+@pytest.mark.parametrize("rested_s", [0.0, backend.PING_AFTER_IDLE_S])
 async def test_connections_that_the_server_has_closed_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rested_s: float
 ) -> None:
-    monkeypatch.setattr(pool, "PING_AFTER_IDLE_S", rested_s)
+    monkeypatch.setattr(backend, "PING_AFTER_IDLE_S", rested_s)
     async with storage.open_storage("postgres", tmp_path, pool_size=3) as uow:
 
         async def look() -> None:
@@ -69,7 +69,7 @@ async def test_a_connection_is_pinged_only_after_it_was_idle(monkeypatch: pytest
             async with database.uow.read() as tx:
                 await tx.accounts.has_any()
         assert requested == []
-        monkeypatch.setattr(pool, "PING_AFTER_IDLE_S", 0.0)
+        monkeypatch.setattr(backend, "PING_AFTER_IDLE_S", 0.0)
         async with database.uow.read() as tx:
             await tx.accounts.has_any()
         assert len(requested) == 1
@@ -78,7 +78,7 @@ async def test_a_connection_is_pinged_only_after_it_was_idle(monkeypatch: pytest
 
 
 async def test_a_transaction_behind_a_silent_network_does_not_keep_its_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "IDLE_TRANSACTION_MS", 300)
+    monkeypatch.setattr(backend, "IDLE_TRANSACTION_MS", 300)
     url = await empty_database.empty_postgres()
     touch = text("UPDATE write_probes SET probe_id = probe_id")
     async with silent_network(url) as network:
@@ -187,7 +187,7 @@ async def test_nothing_runs_after_a_transaction_that_could_not_begin(tmp_path: P
     async with storage.open_storage("postgres", tmp_path, pool_size=1) as uow:
         with pytest.raises(TransactionClosedError):
             async with uow.write() as tx:
-                monkeypatch.setitem(postgres_repository_session._BEGIN, True, "BEGIN NONSENSE")
+                monkeypatch.setitem(session._BEGIN, True, "BEGIN NONSENSE")
                 with pytest.raises(Unavailable):
                     await tx.accounts.add(storage.an_account())
                 await tx.accounts.add(storage.an_account())
@@ -206,7 +206,7 @@ async def test_the_readings_of_an_hour_are_read_without_a_transaction_around_eac
         async with uow.write() as tx:
             await tx.readings.add_many([(1, hour * HOUR_MS + 7, 1, pack_readings([(1, 20.5)]))])
             await tx.due_rollups.mark([(1, hour)], storage.NOW)
-        monkeypatch.setitem(postgres_repository_session._BEGIN, False, "BEGIN NONSENSE")
+        monkeypatch.setitem(session._BEGIN, False, "BEGIN NONSENSE")
         assert await rollups.run_once() == 1
         monkeypatch.undo()
         async with uow.read() as tx:

@@ -18,8 +18,8 @@ import pytest
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories import events, grants, webhook_deliveries
-from adapters.storage.sql.repositories.event_log_position_reservation import cursor_parameters
-from adapters.storage.sql.sql_session_port import POSTGRES
+from adapters.storage.sql.repositories.events import cursor_parameters
+from adapters.storage.sql.session import POSTGRES
 from domain.events.cursors import EventLogCursor
 from support import postgres
 from support.empty_database import bare_postgres

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.postgres_application_name import MAX_LENGTH
+from adapters.storage.sql.probes import MAX_LENGTH
 from domain.kernel.errors import Unavailable
 from domain.partitions.model import Partition, PartitionLogAdvance
 from support import postgres

@@ -14,9 +14,10 @@ import pytest
 from sqlalchemy import TextClause, text
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.sqlite import group_commit, wal_checkpoints
+from adapters.storage.sql.sqlite import connections
+from adapters.storage.sql.sqlite import writer as group_commit
 from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.sqlite.wal_checkpoints import WalCheckpointer
+from adapters.storage.sql.sqlite.connections import WalCheckpointer
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from domain.kernel.errors import Unavailable, UnstorableValue
 from support.empty_database import empty_sqlite
@@ -309,7 +310,7 @@ async def test_an_idle_reader_does_not_keep_the_log_from_being_reused(bench: Ben
 
 
 async def test_the_log_moves_into_the_file_beside_the_writer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wal_checkpoints, "CHECKPOINT_BYTES", 8 * 4_096)
+    monkeypatch.setattr(connections, "CHECKPOINT_BYTES", 8 * 4_096)
 
     async def add_and_count() -> int:
         await bench.add()
@@ -317,7 +318,7 @@ async def test_the_log_moves_into_the_file_beside_the_writer(bench: Bench, monke
             return int(without_log.execute("SELECT COUNT(*) FROM accounts").fetchone()[0])
 
     await until(add_and_count, bool)
-    assert (await bench.backend.writer.connection.fetch("PRAGMA wal_autocheckpoint"))[0][0] == wal_checkpoints.MAX_LOG_PAGES
+    assert (await bench.backend.writer.connection.fetch("PRAGMA wal_autocheckpoint"))[0][0] == connections.MAX_LOG_PAGES
 
 
 async def test_a_commit_moves_the_rest_of_a_long_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,8 +336,8 @@ async def test_a_stop_does_not_wait_for_a_checkpoint_that_hangs(bench: Bench, mo
         hangs.set()
         goes_on.wait(TIMEOUT_S)
 
-    monkeypatch.setattr(wal_checkpoints, "CHECKPOINT_BYTES", 0)
-    monkeypatch.setattr(wal_checkpoints, "_checkpoint", hang)
+    monkeypatch.setattr(connections, "CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr(connections, "_checkpoint", hang)
     await bench.add()
     assert await asyncio.to_thread(hangs.wait, TIMEOUT_S)
     bench.shorten(monkeypatch, "_acquire_timeout_s")

@@ -15,11 +15,11 @@ from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.expression import ClauseElement, Select, TextClause, UpdateBase
 
 from adapters.storage.sql import repositories
-from adapters.storage.sql.bulk_statements import BulkStatement
-from adapters.storage.sql.entity_repository import EntityStatements
-from adapters.storage.sql.repositories import approvals, events
-from adapters.storage.sql.sql_session_port import SQLITE
-from adapters.storage.sql.sqlite.threaded_connection import compile_statement
+from adapters.storage.sql.mapping import EntityStatements
+from adapters.storage.sql.repositories import commands, events
+from adapters.storage.sql.session import SQLITE
+from adapters.storage.sql.sqlite.connections import compile_statement
+from adapters.storage.sql.statements import BulkStatement
 from adapters.storage.sql.tables import metadata
 
 SMALL_OR_AT_START = {
@@ -107,7 +107,7 @@ def _statements() -> Iterator[tuple[str, ClauseElement]]:
         yield f"events.page({shape})", events.page_statement(bool(shape & 1), bool(shape & 2), bool(shape & 4))
     for shape in range(1, 4):
         yield f"events.count({shape})", events.count_statement(bool(shape & 1), bool(shape & 2))
-        yield f"approvals.listing({shape})", approvals.list_statement(bool(shape & 1), bool(shape & 2))
+        yield f"approvals.listing({shape})", commands.list_statement(bool(shape & 1), bool(shape & 2))
 
 
 STATEMENTS = {name: statement for name, statement in _statements() if re.match(r"\s*(SELECT|UPDATE|DELETE|WITH)", str(statement))}

@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from adapters.storage.sql.sql_session_port import LOOK_UP
-from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.sqlite.look_up_connection import SqliteLookUpConnection
-from adapters.storage.sql.sqlite.pipelined_connection import PipelinedSqliteConnection
-from adapters.storage.sql.sqlite.reader_pool import SqliteReaderPool
+from adapters.storage.sql.session import LOOK_UP
+from adapters.storage.sql.sqlite.backend import SqliteBackend, SqliteReaderPool
+from adapters.storage.sql.sqlite.connections import PipelinedSqliteConnection, SqliteLookUpConnection
 from domain.kernel.errors import Unavailable
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S, until
 

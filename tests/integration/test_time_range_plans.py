@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import text
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.repositories import readings, rollups
-from adapters.storage.sql.sql_session_port import POSTGRES
+from adapters.storage.sql.repositories import rollups, telemetry
+from adapters.storage.sql.session import POSTGRES
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from support import postgres
 from support.empty_database import bare_postgres
@@ -41,48 +41,48 @@ CURSOR = {"at_device": 7, "at_digest": -1, "at_limit": 10}
 AFTER = {"at_device": 7, "at_after_ts": A_DAY["at_since"], "at_after_digest": -1}
 RANGES = json.dumps([[device, A_DAY["at_since"], A_DAY["at_until"]] for device in (1, 2, 3)])
 STATEMENTS = {
-    "a day": (readings.LIST_NEWEST_FIRST, A_DAY, PER_DAY, 1),
-    "a day, oldest first": (readings.LIST_OLDEST_FIRST, A_DAY, PER_DAY, 1),
-    "the newest of all": (readings.LIST_NEWEST_FIRST, WHOLE, 10, math.inf),
-    "the oldest of all": (readings.LIST_OLDEST_FIRST, WHOLE, 10, math.inf),
+    "a day": (telemetry.LIST_NEWEST_FIRST, A_DAY, PER_DAY, 1),
+    "a day, oldest first": (telemetry.LIST_OLDEST_FIRST, A_DAY, PER_DAY, 1),
+    "the newest of all": (telemetry.LIST_NEWEST_FIRST, WHOLE, 10, math.inf),
+    "the oldest of all": (telemetry.LIST_OLDEST_FIRST, WHOLE, 10, math.inf),
     "a page of a day, newest first": (
-        readings.PAGE_NEWEST_FIRST[POSTGRES],
+        telemetry.PAGE_NEWEST_FIRST[POSTGRES],
         CURSOR | {"at_since": A_DAY["at_since"], "at_ts": A_DAY["at_until"] - 1},
         10,
         1,
     ),
     "a page of a day, oldest first": (
-        readings.PAGE_OLDEST_FIRST[POSTGRES],
+        telemetry.PAGE_OLDEST_FIRST[POSTGRES],
         CURSOR | {"at_until": A_DAY["at_until"], "at_ts": A_DAY["at_since"]},
         10,
         1,
     ),
     "replay": (
-        readings.LIST_NEWER_THAN_LATEST[POSTGRES],
+        telemetry.LIST_NEWER_THAN_LATEST[POSTGRES],
         {"at_first": 0, "at_device": 0, "at_ts": -1, "at_digest": 0, "at_limit": 10_000},
         DEVICES * (PER_DAY // 2 - 1),
         math.inf,
     ),
     "old devices": (
-        readings.LIST_DEVICES_WITH_OLDER[POSTGRES],
+        telemetry.LIST_DEVICES_WITH_OLDER[POSTGRES],
         {"at_first": 0, "at_before": TODAY - 30 * DAY_MS, "at_limit": 200},
         0,
         1,
     ),
     "all old devices": (
-        readings.LIST_DEVICES_WITH_ANY_OLDER,
+        telemetry.LIST_DEVICES_WITH_ANY_OLDER,
         {"at_first": 0, "at_before": TODAY - 30 * DAY_MS, "at_limit": 200},
         DEVICES,
         math.inf,
     ),
     "moved messages": (
-        readings.DELETE_MESSAGES[POSTGRES],
+        telemetry.DELETE_MESSAGES[POSTGRES],
         {"at_device": 7, "at_since": FIRST, "at_until": FIRST, "at_keys": json.dumps([[FIRST, 1], [FIRST, 2]])},
         0,
         2,  # one day, and the table that is changed
     ),
-    "the end of a batch to delete": (readings.LAST_OF_BATCH, AFTER | {"at_before": 2**52, "at_offset": 9}, 1, 1),
-    "a batch to delete": (readings.DELETE_UP_TO, AFTER | {"at_ts": A_DAY["at_until"] - 1, "at_digest": 0}, PER_DAY, 2),
+    "the end of a batch to delete": (telemetry.LAST_OF_BATCH, AFTER | {"at_before": 2**52, "at_offset": 9}, 1, 1),
+    "a batch to delete": (telemetry.DELETE_UP_TO, AFTER | {"at_ts": A_DAY["at_until"] - 1, "at_digest": 0}, PER_DAY, 2),
     "roll-ups": (
         rollups.LIST_BETWEEN,
         {"at_device": 7, "at_from": TODAY // HOUR_MS - 24, "at_until": TODAY // HOUR_MS, "at_limit": 100},

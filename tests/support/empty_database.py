@@ -21,7 +21,7 @@ from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.migrate import migrate_sqlite
+from adapters.storage.sql.database import migrate_sqlite
 from support import postgres
 
 if TYPE_CHECKING:

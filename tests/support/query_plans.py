@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 from sqlalchemy.dialects import postgresql
 
-from adapters.storage.sql.postgres.pool import PLANNER_SETTINGS
+from adapters.storage.sql.postgres.backend import PLANNER_SETTINGS
 from support import postgres
 
 DIALECT = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]

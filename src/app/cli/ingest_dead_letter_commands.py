@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from adapters.storage.sql.repositories.dead_letters import SqlIngestDeadLetterRepository
+from adapters.storage.sql.repositories.device_state import SqlIngestDeadLetterRepository
 from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async
 from app.cli.open_database import open_database
 from app.cli.stdout_console import stdout_console

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapters.storage.sql.postgres_application_name import session_name
+from adapters.storage.sql.probes import session_name
 from app.config.settings import Settings
 from app.runtime.metrics_registry import MetricsRegistry
 from app.runtime.unusable_message_counter import UnusableMessageCounter
@@ -191,10 +191,7 @@ def _add_cluster_workers(
 ) -> None:
     """Follow the event log when other instances may write to the same database."""
     if services.followed_feed is not None:
-        from adapters.storage.sql.postgres.coordination_connection import (
-            PostgresCoordinationConnection,  # needs asyncpg; SQLite does not
-        )
-        from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
+        from adapters.storage.sql.postgres.leadership import DeviceLeaderLock, PostgresCoordinationConnection
 
         peer_changes = OtherInstanceEventHandler(
             uow=services.uow,

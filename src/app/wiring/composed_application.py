@@ -43,7 +43,7 @@ from domain.ingest.partitions import PartitionOwnershipService
 from domain.partitions.liveness import OwnLeaseValidityService
 
 if TYPE_CHECKING:
-    from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
+    from adapters.storage.sql.postgres.leadership import PostgresCoordinationConnection
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
-    from adapters.storage.sql.postgres.coordination_connection import PostgresCoordinationConnection
+    from adapters.storage.sql.postgres.leadership import PostgresCoordinationConnection
 
 log = structlog.get_logger("postgres_listener")
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.storage.conflict_error_factories import (
-    email_taken_error,
-    member_exists_error,
-    no_default_project_error,
-    project_in_use_error,
-)
+from adapters.storage.errors import email_taken_error, member_exists_error, no_default_project_error, project_in_use_error
 from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from adapters.storage.conflict_error_factories import command_exists_error
+from adapters.storage.errors import command_exists_error
 from domain.commands.model import CommandDefinition, Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId

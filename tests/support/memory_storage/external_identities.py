@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.storage.conflict_error_factories import identity_taken_error
+from adapters.storage.errors import identity_taken_error
 from domain.kernel.ids import UserId
 from domain.oidc.ports import ExternalIdentity
 from support.memory_storage.tables import Database, Table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.storage.conflict_error_factories import invitation_exists_error
+from adapters.storage.errors import invitation_exists_error
 from domain.accounts.model import Invitation
 from domain.kernel.ids import AccountId, InvitationId
 from support.memory_storage.tables import Database, Table

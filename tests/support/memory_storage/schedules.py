@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from adapters.storage.conflict_error_factories import edge_recorded_error, slot_taken_error
+from adapters.storage.errors import edge_recorded_error, slot_taken_error
 from domain.devices.model import Device
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge

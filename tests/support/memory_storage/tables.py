@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, cast
 
-from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError, TransactionClosedError
+from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedError
 
 K = TypeVar("K")
 V = TypeVar("V")

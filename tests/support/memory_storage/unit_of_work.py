@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from adapters.storage.after_commit_callback_runner import run_callbacks
-from adapters.storage.transaction_misuse_errors import NestedWriteError, ReadOnlyTransactionError
+from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, run_callbacks
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.caller import (
     ApiKeyCaller,

@@ -1,7 +1,6 @@
 """Storage in SQLite or PostgreSQL, by SQLAlchemy Core."""
 
-from adapters.storage.sql.database import DatabaseUnusableError, SqlDatabase
-from adapters.storage.sql.migrate import DatabaseTooNewError, ForeignDatabaseError
+from adapters.storage.sql.database import DatabaseTooNewError, DatabaseUnusableError, ForeignDatabaseError, SqlDatabase
 from adapters.storage.sql.unit_of_work import SqlTransaction, SqlUnitOfWork
 
 __all__ = [

@@ -20,11 +20,10 @@ import asyncpg
 import msgspec
 from sqlalchemy import Boolean, Table, make_url
 
-from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.migrate import PROGRESS_TABLE
+from adapters.storage.sql.database import PROGRESS_TABLE, SqlDatabase
 from adapters.storage.sql.migrations import HEAD
-from adapters.storage.sql.repositories.event_log_position_reservation import LAST_GIVEN
-from adapters.storage.sql.repositories.range_partitions import MAX_NEW_RANGES
+from adapters.storage.sql.repositories.events import LAST_GIVEN
+from adapters.storage.sql.repositories.rollups import MAX_NEW_RANGES
 from adapters.storage.sql.tables import event_writers, metadata
 from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import Unavailable

@@ -1,74 +1,142 @@
-"""The SQL unit of work: one session, all repositories, and the dispatcher that writes domain events to the log."""
+"""The SQL unit of work: one session, all repositories, and the dispatcher that writes domain events to the log.
+
+Reads the caller of a writing transaction again: its session and the role of its membership, or whether its key is enabled.
+
+One row by its unique index. PostgreSQL locks it until the transaction ends: a membership and a session FOR SHARE, because a new
+role and the end of a session are ordinary updates; a key FOR KEY SHARE, because the time of its last use is written every few
+seconds and must not wait for commands (whoever disables a key locks it FOR UPDATE). SQLite has one writer, so nothing changes
+before the commit; there the read goes along with the first statement of the transaction and costs no thread hop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from adapters.storage.sql.caller_recheck import checked_caller
+from sqlalchemy import Select, bindparam, select
+
+from adapters.storage.errors import ReadOnlyTransactionError
 from adapters.storage.sql.postgres.leader_fence import PostgresLeaderFence
-from adapters.storage.sql.repositories.accounts_users_and_projects import (
+from adapters.storage.sql.repositories.accounts import (
     SqlAccountRepository,
+    SqlInvitationRepository,
     SqlMembershipRepository,
     SqlProjectRepository,
     SqlUserRepository,
 )
-from adapters.storage.sql.repositories.api_keys import SqlApiKeyRepository
-from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
+from adapters.storage.sql.repositories.api_keys import (
+    SqlApiKeyRepository,
+    SqlServiceSecretRepository,
+    SqlServiceSessionTokenRepository,
+)
 from adapters.storage.sql.repositories.audit_log import SqlAuditLogRepository
-from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
-from adapters.storage.sql.repositories.command_definitions_and_executions import (
+from adapters.storage.sql.repositories.cluster import (
+    SqlClusterMemberRepository,
+    SqlPartitionOwnershipRepository,
+    SqlSteadyTimeRepository,
+)
+from adapters.storage.sql.repositories.commands import (
+    SqlApprovalRepository,
+    SqlCommandContextRepository,
     SqlCommandDefinitionRepository,
     SqlCommandExecutionRepository,
 )
-from adapters.storage.sql.repositories.dead_letters import SqlIngestDeadLetterRepository
-from adapters.storage.sql.repositories.device_connection_holders import SqlDeviceConnectionHolderRepository
-from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
-from adapters.storage.sql.repositories.device_groups import SqlDeviceGroupRepository
-from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
-from adapters.storage.sql.repositories.device_search import SqlDeviceSearchRepository
-from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
-from adapters.storage.sql.repositories.devices import SqlDeviceRepository
-from adapters.storage.sql.repositories.due_rollups import SqlDueRollupRepository
+from adapters.storage.sql.repositories.device_state import (
+    SqlDeviceConnectionHolderRepository,
+    SqlDeviceCredentialsRepository,
+    SqlDeviceHealthRepository,
+    SqlIngestDeadLetterRepository,
+)
+from adapters.storage.sql.repositories.devices import (
+    SqlDeviceGroupRepository,
+    SqlDeviceRepository,
+    SqlDeviceSearchRepository,
+    SqlDeviceTypeRepository,
+)
 from adapters.storage.sql.repositories.events import SqlEventRepository
-from adapters.storage.sql.repositories.external_identities_and_used_sign_in_states import SqlExternalIdentityRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
-from adapters.storage.sql.repositories.invitations import SqlInvitationRepository
-from adapters.storage.sql.repositories.login_tokens_and_failures import (
+from adapters.storage.sql.repositories.notifications import SqlNotificationChannelRepository, SqlNotificationOutboxRepository
+from adapters.storage.sql.repositories.provisioning import SqlDeviceProvisioningClaimRepository, SqlProvisioningCodeRepository
+from adapters.storage.sql.repositories.rollups import SqlDueRollupRepository, SqlRangePartitionRepository, SqlRollupRepository
+from adapters.storage.sql.repositories.rules import SqlPartitionEngineStateRepository, SqlRuleRepository
+from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
+from adapters.storage.sql.repositories.sign_in import (
+    SqlExternalIdentityRepository,
     SqlLoginFailureRepository,
+    SqlPasskeyRepository,
     SqlPasswordChangeCodeRepository,
     SqlRefreshTokenRepository,
+    SqlSecondFactorRepository,
+    SqlSignInUnlockLinkRepository,
+    SqlUserSessionRepository,
 )
-from adapters.storage.sql.repositories.notification_channels import SqlNotificationChannelRepository
-from adapters.storage.sql.repositories.notification_settings_and_outbox import SqlNotificationOutboxRepository
-from adapters.storage.sql.repositories.partition_engine_state import SqlPartitionEngineStateRepository
-from adapters.storage.sql.repositories.partitions_and_members import SqlClusterMemberRepository, SqlPartitionOwnershipRepository
-from adapters.storage.sql.repositories.passkeys import SqlPasskeyRepository
-from adapters.storage.sql.repositories.persisted_steady_time import SqlSteadyTimeRepository
-from adapters.storage.sql.repositories.provisioning_claims import SqlDeviceProvisioningClaimRepository
-from adapters.storage.sql.repositories.provisioning_codes import SqlProvisioningCodeRepository
-from adapters.storage.sql.repositories.range_partitions import SqlRangePartitionRepository
-from adapters.storage.sql.repositories.reading_arrivals import SqlReadingArrivalRepository
-from adapters.storage.sql.repositories.readings import SqlReadingRepository
-from adapters.storage.sql.repositories.rollups import SqlRollupRepository
-from adapters.storage.sql.repositories.rules import SqlRuleRepository
-from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
-from adapters.storage.sql.repositories.second_factors import SqlSecondFactorRepository
-from adapters.storage.sql.repositories.service_secrets import SqlServiceSecretRepository
-from adapters.storage.sql.repositories.service_session_tokens import SqlServiceSessionTokenRepository
 from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
-from adapters.storage.sql.repositories.unlock_links import SqlSignInUnlockLinkRepository
-from adapters.storage.sql.repositories.user_sessions import SqlUserSessionRepository
+from adapters.storage.sql.repositories.telemetry import SqlReadingArrivalRepository, SqlReadingRepository
 from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
-from adapters.storage.sql.sql_session_port import SqlSession
-from adapters.storage.transaction_misuse_errors import ReadOnlyTransactionError
+from adapters.storage.sql.session import POSTGRES, Row, SqlSession
+from adapters.storage.sql.tables import api_keys, memberships, user_sessions
 from domain.events.ports import TransactionEventDispatcher
-from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, check_stated_role
+from domain.kernel.caller import (
+    ApiKeyCaller,
+    Role,
+    SessionCaller,
+    check_current_role,
+    check_key_is_enabled,
+    check_session_is_open,
+    check_stated_role,
+)
 from domain.kernel.domain_event import DomainEvent
+from domain.kernel.errors import DomainError, Unavailable
 from domain.kernel.idempotency import IdempotentReplayRollbackError
+
+READ_ROLE = select(memberships.c.role).where(memberships.c.membership_id == bindparam("at_id")).with_for_update(read=True)
+READ_SESSION = (
+    select(memberships.c.role, user_sessions.c.revoked_ms)
+    .join(user_sessions, user_sessions.c.membership_id == memberships.c.membership_id)
+    .where(user_sessions.c.session_id == bindparam("at_id"))
+    .with_for_update(read=True)
+)
+READ_KEY_STATE = (
+    select(api_keys.c.enabled).where(api_keys.c.key_id == bindparam("at_id")).with_for_update(read=True, key_share=True)
+)
+
+
+@asynccontextmanager
+async def checked_caller(session: SqlSession, caller: SessionCaller | ApiKeyCaller) -> AsyncIterator[None]:
+    """Around the body of the transaction. Raises Unauthenticated or PermissionDenied when the caller has lost its authority, also
+    in place of another error of the body: who has lost it learns nothing more."""
+    statement, found_by = _statement_for(caller)
+    read = await session.begin_read(statement, at_id=found_by)
+    if session.dialect == POSTGRES:
+        _check(caller, await read.rows())
+        yield
+        return
+    try:
+        yield
+    except Unavailable:
+        raise
+    except DomainError:
+        _check(caller, await read.rows())
+        raise
+    _check(caller, await read.rows())
+
+
+def _statement_for(caller: SessionCaller | ApiKeyCaller) -> tuple[Select[Any], str]:
+    if isinstance(caller, ApiKeyCaller):
+        return READ_KEY_STATE, caller.key_id
+    return (READ_ROLE, caller.membership_id) if caller.session_id is None else (READ_SESSION, caller.session_id)
+
+
+def _check(caller: SessionCaller | ApiKeyCaller, rows: Sequence[Row]) -> None:
+    if isinstance(caller, SessionCaller):
+        if caller.session_id is not None and rows:
+            check_session_is_open(rows[0][1])
+        check_current_role(caller, Role(rows[0][0]) if rows else None)
+    else:
+        check_key_is_enabled(bool(rows[0][0]) if rows else None)
 
 
 class SqlBackend(Protocol):

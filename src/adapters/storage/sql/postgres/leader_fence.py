@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters.storage.sql.process_liveness_probe import ADVISORY_LOCKS
-from adapters.storage.sql.sql_session_port import SqlSession
-from adapters.storage.sql.statement_builders import text_with_bigints
+from adapters.storage.sql.probes import ADVISORY_LOCKS
+from adapters.storage.sql.session import SqlSession
+from adapters.storage.sql.statements import text_with_bigints
 from domain.kernel.errors import Unavailable
 
 LEADER_LOCK_KEY = 5492025319

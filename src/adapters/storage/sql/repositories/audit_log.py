@@ -7,12 +7,10 @@ from typing import Any
 
 from sqlalchemy import Integer, and_, bindparam, func, insert, select
 
-from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.repositories.event_retention import encode_log_cursor
-from adapters.storage.sql.repositories.events import EVENT
-from adapters.storage.sql.row_mapper import RowMapper
-from adapters.storage.sql.sql_session_port import Row
-from adapters.storage.sql.statement_builders import escape_like
+from adapters.storage.sql.mapping import RowMapper, SqlRepository
+from adapters.storage.sql.repositories.events import EVENT, encode_log_cursor
+from adapters.storage.sql.session import Row
+from adapters.storage.sql.statements import escape_like
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events
 from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead

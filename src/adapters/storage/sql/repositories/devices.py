@@ -1,33 +1,72 @@
-"""Devices."""
+"""Devices.
+
+Device types.
+
+Groups of devices and their members.
+
+Searching devices. One statement, built once, per combination of filters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from sqlalchemy import BindParameter, Select, bindparam, delete, exists, func, insert, literal_column, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
-from adapters.storage.sql.entity_repository import SqlRepository, unique_violation_as
-from adapters.storage.sql.row_mapper import JSON_TUPLE, EmbeddedDataclassColumns, RowMapper, enum_converter, to_json
-from adapters.storage.sql.sql_session_port import LOOK_UP, POSTGRES, SQLITE
-from adapters.storage.sql.statement_builders import for_update, insert_or_ignore, listed, listed_integers
+from adapters.storage.sql.mapping import (
+    JSON_TUPLE,
+    AccountEntityStatements,
+    EmbeddedDataclassColumns,
+    RowMapper,
+    SqlAccountEntityRepository,
+    SqlRepository,
+    enum_converter,
+    to_json,
+    unique_violation_as,
+)
+from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE
+from adapters.storage.sql.statements import escape_like, for_update, insert_or_ignore, listed, listed_integers, without_none
 from adapters.storage.sql.tables import (
+    dead_letters,
     deliveries,
     device_drops,
+    device_groups,
     device_health,
     device_latest,
     device_metrics,
+    device_types,
     devices,
     executions,
+    grants,
     group_members,
     late_readings,
     left_edges,
     tombstones,
 )
 from domain.devices.lookup import external_id_taken_error
-from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.kernel.ids import AccountId, DeviceId, ProjectId
+from domain.devices.model import Device, DeviceGroup, DeviceMetadata, DeviceStatus, DeviceType, FirmwareProfile
+from domain.devices.search import MAX_SEARCH_WORDS, DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.kernel.errors import Conflict
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
 _NOT_SAVED = (
     "device_no",
@@ -217,3 +256,164 @@ class SqlDeviceRepository(SqlRepository):
 
     async def delete_tombstone(self, device_no: int) -> None:
         await self._session.write(DELETE_TOMBSTONE, at_no=device_no)
+
+
+DEVICE_TYPE = RowMapper(device_types, DeviceType)
+
+TYPES = AccountEntityStatements(
+    DEVICE_TYPE,
+    "device_type_id",
+    unchanged=("account_id", "created_ms"),
+    lock=lambda one: {False: one, True: one.with_for_update()},
+)
+"""A stronger lock than for other rows: only this one makes a device that gets the type wait, through its foreign key."""
+LOCK_TYPE_SHARED = select(device_types.c.device_type_id).where(TYPES.is_id).with_for_update(read=True)
+COUNT_DEVICES = select(func.count()).select_from(devices).where(devices.c.device_type_id == bindparam("at_id"))
+
+
+class SqlDeviceTypeRepository(SqlAccountEntityRepository[DeviceType]):
+    """Deleting a type deletes its definitions and clears the type of its devices, by foreign key."""
+
+    statements = TYPES
+    list = SqlAccountEntityRepository.list_by_account
+
+    async def lock_for_share(self, device_type_id: DeviceTypeId) -> None:
+        if self._takes_locks:
+            await self._session.read(LOCK_TYPE_SHARED, at_id=device_type_id)  # SQLite has only one writer
+
+    async def count_devices(self, device_type_id: DeviceTypeId) -> int:
+        return await self._number(COUNT_DEVICES, at_id=device_type_id)
+
+
+GROUP = RowMapper(device_groups, DeviceGroup)
+
+g, m = device_groups.c, group_members.c
+GROUPS = AccountEntityStatements(GROUP, "group_id", exists_error=lambda group: name_taken_error(group))
+LIST_GROUPS_BY_PROJECT = GROUPS.list.where(g.project_id == bindparam("at_project"))
+DELETE_GRANTS = delete(grants).where(grants.c.group_id == bindparam("at_group"))
+
+ADD_MEMBER = insert_or_ignore(group_members)
+_OF_GROUP = m.group_id == bindparam("at_group")
+REMOVE_MEMBERS = delete(group_members).where(_OF_GROUP, m.device_id.in_(listed()))
+REMOVE_FROM_ALL = delete(group_members).where(m.device_id == bindparam("at_device"))
+LIST_MEMBERS = select(m.group_id, m.device_id).where(m.group_id.in_(listed())).order_by(m.group_id, m.device_id)
+LIST_ADDERS = select(m.group_id, m.added_by).where(m.device_id == bindparam("at_device"))
+
+
+class SqlDeviceGroupRepository(SqlAccountEntityRepository[DeviceGroup]):
+    statements = GROUPS
+
+    async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[DeviceGroup]:
+        if project_id is None:
+            return await self.list_by_account(account_id)
+        return await self._list(GROUP, LIST_GROUPS_BY_PROJECT, at_account=account_id, at_project=project_id)
+
+    async def delete(self, entity_id: str) -> None:
+        """No foreign key deletes the grants: SQLite cannot add one to a table that exists."""
+        await self._session.write(DELETE_GRANTS, at_group=entity_id)
+        await super().delete(entity_id)
+
+    async def add_devices(self, group_id: GroupId, device_ids: Collection[DeviceId], added_by: str, at_ms: int) -> None:
+        for device_id in sorted(device_ids):
+            row = {"group_id": group_id, "device_id": device_id, "added_by": added_by, "added_ms": at_ms}
+            await self._session.write(ADD_MEMBER, **row)
+
+    async def remove_devices(self, group_id: GroupId, device_ids: Collection[DeviceId]) -> None:
+        await self._session.write(REMOVE_MEMBERS, at_group=group_id, at_listed=to_json(sorted(device_ids)))
+
+    async def remove_from_all(self, device_id: DeviceId) -> None:
+        await self._session.write(REMOVE_FROM_ALL, at_device=device_id)
+
+    async def list_device_ids(self, group_ids: Collection[GroupId]) -> Sequence[tuple[GroupId, DeviceId]]:
+        if not group_ids:
+            return []
+        rows = await self._session.read(LIST_MEMBERS, at_listed=to_json(sorted(group_ids)))
+        return [(row[0], row[1]) for row in rows]
+
+    async def list_adders(self, device_id: DeviceId) -> Mapping[GroupId, str]:
+        return {row[0]: row[1] for row in await self._session.read(LIST_ADDERS, at_device=device_id)}
+
+
+def name_taken_error(group: DeviceGroup) -> Conflict:
+    return Conflict(f"The project has a group {group.name!r} already. Choose another name.", code="GROUP_EXISTS")
+
+
+_EXISTS = d.status != DeviceStatus.DELETING.value
+_ACTIVE = d.status == DeviceStatus.ACTIVE.value
+_STATES: dict[DeviceStateFilter, ColumnElement[bool]] = {
+    DeviceStateFilter.ONLINE: and_(_ACTIVE, d.is_online),
+    DeviceStateFilter.OFFLINE: and_(_ACTIVE, ~d.is_online),
+    DeviceStateFilter.ON: d.relay.is_(True),
+    DeviceStateFilter.OFF: d.relay.is_(False),
+    DeviceStateFilter.PENDING: d.status == DeviceStatus.PENDING.value,
+    DeviceStateFilter.DISABLED: d.status == DeviceStatus.DISABLED.value,
+    DeviceStateFilter.REVOKED: d.status == DeviceStatus.REVOKED.value,
+}
+_SEARCHED = func.lower(d.name + " " + d.device_id + " " + func.coalesce(d.location, "") + " " + d.tags + " " + d.app_type)
+_LAST_SEEN_MS = func.coalesce(d.last_seen_ms, 0)
+_ORDERS: dict[DeviceSort, tuple[ColumnElement[Any], ...]] = {
+    DeviceSort.CREATED: (d.device_no,),
+    DeviceSort.NAME: (func.lower(d.name), d.device_no),
+    DeviceSort.LAST_SEEN: (_LAST_SEEN_MS, d.device_no),
+    DeviceSort.LAST_SEEN_NEWEST: (_LAST_SEEN_MS.desc(), d.device_no),
+}
+_MEMBERS = select(group_members.c.device_id).where(group_members.c.group_id == bindparam("at_group"))
+COUNT_BY_STATE = select(
+    func.count(), *(func.coalesce(func.sum(case((condition, 1), else_=0)), 0) for condition in _STATES.values())
+).where(d.account_id == bindparam("at_account"), _EXISTS)
+
+
+_FILTERS: dict[str, ColumnElement[bool]] = {
+    **{f"at_word_{index}": _SEARCHED.like(bindparam(f"at_word_{index}"), escape="\\") for index in range(MAX_SEARCH_WORDS)},
+    "at_external_id": d.external_id == bindparam("at_external_id"),
+    "at_group": d.device_id.in_(_MEMBERS),
+    "at_tag": func.replace(d.tags, bindparam("at_tag", type_=Text()), "") != d.tags,
+    "at_project": d.project_id == bindparam("at_project"),
+}
+"""By the parameter that each has."""
+COUNT_DEAD_LETTERS = (
+    select(func.count())
+    .select_from(dead_letters.join(devices, dead_letters.c.device_id == d.device_id))
+    .where(d.account_id == bindparam("at_account"))
+)
+
+
+@cache
+def find_statement(given: frozenset[str], state: DeviceStateFilter | None, sort: DeviceSort, limited: bool) -> Select[Any]:
+    statement = _filtered(DEVICE.select(), given, state).order_by(*_ORDERS[sort])
+    return statement.limit(bindparam("at_limit")).offset(bindparam("at_offset")) if limited else statement
+
+
+@cache
+def count_statement(given: frozenset[str], state: DeviceStateFilter | None) -> Select[Any]:
+    return _filtered(select(func.count()), given, state)
+
+
+def _filtered(statement: Select[Any], given: frozenset[str], state: DeviceStateFilter | None) -> Select[Any]:
+    filters = [_FILTERS[name] for name in sorted(given)] + ([] if state is None else [_STATES[state]])
+    return statement.where(d.account_id == bindparam("at_account"), _EXISTS, *filters)
+
+
+def _parameters(search: DeviceSearch) -> dict[str, Any]:
+    words = {f"at_word_{index}": f"%{escape_like(word)}%" for index, word in enumerate(search.words)}
+    tag = None if search.tag is None else to_json(search.tag)  # with its quotes, so a whole tag of the JSON list
+    named = without_none(at_project=search.project_id, at_external_id=search.external_id, at_group=search.group_id, at_tag=tag)
+    return words | named
+
+
+class SqlDeviceSearchRepository(SqlRepository):
+    async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
+        limited, params = search.limit is not None, _parameters(search)
+        statement = find_statement(frozenset(params), search.state, search.sort, limited)
+        page = {"at_limit": search.limit, "at_offset": search.offset} if limited else {}
+        return await self._list(DEVICE, statement, at_account=account_id, **params, **page)
+
+    async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
+        params = _parameters(search)
+        return await self._number(count_statement(frozenset(params), search.state), at_account=account_id, **params)
+
+    async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
+        total, *counts = map(int, (await self._session.read(COUNT_BY_STATE, at_account=account_id))[0])
+        [[letters]] = await self._session.read(COUNT_DEAD_LETTERS, at_account=account_id)
+        by_state = {state.value: count for state, count in zip(_STATES, counts, strict=True)}
+        return DeviceCounts(total, **by_state, dead_letters=int(letters))

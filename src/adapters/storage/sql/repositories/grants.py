@@ -7,10 +7,18 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, insert, or_, select
 
-from adapters.storage.sql.entity_repository import EntityStatements, SqlStoredEntityRepository
-from adapters.storage.sql.row_mapper import JSON_TUPLE, EmbeddedDataclassColumns, RowMapper, enum_converter, from_json, to_json
-from adapters.storage.sql.sql_session_port import LOOK_UP
-from adapters.storage.sql.statement_builders import delete_batch, for_update, listed
+from adapters.storage.sql.mapping import (
+    JSON_TUPLE,
+    EmbeddedDataclassColumns,
+    EntityStatements,
+    RowMapper,
+    SqlStoredEntityRepository,
+    enum_converter,
+    from_json,
+    to_json,
+)
+from adapters.storage.sql.session import LOOK_UP
+from adapters.storage.sql.statements import delete_batch, for_update, listed
 from adapters.storage.sql.tables import devices, grant_uses, grants, group_members
 from domain.devices.model import Device
 from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject, Scope, WeeklyGrantWindow

@@ -7,11 +7,10 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, update
 
-from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.process_liveness_probe import is_process_alive
-from adapters.storage.sql.row_mapper import RowMapper
-from adapters.storage.sql.sql_session_port import POSTGRES
-from adapters.storage.sql.statement_builders import delete_batch, insert_or_ignore
+from adapters.storage.sql.mapping import RowMapper, SqlRepository
+from adapters.storage.sql.probes import is_process_alive
+from adapters.storage.sql.session import POSTGRES
+from adapters.storage.sql.statements import delete_batch, insert_or_ignore
 from adapters.storage.sql.tables import stored_responses
 from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 

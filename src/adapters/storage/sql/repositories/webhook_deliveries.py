@@ -8,13 +8,11 @@ from typing import Any
 
 from sqlalchemy import Table, TextClause, bindparam, delete, insert, select, text
 
-from adapters.storage.sql.bulk_statements import BulkStatement
-from adapters.storage.sql.entity_repository import SqlRepository
-from adapters.storage.sql.row_mapper import RowMapper, enum_converter, to_json
-from adapters.storage.sql.sql_session_port import POSTGRES, SQLITE
-from adapters.storage.sql.statement_builders import delete_batch, text_with_bigints
+from adapters.storage.sql.mapping import RowMapper, SqlRepository, enum_converter, to_json
+from adapters.storage.sql.session import POSTGRES, SQLITE
+from adapters.storage.sql.statements import BulkStatement, delete_batch, text_with_bigints
 from adapters.storage.sql.tables import attempts, deliveries, webhooks
-from adapters.storage.sql.tables.webhooks import FINISHED_DELIVERY, PENDING_DELIVERY
+from adapters.storage.sql.tables.events import FINISHED_DELIVERY, PENDING_DELIVERY
 from domain.kernel.ids import DeliveryId, WebhookId
 from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState
 

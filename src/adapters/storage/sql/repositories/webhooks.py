@@ -6,9 +6,15 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, func, select
 
-from adapters.storage.sql.entity_repository import AccountEntityStatements, SqlAccountEntityRepository
-from adapters.storage.sql.row_mapper import JSON_TUPLE, RowMapper, enum_converter, to_json
-from adapters.storage.sql.statement_builders import listed
+from adapters.storage.sql.mapping import (
+    JSON_TUPLE,
+    AccountEntityStatements,
+    RowMapper,
+    SqlAccountEntityRepository,
+    enum_converter,
+    to_json,
+)
+from adapters.storage.sql.statements import listed
 from adapters.storage.sql.tables import api_keys, webhooks
 from domain.kernel.ids import AccountId, WebhookId
 from domain.webhooks.model import Webhook, WebhookFormat

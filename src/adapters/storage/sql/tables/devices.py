@@ -1,10 +1,22 @@
-"""Device types, devices and their credentials."""
+"""Device types, devices and their credentials.
+
+What the service learns about devices beside their readings: health, dropped messages and dead letters.
+
+Which instance of a cluster holds a device's connection.
+
+Groups of devices, and their members.
+
+Messages of devices that the database refused.
+
+Provisioning codes, and the claims that devices make with them.
+"""
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, text
+from sqlalchemy import Boolean, Column, ForeignKey, Index, LargeBinary, PrimaryKeyConstraint, Table, Text, UniqueConstraint, text
 
 from adapters.storage.sql.tables.columns import (
+    Int64,
     autoincrement_key,
     foreign_key_column,
     integer_column,
@@ -14,7 +26,9 @@ from adapters.storage.sql.tables.columns import (
     text_column,
 )
 from domain.devices.model import DeviceStatus, FirmwareProfile
+from domain.ingest.dead_letters import IngestDeadLetterState
 from domain.partitions.model import HASH_BITS, HASH_FACTOR
+from domain.provisioning.model import ClaimStatus
 
 device_types = Table(
     "device_types",
@@ -76,4 +90,133 @@ credentials = Table(
     Column("device_id", Text, ForeignKey("devices.device_id", ondelete="CASCADE"), primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
     integer_column("created_ms"),
+)
+
+
+device_health = Table(
+    "device_health",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    integer_column("connects"),
+    text_column("firmware", null=True),
+    integer_column("max_packet_size", null=True),
+    integer_column("clock_offset_ms", null=True),
+)
+
+device_drops = Table(
+    "device_drops",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    Column("reason", Text, primary_key=True),
+    integer_column("unannounced"),
+    integer_column("last_ms"),
+    integer_column("announced_ms", null=True),
+    sqlite_with_rowid=False,
+)
+"""Messages of devices that were dropped, by reason; without a foreign key, like all that devices report."""
+
+
+device_sessions = Table(
+    "device_sessions",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    Column("front", Text, nullable=False, index=True),
+)
+"""Connected devices, and those whose grace period runs; without a foreign key, like all that devices report."""
+
+
+device_groups = Table(
+    "device_groups",
+    metadata,
+    autoincrement_key("seq"),
+    text_column("group_id", unique=True),
+    foreign_key_column("account_id", "accounts.account_id"),
+    foreign_key_column("project_id", "projects.project_id"),
+    text_column("name"),
+    text_column("description", null=True),
+    integer_column("created_ms"),
+    UniqueConstraint("project_id", "name"),
+    Index(None, "account_id", "seq"),
+)
+
+group_members = Table(
+    "group_members",
+    metadata,
+    foreign_key_column("group_id", "device_groups.group_id"),
+    foreign_key_column("device_id", "devices.device_id"),
+    text_column("added_by"),
+    integer_column("added_ms"),
+    PrimaryKeyConstraint("group_id", "device_id"),
+    Index(None, "device_id", "group_id"),
+)
+
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    autoincrement_key("letter_id"),
+    integer_column("device_no"),  # no foreign key: the letters of a deleted device are deleted in batches
+    text_column("device_id", null=True),
+    text_column("kind"),
+    Column("payload", LargeBinary, nullable=False),
+    integer_column("arrived_ms"),
+    text_column("reason"),
+    integer_column("created_ms"),
+    text_column("state"),
+    one_of_check("state", [state.value for state in IngestDeadLetterState]),
+    Index(None, "state", "letter_id"),
+    Index(None, "device_no"),
+    sqlite_autoincrement=True,
+)
+
+
+provisioning_codes = Table(
+    "provisioning_codes",
+    metadata,
+    autoincrement_key("seq"),
+    text_column("code_id", unique=True),
+    foreign_key_column("account_id", "accounts.account_id"),
+    text_column("name"),
+    text_column("prefix"),
+    Column("code_hash", LargeBinary, nullable=False, unique=True),
+    foreign_key_column("project_id", "projects.project_id"),
+    text_column("board_type"),
+    text_column("app_type"),
+    text_column("profile", null=True),
+    foreign_key_column("device_type_id", "device_types.device_type_id", null=True, ondelete="SET NULL"),
+    text_column("tags"),
+    integer_column("max_devices"),
+    integer_column("claimed_count"),
+    Column("requires_approval", Boolean, nullable=False),
+    integer_column("expires_ms"),
+    foreign_key_column("created_by", "memberships.membership_id"),
+    integer_column("created_ms"),
+    one_of_check("profile", [profile.value for profile in FirmwareProfile]),
+    Index(None, "account_id", "seq"),
+    Index(None, "project_id"),
+    Index(None, "device_type_id"),
+    Index(None, "created_by"),
+)
+
+device_claims = Table(
+    "device_claims",
+    metadata,
+    autoincrement_key("seq"),
+    text_column("claim_id", unique=True),
+    foreign_key_column("code_id", "provisioning_codes.code_id"),
+    foreign_key_column("account_id", "accounts.account_id"),
+    text_column("hardware_id"),
+    text_column("name", null=True),
+    text_column("address"),
+    text_column("status"),
+    foreign_key_column("device_id", "devices.device_id", null=True, ondelete="SET NULL"),
+    integer_column("created_ms"),
+    text_column("decided_by", null=True),
+    integer_column("decided_ms", null=True),
+    one_of_check("status", [status.value for status in ClaimStatus]),
+    UniqueConstraint("code_id", "hardware_id"),
+    Index(None, "account_id", "seq"),
+    Index(None, "account_id", "status", "seq"),
+    Index(None, "code_id", "status"),
+    Index(None, "device_id"),
 )
