@@ -9,10 +9,8 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
-from adapters.mqtt.embedded_link import EmbeddedDeviceLink
-from adapters.mqtt.leader_only_device_link import LeaderOnlyDeviceLink
-from adapters.mqtt.null_link import NullDeviceLink
+from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+from adapters.mqtt.links import LeaderOnlyDeviceLink, NullDeviceLink
 from domain.devices.link import (
     TAKEN_OVER,
     DeviceBrokerLink,

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
+from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.profiles import native
-from adapters.mqtt.profiles.native_topics import TOPICS
+from adapters.mqtt.profiles.native import TOPICS
 from domain.devices.messages import OutboundCommand, UnreadableMessage
 from domain.devices.model import FirmwareProfile
 from domain.events.model import PUBLIC_TYPES

@@ -195,8 +195,7 @@ async def test_a_silent_device_is_closed_after_one_and_a_half_keep_alives() -> N
 
 async def test_a_port_in_use_is_named() -> None:
     async with broker() as world:
-        from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
-        from adapters.mqtt.embedded_link import EmbeddedDeviceLink
+        from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 
         second = EmbeddedDeviceLink(EmbeddedBrokerSettings((BrokerListenAddress("tcp", "127.0.0.1", world.port),)))
         with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{world.port}.*LATCHBOARD_MQTT_"):

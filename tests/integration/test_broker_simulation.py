@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
-from adapters.mqtt.embedded_link import EmbeddedDeviceLink
+from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
 from domain.devices.messages import OutboundMessage
 from support.broker import BrokerWorld, broker

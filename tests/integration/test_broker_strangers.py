@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from adapters.mqtt.embedded_broker_settings import UnauthenticatedConnectionLimits
+from adapters.mqtt.embedded import UnauthenticatedConnectionLimits
 from support.broker import BrokerDevice, BrokerWorld, broker, connect_packet
 from support.waiting import TIMEOUT_S
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import aiomqtt
 import pytest
 
-from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
-from adapters.mqtt.embedded_link import EmbeddedDeviceLink
+from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from domain.kernel.errors import Unavailable
 from support.broker import connect_packet, new_device
 from support.certificate import certificate

@@ -14,8 +14,7 @@ import aiomqtt
 import pytest
 
 from adapters.crypto.certificate_authority import CertificateAuthority, PemCertificateAndKey
-from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
-from adapters.mqtt.embedded_link import EmbeddedDeviceLink
+from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, connect_packet, new_device
 from support.waiting import TIMEOUT_S

@@ -10,9 +10,9 @@ import aiomqtt
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
-from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
-from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
+from adapters.mqtt.external import MosquittoDeviceLink
+from adapters.mqtt.external_connection import MosquittoConnectionSettings
+from adapters.mqtt.mosquitto_files import MosquittoCredentialStore
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import Mosquitto, mosquitto
 from support.waiting import TIMEOUT_S

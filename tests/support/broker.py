@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import aiomqtt
 
-from adapters.mqtt.embedded_broker_settings import BrokerLimits, BrokerListenAddress, EmbeddedBrokerSettings
-from adapters.mqtt.embedded_link import EmbeddedDeviceLink
+from adapters.mqtt.embedded import BrokerLimits, BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from domain.devices.link import InboundEvent
 from support.waiting import TIMEOUT_S
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
-from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
+from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.definitions import CommandDefinitionService

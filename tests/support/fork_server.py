@@ -35,7 +35,7 @@ PRELOADED_MODULES = (
     "app.wiring.lifecycle",
     "adapters.delivery.native_courier",
     "adapters.engine.native_engine",
-    "adapters.mqtt.embedded_link",
+    "adapters.mqtt.embedded",
     "alembic.command",
     "asyncpg",
 )

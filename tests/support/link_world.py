@@ -11,11 +11,10 @@ from typing import Any
 import aiomqtt
 
 from adapters.engine import _native
-from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
-from adapters.mqtt.embedded_link import EmbeddedDeviceLink
-from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
-from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
-from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
+from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+from adapters.mqtt.external import MosquittoDeviceLink
+from adapters.mqtt.external_connection import MosquittoConnectionSettings
+from adapters.mqtt.mosquitto_files import MosquittoCredentialStore
 from domain.devices.link import DeviceBrokerLink, InboundEvent
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import mosquitto

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
-from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
+from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import CommandDefinitionInput

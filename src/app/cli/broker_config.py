@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from adapters.mqtt.mosquitto_config import DEFAULT_DATA_DIR, DEFAULT_FILES, mosquitto_config
+from adapters.mqtt.mosquitto_files import DEFAULT_DATA_DIR, DEFAULT_FILES, mosquitto_config
 from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit
 
 broker_config = typer.Typer(help="Write the configuration of an external broker.", no_args_is_help=True)

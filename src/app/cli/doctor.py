@@ -13,7 +13,7 @@ import httpx
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificate_authority import expiry
-from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor, as_text
+from adapters.mqtt.external_connection import MosquittoHealthMonitor, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.startup_banner import http_url

@@ -25,7 +25,7 @@ _IMPORTED_ONCE = (
     "app.cli.serve",
     "adapters.delivery.native_courier",
     "adapters.engine.native_engine",
-    "adapters.mqtt.embedded_link",
+    "adapters.mqtt.embedded",
     "alembic.command",
     "asyncpg",
 )

@@ -30,8 +30,8 @@ from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.mail.background_mailer import InProcessBackgroundMailer
 from adapters.mail.log_mailer import LogMailer
 from adapters.message_catalog_translator import MessageCatalogTranslator
-from adapters.mqtt.leader_only_device_link import LeaderOnlyDeviceLink
-from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
+from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
+from adapters.mqtt.links import LeaderOnlyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
 from adapters.storage.disk_space import DiskSpaceMonitor

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from adapters.http.asyncapi.document import AsyncApiDeviceTopic, build_asyncapi_document
-from adapters.mqtt.profiles.native_topics import TOPICS, NativeTopicDefinition
+from adapters.mqtt.profiles.native import TOPICS, NativeTopicDefinition
 from app.version import VERSION
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from adapters.mqtt.null_link import NullDeviceLink
+from adapters.mqtt.links import NullDeviceLink
 from app.config.settings import Settings
 from app.runtime import open_file_limit_and_shares
 from app.runtime.startup_errors import StartupError
@@ -15,7 +15,7 @@ from domain.devices.link import DeviceBrokerLink
 from domain.kernel.clock import Clock
 
 if TYPE_CHECKING:
-    from adapters.mqtt.embedded_broker_settings import BrokerLimits
+    from adapters.mqtt.embedded import BrokerLimits
 
 
 def create_device_link(
@@ -30,10 +30,10 @@ def create_device_link(
 
 
 def _create_external_link(settings: Settings, clock: Clock, engine: NativeOrReferenceComponents, front: str) -> DeviceBrokerLink:
-    from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
-    from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFilePaths
-    from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
-    from adapters.mqtt.mosquitto_partition_sessions import shared_by_cluster
+    from adapters.mqtt.external import MosquittoDeviceLink
+    from adapters.mqtt.external_connection import MosquittoConnectionSettings
+    from adapters.mqtt.external_sessions import shared_by_cluster
+    from adapters.mqtt.mosquitto_files import MosquittoCredentialStore, MosquittoFilePaths
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
@@ -48,8 +48,7 @@ def _create_external_link(settings: Settings, clock: Clock, engine: NativeOrRefe
 
 def _create_embedded_link(settings: Settings, front: str) -> DeviceBrokerLink:
     try:
-        from adapters.mqtt.embedded_broker_settings import BrokerListenAddress, EmbeddedBrokerSettings
-        from adapters.mqtt.embedded_link import EmbeddedDeviceLink
+        from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
     except ImportError as error:
         raise StartupError(
             f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
@@ -67,7 +66,7 @@ def _create_embedded_link(settings: Settings, front: str) -> DeviceBrokerLink:
 
 
 def broker_limits(settings: Settings) -> BrokerLimits:
-    from adapters.mqtt.embedded_broker_settings import BrokerLimits, UnauthenticatedConnectionLimits
+    from adapters.mqtt.embedded import BrokerLimits, UnauthenticatedConnectionLimits
 
     connections = settings.mqtt_connections or open_file_limit_and_shares.default_mqtt_connections()
     pending = settings.mqtt_pending or max(8, connections // 4)

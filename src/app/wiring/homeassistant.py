@@ -24,10 +24,7 @@ def create_homeassistant_workers(
     url, key = settings.homeassistant, settings.homeassistant_key
     if url is None or key is None or not settings.has_broker:
         return ()
-    from adapters.mqtt.homeassistant_client import (  # imports an MQTT client that is needed for nothing else
-        HomeAssistantBrokerSettings,
-        HomeAssistantMqttClient,
-    )
+    from adapters.mqtt.homeassistant import HomeAssistantBrokerSettings, HomeAssistantMqttClient
     from app.workers.homeassistant import HomeAssistantWorker
     from domain.homeassistant.bridge import HomeAssistantBridge
 

@@ -27,11 +27,7 @@ from domain.kernel.errors import DomainError, Unauthenticated, Unavailable
 from domain.kernel.ids import AccountId, DeviceId
 
 if TYPE_CHECKING:  # it imports an MQTT client
-    from adapters.mqtt.homeassistant_client import (
-        HomeAssistantMqttClient,
-        MqttHomeAssistantConnection,
-        ReceivedHomeAssistantMessage,
-    )
+    from adapters.mqtt.homeassistant import HomeAssistantMqttClient, MqttHomeAssistantConnection, ReceivedHomeAssistantMessage
 
 RECONNECT_BACKOFF = Backoff((0.5, 2.0, 5.0, 15.0, 30.0))
 STABLE_AFTER_S = 30.0

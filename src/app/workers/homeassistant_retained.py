@@ -12,7 +12,7 @@ from domain.homeassistant.discovery import RetainedMessages
 from domain.kernel.ids import DeviceId
 
 if TYPE_CHECKING:  # it imports an MQTT client
-    from adapters.mqtt.homeassistant_client import MqttHomeAssistantConnection
+    from adapters.mqtt.homeassistant import MqttHomeAssistantConnection
 
 MAX_IN_FLIGHT = 32
 """Messages that may wait for their PUBACK at the same time."""

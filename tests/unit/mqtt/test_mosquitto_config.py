@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mqtt.mosquitto_config import DEFAULT_FILES, OPTIONS, mosquitto_config
-from adapters.mqtt.mosquitto_config_check import config_faults, find_config_file, read_config
+from adapters.mqtt.mosquitto_files import DEFAULT_FILES, OPTIONS, config_faults, find_config_file, mosquitto_config, read_config
 
 
 def faults_of(path: Path, text: str) -> list[str]:

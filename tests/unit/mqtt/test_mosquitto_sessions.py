@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt import unknown_device_message_buffer
-from adapters.mqtt.mosquitto_connection import MosquittoConnectionSettings
-from adapters.mqtt.mosquitto_partition_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
-from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessageBuffer
+from adapters.mqtt import external_inbound
+from adapters.mqtt.external_connection import MosquittoConnectionSettings
+from adapters.mqtt.external_inbound import UnknownDeviceMessageBuffer
+from adapters.mqtt.external_sessions import TELEMETRY_SESSIONS, sessions_of, shared_by_cluster, whole_fleet
 from domain.devices.broker_auth import BrokerAction, ExternalBrokerAuthService, ServiceBrokerLogin
 from domain.partitions.model import assign
 
@@ -45,8 +45,8 @@ async def test_a_broker_that_asks_lets_the_service_subscribe_to_its_sessions_and
 
 
 async def test_early_messages_wait_for_their_device_and_expire_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unknown_device_message_buffer, "WAIT_S", 0.0)
-    monkeypatch.setattr(unknown_device_message_buffer, "MAX_MESSAGES", 3)
+    monkeypatch.setattr(external_inbound, "WAIT_S", 0.0)
+    monkeypatch.setattr(external_inbound, "MAX_MESSAGES", 3)
     expired: asyncio.Queue[Any] = asyncio.Queue()
     early = UnknownDeviceMessageBuffer(expired.put_nowait)
     assert [early.keep(device, (number, None)) for number, device in enumerate(("a", "b", "a", "a"))] == [True, True, True, False]

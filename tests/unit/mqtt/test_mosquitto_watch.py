@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.mqtt.mosquitto_health_monitor import DROPPED_TOPIC, MosquittoHealthMonitor, as_text
+from adapters.mqtt.external_connection import DROPPED_TOPIC, MosquittoHealthMonitor, as_text
 
 WEEK_S = 7 * 24 * 3_600
 

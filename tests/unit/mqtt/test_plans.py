@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
+from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from domain.devices.messages import DeviceClockReadyReport, DevicePlanRevisionReport
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
+from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from domain.devices.messages import (
     CommandResultReport,
     DevicePlanRevisionReport,

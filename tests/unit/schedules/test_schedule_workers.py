@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt.profile_dispatching_codec import ProfileDispatchingDeviceCodec
+from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.schedules_and_device_plans import DevicePlanWorker, InProcessDevicePlanQueue, ScheduleWorker
 from app.workers.wake_event import WakeEvent

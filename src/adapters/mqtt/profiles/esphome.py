@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.mqtt.profiles import sensor_json_flattening
+from adapters.mqtt.profiles import conversion
 from domain.devices.messages import (
     DeviceReport,
     OutboundCommand,
@@ -58,9 +58,9 @@ def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: 
 
 def _decode_reading(kind: str, name: str, word: str) -> Sequence[DeviceReport]:
     if kind == "binary_sensor":
-        return (StockFirmwareTelemetryReport(sensor_json_flattening.encode_telemetry({name: word == "ON"})),)
+        return (StockFirmwareTelemetryReport(conversion.encode_telemetry({name: word == "ON"})),)
     if kind == "text_sensor":
-        return (StockFirmwareTelemetryReport(sensor_json_flattening.encode_telemetry({name: word[:256]})),)
+        return (StockFirmwareTelemetryReport(conversion.encode_telemetry({name: word[:256]})),)
     if kind != "sensor":
         return ()
     try:
@@ -69,4 +69,4 @@ def _decode_reading(kind: str, name: str, word: str) -> Sequence[DeviceReport]:
         return (UnreadableMessage("MALFORMED", f"sensor {name[:64]!r} is not a number"),)
     if number != number or number in (float("inf"), float("-inf")):
         return ()  # ESPHome sends `nan` while it has no value
-    return (StockFirmwareTelemetryReport(sensor_json_flattening.encode_telemetry({name: number})),)
+    return (StockFirmwareTelemetryReport(conversion.encode_telemetry({name: number})),)

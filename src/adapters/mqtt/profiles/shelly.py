@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from adapters.mqtt.profiles import sensor_json_flattening
-from adapters.mqtt.profiles.future_edge_selection import FuturePlanEdge, upcoming_edges
+from adapters.mqtt.profiles import conversion
+from adapters.mqtt.profiles.conversion import FuturePlanEdge, upcoming_edges
 from domain.devices.messages import (
     CommandResultReport,
     DeviceClockReadyReport,
@@ -128,7 +128,7 @@ def _decode_switch_status(status: Mapping[str, Any]) -> Sequence[DeviceReport]:
     reports: list[DeviceReport] = []
     if isinstance(status.get("output"), bool):
         reports.append(RelayReport(status["output"]))
-    return reports + sensor_json_flattening.to_reports(sensor_json_flattening.flatten(status, skip=_SKIPPED_FIELDS))
+    return reports + conversion.to_reports(conversion.flatten(status, skip=_SKIPPED_FIELDS))
 
 
 def _decode_notification(document: Mapping[str, Any]) -> Sequence[DeviceReport]:

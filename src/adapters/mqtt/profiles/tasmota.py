@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from adapters.mqtt.profiles import sensor_json_flattening
-from adapters.mqtt.profiles.future_edge_selection import FuturePlanEdge, upcoming_edges
+from adapters.mqtt.profiles import conversion
+from adapters.mqtt.profiles.conversion import FuturePlanEdge, upcoming_edges
 from domain.devices.messages import (
     CommandResultReport,
     DevicePlanRevisionReport,
@@ -158,7 +158,7 @@ def _decode_power(word: str) -> Sequence[DeviceReport]:
 def _decode_json(topic: str, payload: bytes) -> Sequence[DeviceReport]:
     document = _decode_object(payload)
     if topic == "tele/SENSOR":
-        flat = sensor_json_flattening.flatten(document, skip=_SKIPPED_FIELDS, skip_names=_SKIPPED_NAMES, lists=True)
-        return sensor_json_flattening.to_reports(flat, _units(document, flat.values))
+        flat = conversion.flatten(document, skip=_SKIPPED_FIELDS, skip_names=_SKIPPED_NAMES, lists=True)
+        return conversion.to_reports(flat, _units(document, flat.values))
     word = document.get("POWER1", document.get("POWER"))
     return _decode_power(word) if isinstance(word, str) else ()

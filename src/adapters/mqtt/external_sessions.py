@@ -17,9 +17,13 @@ from typing import Any
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.mosquitto_connection import MosquittoClientSessionConfig, MosquittoConnection, MosquittoConnectionSettings
-from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor
-from adapters.mqtt.mosquitto_inbound_queue import AckHandle
+from adapters.mqtt.external_connection import (
+    MosquittoClientSessionConfig,
+    MosquittoConnection,
+    MosquittoConnectionSettings,
+    MosquittoHealthMonitor,
+)
+from adapters.mqtt.external_inbound import AckHandle
 from domain.devices.broker_auth import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
 from domain.devices.messages import OutboundMessage
 

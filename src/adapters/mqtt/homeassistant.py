@@ -17,7 +17,7 @@ from typing import Any
 import aiomqtt
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.aiomqtt_socket_workarounds import KEEP_ALIVE_S, guard_socket, kept_flowing
+from adapters.mqtt.external_connection import KEEP_ALIVE_S, guard_socket, kept_flowing
 from domain.kernel.errors import Unavailable
 
 TIMEOUT_S = 10.0

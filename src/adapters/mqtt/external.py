@@ -17,23 +17,25 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters.mqtt.mosquitto_connection import (
+from adapters.mqtt.external_connection import (
     FIRST_ERROR_CODE,
     UNCONFIRMED,
     MosquittoClientSessionConfig,
     MosquittoConnectionSettings,
+    MosquittoHealthMonitor,
+    as_text,
 )
-from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
-from adapters.mqtt.mosquitto_health_monitor import MosquittoHealthMonitor, as_text
-from adapters.mqtt.mosquitto_inbound_queue import (
+from adapters.mqtt.external_inbound import (
     AckHandle,
     MosquittoInboundBatch,
     MosquittoInboundQueue,
     TelemetryBatchFactory,
+    UnknownDeviceMessage,
+    UnknownDeviceMessageBuffer,
     acknowledge,
 )
-from adapters.mqtt.mosquitto_partition_sessions import MAIN, MosquittoPartitionSessions, sessions_of, whole_fleet
-from adapters.mqtt.unknown_device_message_buffer import UnknownDeviceMessage, UnknownDeviceMessageBuffer
+from adapters.mqtt.external_sessions import MAIN, MosquittoPartitionSessions, sessions_of, whole_fleet
+from adapters.mqtt.mosquitto_files import MosquittoCredentialStore
 from domain.devices.link import (
     LOST,
     REVOKED,
