@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.engine import _native
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from bench_rules import METRICS, Cpu, messages
 
 PARTITIONS = 64

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from dateutil import tz
 
-from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator, read_tzif
-from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.native import NativeGrantWindowAndRateEvaluator, read_tzif
+from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
 from domain.grants.model import WeeklyGrantWindow
 
 Cpu = Callable[[Callable[[], object], int], float]

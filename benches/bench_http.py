@@ -25,8 +25,8 @@ from quart import Quart, Response
 from adapters.crypto.access_tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
 from adapters.engine import _native
-from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator, read_tzif
-from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.native import NativeGrantWindowAndRateEvaluator, read_tzif
+from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
 from adapters.http.core.quart_app import TrimmedQuart
 from domain.accounts.model import Membership
 from domain.grants.checks import GrantCheckInput, filter_applicable

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from adapters.engine import _native
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from c_lower_bound import lower_bound
 from domain.kernel.columnar_records import read_column
 from domain.telemetry.packing import CheckpointMetricValue, pack_latest

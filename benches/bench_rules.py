@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from adapters.engine import _native
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.rules.model import Comparator, EngineRule, RuleCondition
 from domain.telemetry.packing import CheckpointMetricValue, pack_latest
 from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine

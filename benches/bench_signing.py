@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from adapters.engine.native_signer import create_native_signer
-from adapters.engine.reference_signer import ReferenceWebhookSigner
+from adapters.engine.native import create_native_signer
+from adapters.engine.reference import ReferenceWebhookSigner
 
 Cpu = Callable[[Callable[[], object], int], float]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

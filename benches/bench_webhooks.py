@@ -29,7 +29,7 @@ import loopback_peers
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.httpx_courier import HttpxCourier
 from adapters.delivery.native_courier import NativeCourier
-from adapters.engine.native_signer import create_native_signer
+from adapters.engine.native import create_native_signer
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
 from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine import native_chain_hasher
+from adapters.engine import native
 from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.storage.sql.repositories import events as repository
 from adapters.storage.sql.statements import bulk_insert
@@ -29,7 +29,7 @@ from domain.events.model import Event, with_position
 from event_log import ACCOUNT, event, opened
 
 ROUNDS = 21
-HASHERS = {"engine": native_chain_hasher.chain_events, "Python": hash_chain.chain_events, "without": hash_chain.chain_events}
+HASHERS = {"engine": native.chain_events, "Python": hash_chain.chain_events, "without": hash_chain.chain_events}
 LINKED = repository._plan_append
 UNLINKED_ROWS = bulk_insert(table, (*repository.EVENT.names, "public"), json=("payload",))
 

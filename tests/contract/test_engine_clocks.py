@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.rules.model import RuleState
 from domain.rules.ports import TelemetryEngine
 from domain.telemetry import packing

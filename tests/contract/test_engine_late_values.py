@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.rules.ports import BatchResult, TelemetryEngine
 from domain.telemetry import packing
 from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.engine.native_engine import NativeEngine, make_batch
+from adapters.engine.native import NativeEngine, make_batch
 from domain.partitions.model import partition_of
 from domain.rules.ports import TelemetryEngine
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.kernel.errors import ValidationFailed
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleState, RuleSuppression
 from domain.rules.ports import TelemetryEngine

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from adapters.engine.native_signer import create_native_signer
-from adapters.engine.reference_signer import ReferenceWebhookSigner
+from adapters.engine.native import create_native_signer
+from adapters.engine.reference import ReferenceWebhookSigner
 from domain.kernel.errors import ValidationFailed
 from domain.webhooks.ports import CreateSigner
 

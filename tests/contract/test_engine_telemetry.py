@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adapters.engine import native_engine
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine import native
+from adapters.engine.native import NativeEngine
 from domain.rules.model import LatestReading
 from domain.rules.ports import TelemetryEngine
 from domain.telemetry import packing
@@ -75,7 +75,7 @@ def test_an_engine_takes_no_message_with_a_name_that_has_no_number(engine: Telem
     engine.add_metric_names([(3, "t")])
     engine.set_rules(DEVICE, [rule(("t", ">", 30))])
     payloads = [b'{"t": 20}', b'[{"t": 31}, {"b": 1, "a": 2}]', b"broken", b'{"c": 1, "a": 1}']
-    batch = native_engine.make_batch([(DEVICE, T0 + index, payload) for index, payload in enumerate(payloads)])
+    batch = native.make_batch([(DEVICE, T0 + index, payload) for index, payload in enumerate(payloads)])
     before = engine.ingest(batch)
     assert (before.consumed, before.unknown_metric_names) == (1, ["b", "a", "c"])
     assert (before.message_count, before.rule_firings, before.faults, before.last_seen) == (1, [], [], [(DEVICE, T0)])
@@ -93,13 +93,13 @@ def test_an_engine_takes_no_message_with_a_name_that_has_no_number(engine: Telem
 
 def test_a_device_gets_no_names_beyond_its_limit_whatever_it_sends(engine: TelemetryEngine) -> None:
     payloads = [json.dumps({f"m{number}": 1 for number in range(first, first + 100)}).encode() for first in (0, 100, 200)]
-    batch = native_engine.make_batch([(DEVICE, T0, payload) for payload in payloads] + [(8, T0, b'{"m299": 1}')])
+    batch = native.make_batch([(DEVICE, T0, payload) for payload in payloads] + [(8, T0, b'{"m299": 1}')])
     result = engine.ingest(batch)
     assert (result.consumed, result.unknown_metric_names) == (0, [f"m{number}" for number in range(128)] + ["m299"])
 
 
 def test_names_are_searched_in_a_limited_number_of_messages(engine: TelemetryEngine) -> None:
-    batch = native_engine.make_batch([(number, T0, b'{"m%d": 1}' % number) for number in range(3_000)])
+    batch = native.make_batch([(number, T0, b'{"m%d": 1}' % number) for number in range(3_000)])
     assert len(engine.ingest(batch).unknown_metric_names) == 2_048
 
 
@@ -199,6 +199,6 @@ def test_a_removed_device_is_forgotten(engine: TelemetryEngine) -> None:
 
 
 def test_last_seen_contains_each_device_once_with_its_newest_arrival(engine: TelemetryEngine) -> None:
-    batch = native_engine.make_batch([(1, T0, b"{}"), (2, T0 + 5, b"broken"), (1, T0 + 9, b"{}"), (1, T0 + 7, b"{}")])
+    batch = native.make_batch([(1, T0, b"{}"), (2, T0 + 5, b"broken"), (1, T0 + 9, b"{}"), (1, T0 + 7, b"{}")])
     result = engine.ingest(batch)
     assert (result.last_seen, result.message_count, result.rows) == ([(1, T0 + 9), (2, T0 + 5)], 3, [])

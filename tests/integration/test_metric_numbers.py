@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from adapters.engine.native_engine import NativeEngine, make_batch
+from adapters.engine.native import NativeEngine, make_batch
 from adapters.storage.sql import SqlDatabase
 from app.workers import splitting_batch_writer
 from app.workers.splitting_batch_writer import SplittingBatchWriter

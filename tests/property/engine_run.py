@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.rules.model import EngineRule
 from domain.rules.ports import BatchResult, Checkpoint, TelemetryEngine
 from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine

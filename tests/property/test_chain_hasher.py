@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.engine import native_chain_hasher
+from adapters.engine import native as native_chain_hasher
 from domain.events.hash_chain import EventChainHead, chain_events, heads_after
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId, EventId

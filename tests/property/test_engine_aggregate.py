@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.telemetry.packing import pack_readings
 from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.engine import ingest_batch

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
-from adapters.engine.native_engine import NativeEngine, make_batch
+from adapters.engine.native import NativeEngine, make_batch
 from domain.rules.model import Comparator, EngineRule, RuleCondition
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from property import engine_bulk as bulk

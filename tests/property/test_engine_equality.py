@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from property import engine_cases as cases
 from property.engine_run import EngineRun

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator
-from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.native import NativeGrantWindowAndRateEvaluator
+from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
 
 MINUTE_MS = 60_000
 NOW = 1_800_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.engine import MetricNumbers
 

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator
-from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.native import NativeGrantWindowAndRateEvaluator
+from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
 from domain.grants.model import WeeklyGrantWindow
 
 ZONES = (

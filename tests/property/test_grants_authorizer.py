@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
 from domain.grants.authorizer import Authorizer
 from domain.grants.checks import GrantCheckInput
 from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.engine.native_engine import NativeEngine
+from adapters.engine.native import NativeEngine
 from domain.rules.model import MetricValue
 from domain.telemetry import packing
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine

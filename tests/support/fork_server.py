@@ -34,7 +34,7 @@ PRELOADED_MODULES = (
     "app.cli.serve",
     "app.wiring.lifecycle",
     "adapters.delivery.native_courier",
-    "adapters.engine.native_engine",
+    "adapters.engine.native",
     "adapters.mqtt.embedded",
     "alembic.command",
     "asyncpg",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService

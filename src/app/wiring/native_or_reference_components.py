@@ -44,10 +44,13 @@ def _load_native() -> NativeOrReferenceComponents:
     from adapters.engine import extension_check
 
     extension_check.check_extension(SOURCE_ROOT)
-    from adapters.engine.native_chain_hasher import chain_events
-    from adapters.engine.native_engine import NativeEngine, make_batch
-    from adapters.engine.native_grant_window_and_rate_evaluator import NativeGrantWindowAndRateEvaluator
-    from adapters.engine.native_signer import create_native_signer
+    from adapters.engine.native import (
+        NativeEngine,
+        NativeGrantWindowAndRateEvaluator,
+        chain_events,
+        create_native_signer,
+        make_batch,
+    )
 
     return NativeOrReferenceComponents(
         "native",
@@ -61,8 +64,7 @@ def _load_native() -> NativeOrReferenceComponents:
 
 
 def _load_reference() -> NativeOrReferenceComponents:
-    from adapters.engine.reference_grant_window_and_rate_evaluator import ReferenceGrantWindowAndRateEvaluator
-    from adapters.engine.reference_signer import ReferenceWebhookSigner
+    from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator, ReferenceWebhookSigner
     from domain.events.hash_chain import chain_events
     from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 
@@ -79,6 +81,6 @@ def _load_reference() -> NativeOrReferenceComponents:
 
 def own_devices_only(parts: NativeOrReferenceComponents, owns_device: Callable[[int], bool]) -> NativeOrReferenceComponents:
     """The same parts for an instance of a cluster."""
-    from adapters.engine.owned_device_rules_engine import OwnedDeviceRulesEngine, read_blocks
+    from adapters.engine.native import OwnedDeviceRulesEngine, read_blocks
 
     return replace(parts, engine=OwnedDeviceRulesEngine(owns_device), read_blocks=read_blocks)

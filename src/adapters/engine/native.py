@@ -2,16 +2,36 @@
 
 Rows cross the boundary as the tuples that database drivers take, rule transitions and firings as columns: a list for each field
 that somebody reads. Messages never become objects.
+
+The hash chain of the event log by the extension; `domain.events.hash_chain.chain_events` defines it.
+
+Grant windows and limits by the extension. Windows use the same time zone files as Python's zoneinfo.
+
+Webhook signatures by the extension; `domain.webhooks.reference` defines them.
+
+The engine of an instance of a cluster: rules are set for the devices that it owns only.
+
+Every instance learns of every changed rule. A rule of another instance's device would fire here too, as soon as a timer is due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import zoneinfo
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
 
 from adapters.engine import _native
+from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
+from domain.events.hash_chain import ChainPlace, EventChainHead
+from domain.events.model import Event
+from domain.grants.model import GrantRateLimitDecision, WeeklyGrantWindow
+from domain.grants.reference import load_timezone
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.columnar_records import ColumnarRecords
 from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import AccountId
 from domain.rules.model import (
     Comparator,
     EngineRule,
@@ -37,6 +57,7 @@ from domain.rules.ports import (
     WatchedReading,
 )
 from domain.rules.reference import LastMetricValue, explain_rule
+from domain.webhooks.reference import standard_key
 
 _ConditionTuple = tuple[str, str, float, str | None]
 """(metric, comparator, number or milliseconds, text)"""
@@ -183,3 +204,63 @@ def _condition_tuple(condition: RuleCondition) -> _ConditionTuple:
 def make_batch(messages: Iterable[tuple[int, int, bytes]]) -> RawTelemetryBatch:
     """Build a native batch from (device number, arrival in Unix ms, payload) tuples."""
     return _native.RawTelemetryBatch(messages)
+
+
+def chain_events(events: Sequence[Event], heads: Mapping[AccountId, EventChainHead]) -> list[ChainPlace]:
+    return _native.chain_events(events, {account: (head.sequence, head.hash) for account, head in heads.items()})
+
+
+MAX_CACHED_WINDOWS = 4096
+
+
+class NativeGrantWindowAndRateEvaluator(ReferenceGrantWindowAndRateEvaluator):
+    """The reference definition answers what only checks of input and texts of denials ask."""
+
+    def __init__(self) -> None:
+        self._get_compiled = lru_cache(maxsize=MAX_CACHED_WINDOWS)(_compile_window)
+
+    def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
+        return self._get_compiled(window).is_open(at_ms)
+
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
+        return GrantRateLimitDecision(*_native.allowance(uses, limit, now_ms))
+
+
+def _compile_window(window: WeeklyGrantWindow) -> _native.Window:
+    days = sum(1 << day for day in window.days)
+    rules = read_tzif(window.timezone)
+    return _native.Window(days, window.from_minute, window.to_minute, rules, window.timezone)
+
+
+@lru_cache(maxsize=1024)
+def read_tzif(name: str) -> bytes:
+    """The zone's TZif bytes (RFC 8536) from the system, else from the tzdata package, as zoneinfo does. Raises
+    ValidationFailed."""
+    load_timezone(name)  # also rejects names that would leave the directories below
+    for folder in zoneinfo.TZPATH:
+        path = Path(folder, name)
+        if path.is_file():
+            return path.read_bytes()
+    package, _, resource = f"tzdata.zoneinfo.{name.replace('/', '.')}".rpartition(".")
+    return resources.files(package).joinpath(resource).read_bytes()
+
+
+def create_native_signer(secret: str) -> _native.Signer:
+    """Raises ValidationFailed for a secret that is no Standard Webhooks key."""
+    standard_key(secret)
+    return _native.Signer(secret)
+
+
+class OwnedDeviceRulesEngine(NativeEngine):
+    def __init__(self, owns_device: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._owns_device = owns_device
+
+    def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
+        if self._owns_device(device_no):
+            super().set_rules(device_no, rules)
+
+
+def read_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
+    """Raises ValueError for anything but blocks."""
+    return _native.RawTelemetryBatch.from_blocks(blocks)
