@@ -27,8 +27,8 @@ from sqlalchemy import text
 
 import loopback_peers
 from adapters.delivery.address_guard import AddressGuard
-from adapters.delivery.httpx_courier import HttpxCourier
-from adapters.delivery.native_courier import NativeCourier
+from adapters.delivery.courier import NativeCourier
+from adapters.delivery.reference_courier import HttpxCourier
 from adapters.engine.native import create_native_signer
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries

@@ -58,4 +58,4 @@ def test_the_extension_is_imported_only_where_it_belongs() -> None:
         if isinstance(node, ast.ImportFrom) and any(name.name == "_native" for name in node.names)
     }
     elsewhere = {name for name in importers if not name.startswith("adapters/engine/")}
-    assert elsewhere <= {"adapters/delivery/native_courier.py", "adapters/mqtt/embedded.py", "app/simulator/run.py"}
+    assert elsewhere <= {"adapters/delivery/courier.py", "adapters/mqtt/embedded.py", "app/simulator/run.py"}

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from adapters.delivery.address_guard import AddressGuard
-from adapters.delivery.error_messages import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES
-from adapters.delivery.native_courier import NativeCourier
+from adapters.delivery.courier import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES, NativeCourier
 from domain.kernel.clock import SECOND_MS
 from domain.webhooks.ports import NOT_SENT, OutboundHttpRequest
 from support.couriers import COURIERS, CourierClient

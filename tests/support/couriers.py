@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from adapters.delivery.httpx_courier import HttpxCourier
-from adapters.delivery.native_courier import NativeCourier
+from adapters.delivery.courier import NativeCourier
+from adapters.delivery.reference_courier import HttpxCourier
 from domain.webhooks.ports import Courier, OutboundHttpRequest, OutboundHttpResponse
 from support.waiting import TIMEOUT_S
 

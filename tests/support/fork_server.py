@@ -33,7 +33,7 @@ PRELOADED_MODULES = (
     "app.cli.top_level_commands",
     "app.cli.serve",
     "app.wiring.lifecycle",
-    "adapters.delivery.native_courier",
+    "adapters.delivery.courier",
     "adapters.engine.native",
     "adapters.mqtt.embedded",
     "alembic.command",

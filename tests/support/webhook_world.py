@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.delivery.address_guard import AddressGuard
-from adapters.delivery.native_courier import NativeCourier
+from adapters.delivery.courier import NativeCourier
 from adapters.engine.reference import ReferenceWebhookSigner
 from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
 from adapters.id_and_secret_generator import RandomIdAndSecretGenerator

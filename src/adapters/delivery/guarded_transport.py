@@ -15,7 +15,7 @@ from typing import Any, cast
 import httpcore
 import httpx
 
-from adapters.delivery.dns_resolver import GuardedResolver
+from adapters.delivery.address_guard import GuardedResolver
 
 CONNECT_TIMEOUT_S = 2.0
 """How long one address of several may take to accept the connection before the next is tried; the last one has no such limit."""

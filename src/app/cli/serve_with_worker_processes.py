@@ -23,7 +23,7 @@ from domain.team.first_run import FIRST_RUN_TOKEN_LENGTH
 
 _IMPORTED_ONCE = (
     "app.cli.serve",
-    "adapters.delivery.native_courier",
+    "adapters.delivery.courier",
     "adapters.engine.native",
     "adapters.mqtt.embedded",
     "alembic.command",

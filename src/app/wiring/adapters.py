@@ -177,10 +177,10 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
     try:
         extra_ca = b"" if path is None else path.read_bytes()
         if settings.engine == "reference":
-            from adapters.delivery.httpx_courier import HttpxCourier
+            from adapters.delivery.reference_courier import HttpxCourier
 
             return HttpxCourier(clock=clock, guard=guard, extra_ca=extra_ca)
-        from adapters.delivery.native_courier import NativeCourier
+        from adapters.delivery.courier import NativeCourier
 
         return NativeCourier(clock=clock, guard=guard, extra_ca=extra_ca)
     except (OSError, ValueError) as error:

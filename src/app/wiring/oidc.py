@@ -6,8 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from adapters.delivery.address_guard import AddressGuard
-from adapters.delivery.dns_resolver import GuardedResolver
+from adapters.delivery.address_guard import AddressGuard, GuardedResolver
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.oidc_settings import parse_role_map
 from app.config.settings import Settings

@@ -3,24 +3,84 @@
 Python decides which addresses may be connected to. For each new connection the extension requests the addresses of a host; the
 name is resolved again, each address is checked, and the extension connects only to the addresses it is given. So the guard has
 one definition, in Python.
+
+The error messages of both couriers. They appear in the delivery log, which mostly the owner of the receiver reads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import email.utils
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 
 import structlog
 
-from adapters.delivery import error_messages
-from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError
-from adapters.delivery.dns_resolver import GuardedResolver, HostLookup, UnknownHostError
-from adapters.delivery.error_messages import describe_native_failure, format_message
+from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError, GuardedResolver, HostLookup, UnknownHostError
 from adapters.engine import _native
-from domain.kernel.clock import Clock
+from domain.kernel.clock import SECOND_MS, Clock
 from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK
 from domain.webhooks.ports import NOT_SENT, OutboundHttpRequest, OutboundHttpResponse, ResponseCallback
+
+MAX_EXCERPT_BYTES = 4_096
+"""At most this much of a response body is kept."""
+MAX_RESPONSE_BYTES = 1024 * 1024
+"""A longer response, or one without an end, is a failure: such a receiver has accepted nothing."""
+MAX_RETRY_AFTER_LENGTH = 64
+_MAX_LENGTH = 300
+
+TIMED_OUT = "No complete response within {detail} seconds."
+UNTRUSTED_CERTIFICATE = "The TLS certificate is not trusted: {detail}."
+TLS_FAILED = "TLS failed: {detail}."
+CONNECT_FAILED = "The connection failed: {detail}."
+CLOSED_WITHOUT_RESPONSE = "The receiver closed the connection without a response."
+CLOSED_MID_RESPONSE = "The receiver closed the connection in the middle of its response."
+TOO_LONG = "The response is longer than 1 MiB."
+CONNECTION_RESET = "The receiver reset the connection."
+NOT_HTTP = "The receiver did not send valid HTTP: {detail}."
+FORBIDDEN_ADDRESS = "Not sent: {detail}."
+UNKNOWN_HOST = "The host name {detail} cannot be resolved."
+UNSENDABLE = "The delivery cannot be sent: {detail}."
+
+_MESSAGE_BY_KIND = {
+    "late": TIMED_OUT,
+    "certificate": UNTRUSTED_CERTIFICATE,
+    "tls": TLS_FAILED,
+    "connect": CONNECT_FAILED,
+    "closed": CLOSED_WITHOUT_RESPONSE,
+    "cut": CLOSED_MID_RESPONSE,
+    "too_long": TOO_LONG,
+    "reset": CONNECTION_RESET,
+    "not_http": NOT_HTTP,
+    "io": CONNECT_FAILED,
+    "unsendable": UNSENDABLE,
+    "told": "{detail}",
+}
+
+
+def format_message(sentence: str, detail: object = "") -> str:
+    return sentence.format(detail=detail)[:_MAX_LENGTH]
+
+
+def describe_native_failure(kind: str, number: int, detail: str) -> str:
+    """A failure of the native courier as a sentence; `number` is the error number of the operating system, or 0."""
+    return format_message(_MESSAGE_BY_KIND[kind], os.strerror(number) if number else detail)
+
+
+def parse_retry_after_s(text: str | None, now_ms: int) -> int | None:
+    """The pause in s (RFC 9110, 10.2.3: seconds or a date). None for anything else."""
+    if text is None or len(text) > MAX_RETRY_AFTER_LENGTH:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text), 10**9)
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+        return max(0, int(moment.timestamp() - now_ms / SECOND_MS))
+    except (ValueError, OverflowError):  # not a date, or a date out of range
+        return None
+
 
 _DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "identity"))
 
@@ -100,9 +160,9 @@ class NativeCourier:
         try:
             self._courier.resolve_lookup(number, await self._resolver.resolve(host, port, https=https))
         except ForbiddenAddressError as error:
-            self._courier.fail_lookup(number, format_message(error_messages.FORBIDDEN_ADDRESS, error))
+            self._courier.fail_lookup(number, format_message(FORBIDDEN_ADDRESS, error))
         except UnknownHostError:
-            self._courier.fail_lookup(number, format_message(error_messages.UNKNOWN_HOST, host))
+            self._courier.fail_lookup(number, format_message(UNKNOWN_HOST, host))
         except Exception as error:
             log.exception("a host could not be looked up", host=host)
             self._courier.fail_lookup(number, f"The delivery failed: {type(error).__name__}.")
@@ -124,5 +184,5 @@ def _to_response(answer: _NativeResponse, now_ms: int) -> OutboundHttpResponse:
         return NOT_SENT
     if failure is not None:
         return OutboundHttpResponse(None, describe_native_failure(*failure), excerpt, duration_ms)
-    pause_s = None if retry_after is None else error_messages.parse_retry_after_s(retry_after, now_ms)
+    pause_s = None if retry_after is None else parse_retry_after_s(retry_after, now_ms)
     return OutboundHttpResponse(status, None, excerpt, duration_ms, pause_s)

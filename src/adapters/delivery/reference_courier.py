@@ -21,10 +21,9 @@ import httpcore
 import httpx
 import structlog
 
-from adapters.delivery import error_messages
-from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError
-from adapters.delivery.dns_resolver import GuardedResolver, HostLookup, UnknownHostError
-from adapters.delivery.error_messages import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES, format_message
+from adapters.delivery import courier
+from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError, GuardedResolver, HostLookup, UnknownHostError
+from adapters.delivery.courier import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES, format_message
 from adapters.delivery.guarded_transport import GuardedTransport
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK
@@ -133,7 +132,7 @@ class HttpxCourier:
                 async with asyncio.timeout(request.deadline_s):
                     status, excerpt, retry_after_s = await self._exchange(request)
             except TimeoutError:
-                error = format_message(error_messages.TIMED_OUT, f"{request.deadline_s:g}")
+                error = format_message(courier.TIMED_OUT, f"{request.deadline_s:g}")
             except _EXPECTED_FAILURES as failure:
                 error = describe_failure(failure)
         duration_ms = int((time.perf_counter() - started) * SECOND_MS)
@@ -147,7 +146,7 @@ class HttpxCourier:
                 excerpt = await _read_body(response)
             except httpcore.RemoteProtocolError as error:
                 raise TruncatedWebhookResponseError from error
-            pause_s = error_messages.parse_retry_after_s(response.headers.get("Retry-After"), self._clock.now_ms())
+            pause_s = courier.parse_retry_after_s(response.headers.get("Retry-After"), self._clock.now_ms())
             return response.status_code, excerpt, pause_s
 
 
@@ -184,28 +183,28 @@ def describe_failure(failure: BaseException) -> str:
     """A failure of an exchange as a sentence for the delivery log."""
     match failure:
         case ResponseTooLongError():
-            return error_messages.TOO_LONG
+            return courier.TOO_LONG
         case TruncatedWebhookResponseError():
-            return error_messages.CLOSED_MID_RESPONSE
+            return courier.CLOSED_MID_RESPONSE
         case httpcore.RemoteProtocolError() if str(failure).startswith("Server disconnected"):
-            return error_messages.CLOSED_WITHOUT_RESPONSE
+            return courier.CLOSED_WITHOUT_RESPONSE
         case httpcore.RemoteProtocolError():
-            return format_message(error_messages.NOT_HTTP, failure)
+            return format_message(courier.NOT_HTTP, failure)
         case httpcore.LocalProtocolError():
-            return format_message(error_messages.UNSENDABLE, failure)
+            return format_message(courier.UNSENDABLE, failure)
     match _find_os_error(failure):
         case ForbiddenAddressError() as error:
-            return format_message(error_messages.FORBIDDEN_ADDRESS, error)
+            return format_message(courier.FORBIDDEN_ADDRESS, error)
         case UnknownHostError() as error:
-            return format_message(error_messages.UNKNOWN_HOST, error)
+            return format_message(courier.UNKNOWN_HOST, error)
         case ssl.SSLCertVerificationError() as error:
-            return format_message(error_messages.UNTRUSTED_CERTIFICATE, error.verify_message)
+            return format_message(courier.UNTRUSTED_CERTIFICATE, error.verify_message)
         case ssl.SSLError() as error:
-            return format_message(error_messages.TLS_FAILED, error.reason or error)
+            return format_message(courier.TLS_FAILED, error.reason or error)
         case OSError() as error if error.errno in (errno.ECONNRESET, errno.EPIPE):
-            return error_messages.CONNECTION_RESET
+            return courier.CONNECTION_RESET
         case OSError() as error:
-            return format_message(error_messages.CONNECT_FAILED, error.strerror or error)
+            return format_message(courier.CONNECT_FAILED, error.strerror or error)
     return f"The delivery failed: {type(failure).__name__}."
 
 
