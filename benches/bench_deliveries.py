@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
 from loopback_peers import Receivers, Stopwatch, receivers
 from support.empty_database import empty_postgres

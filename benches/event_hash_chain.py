@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.engine import native
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql.repositories import events as repository
 from adapters.storage.sql.statements import bulk_insert
 from adapters.storage.sql.tables import events as table

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from sqlalchemy import text
 
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.repositories import events
 from adapters.storage.sql.repositories import events as queries

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from domain.kernel.caller import Role
 from domain.kernel.ids import IdPrefix
 from support.http import PASSWORD

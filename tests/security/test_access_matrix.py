@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from security.access_table import OUTSIDE, operation_of, rows, target_of
 from security.calls import BODIES, PREFIXES, Ids
 from security.people import People, gather

@@ -37,8 +37,8 @@ from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.openapi.routes import openapi_blueprint
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.message_catalog_translator import MessageCatalogTranslator
+from adapters.randomness import RandomIdAndSecretGenerator
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import PendingApprovalCloser
 from domain.kernel.caller import Role, SessionCaller

@@ -11,7 +11,7 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
 from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.model import Event

@@ -13,7 +13,7 @@ from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.courier import NativeCourier
 from adapters.engine.reference import ReferenceWebhookSigner
 from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
 from app.workers.wake_event import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker

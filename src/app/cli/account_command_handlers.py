@@ -9,7 +9,7 @@ from adapters.clock import SystemClock
 from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.token_hasher import KeyRingTokenHasher
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from app.cli.command_support import Result, load_settings_or_exit, run_async
 from app.cli.open_database import open_database
 from app.config.settings import Settings

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 from adapters.audit_sinks.http import HttpAuditSink
 from adapters.audit_sinks.syslog import TcpSyslogAuditSink, UdpSyslogAuditSink
 from adapters.clock import SystemClock
-from adapters.delivery.retry_jitter import RandomJitter
+from adapters.randomness import RandomJitter
 from app.cli.audit_command_handlers import choose_account
 from app.cli.command_support import stderr_console
 from app.cli.open_database import open_database

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from adapters.feed_hub import InProcessFeedHub
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings

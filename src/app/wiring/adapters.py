@@ -23,16 +23,15 @@ from adapters.crypto.totp import PyotpTotpCodec
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn_ceremonies import WebAuthnCeremonies
 from adapters.delivery.address_guard import AddressGuard
-from adapters.delivery.retry_jitter import RandomJitter
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
 from adapters.mail.background_mailer import InProcessBackgroundMailer
 from adapters.mail.log_mailer import LogMailer
 from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.links import LeaderOnlyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
+from adapters.randomness import RandomIdAndSecretGenerator, RandomJitter
 from adapters.recurrence import DateutilRecurrence
 from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase

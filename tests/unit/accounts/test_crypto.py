@@ -17,7 +17,7 @@ from adapters.crypto.key_ring_file import KeyRingFile
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.crypto.token_hasher import KeyRingTokenHasher
 from adapters.crypto.vault import AesVault
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unauthenticated, Unavailable

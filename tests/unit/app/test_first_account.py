@@ -10,7 +10,7 @@ import pytest
 
 from adapters.clock import SystemClock
 from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.id_and_secret_generator import RandomIdAndSecretGenerator
+from adapters.randomness import RandomIdAndSecretGenerator
 from app.cli import startup_banner
 from app.cli.first_account_at_start import (
     DEFAULT_EMAIL,

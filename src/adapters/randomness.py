@@ -2,10 +2,13 @@
 
 Ids of frequent resources start with a timestamp, so that an index of them grows at its end. With random ids each row touches its
 own page of every such index, and a batch of rows is written to disk many times over.
+
+The spread of retry pauses. It is no secret, so the ordinary random generator is enough.
 """
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable
 
@@ -74,3 +77,8 @@ def encode_timestamp(at_ms: int) -> str:
         left, digit = divmod(left, 36)
         text = _BASE36_DIGITS[digit] + text
     return text
+
+
+class RandomJitter:
+    def spread(self) -> float:
+        return random.uniform(-1.0, 1.0)  # noqa: S311 - spreads load, hides nothing
