@@ -10,8 +10,9 @@ import pytest
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from adapters.stream import jetstream_log, own_entry_read_cache
-from adapters.stream.jetstream_log import JetStreamLog
+from adapters.stream import jetstream as jetstream_log
+from adapters.stream import jetstream as own_entry_read_cache
+from adapters.stream.jetstream import JetStreamLog
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, InboundLog, InboundLogDamagedError, InboundLogEntry
 from support.memory_inbound_log import MemoryInboundLog

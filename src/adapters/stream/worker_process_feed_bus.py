@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from adapters.stream.feed_message_codec import decode_interest, decode_readings, encode
+from adapters.stream.bus import decode_interest, decode_readings, encode
 from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
 
 MAX_UNSENT_BYTES = 8 * 1024 * 1024

@@ -172,7 +172,7 @@ async def _check_broker(settings: Settings, running: bool) -> str:
 async def _check_cluster(settings: Settings) -> str:
     if settings.cluster is None:
         return "off: one instance holds the devices"
-    from adapters.stream.nats_node_durability_check import find_unsafe
+    from adapters.stream.bus import find_unsafe
 
     problems = await find_unsafe(settings.cluster_monitors)
     if problems and not settings.cluster_unsafe:

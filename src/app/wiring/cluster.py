@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from adapters.storage.sql import SqlDatabase
-from adapters.stream.jetstream_log import JetStreamLog
-from adapters.stream.nats_cluster_bus import NatsClusterBus
-from adapters.stream.nats_node_durability_check import MIN_NODES, find_unsafe
+from adapters.stream.bus import MIN_NODES, NatsClusterBus, find_unsafe
+from adapters.stream.jetstream import JetStreamLog
 from app.config.settings import Settings
 from app.runtime.database_clock_check import find_clock_problem
 from app.runtime.startup_errors import StartupError

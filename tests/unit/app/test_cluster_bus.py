@@ -8,7 +8,7 @@ from typing import Any
 
 from nats.errors import NoRespondersError
 
-from adapters.stream.nats_cluster_bus import NatsClusterBus
+from adapters.stream.bus import NatsClusterBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.stream.nats_node_durability_check import check_node, find_unsafe
+from adapters.stream.bus import check_node, find_unsafe
 from app.config.cluster_settings import split_servers
 from app.config.settings import SettingsError, load_settings
 

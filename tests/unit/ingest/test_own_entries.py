@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.stream.own_entry_read_cache import MAX_BYTES, AppendedInboundLogEntryCache
+from adapters.stream.jetstream import MAX_BYTES, AppendedInboundLogEntryCache
 from domain.partitions.ports import InboundLogEntry
 
 

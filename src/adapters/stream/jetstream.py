@@ -4,12 +4,17 @@ Entries are read by sequence (batched direct get), without a consumer on the ser
 acknowledgement, redelivery or group of the server takes part. A stream's sequence counts its entries without gaps, so a missing
 entry shows. A replica that lags behind answers as if it ended earlier; only the leader's word counts for damage. The owner of a
 partition does not ask for what it appended itself: once confirmed, position and content are known.
+
+How the stream of a partition is made: replicated files that reject what does not fit, and that nobody deletes from.
+
+The entries that this instance appended lately to one partition: its owner reads them from memory instead of from the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 from typing import Any
@@ -21,10 +26,77 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js import errors as js_errors
 
-from adapters.stream.inbound_stream_config import inbound_stream
-from adapters.stream.own_entry_read_cache import AppendedInboundLogEntryCache
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, AppendUnconfirmedError, InboundLogDamagedError, InboundLogEntry
+
+DUPLICATE_WINDOW_S = 120
+"""An entry that is appended again within this time, because its confirmation was lost, is stored once."""
+
+
+def inbound_stream(name: str, subject: str, replicas: int, max_bytes: int) -> api.StreamConfig:
+    return api.StreamConfig(
+        name=name,
+        subjects=[subject],
+        num_replicas=replicas,
+        storage=api.StorageType.FILE,
+        retention=api.RetentionPolicy.LIMITS,
+        discard=api.DiscardPolicy.NEW,
+        max_bytes=max_bytes,
+        duplicate_window=DUPLICATE_WINDOW_S,
+        allow_direct=True,
+        deny_delete=True,
+    )
+
+
+MAX_BYTES = 64 * 1024
+"""For each partition. Whoever reads slower than this instance appends reads from the log."""
+
+
+class AppendedInboundLogEntryCache:
+    def __init__(self) -> None:
+        self._entries: deque[InboundLogEntry] = deque()
+        self._bytes = 0
+        self._last = 0
+        """The greatest position that the log gave this instance."""
+        self._repeated: int | None = None
+
+    def add(self, entry: InboundLogEntry, *, is_duplicate: bool = False) -> None:
+        """`entry`: confirmed. `is_duplicate`: the log had it from an earlier try."""
+        if entry.position <= self._last:
+            if not is_duplicate:
+                self._repeated = entry.position
+            return
+        self._last = entry.position
+        self._entries.append(entry)
+        self._bytes += len(entry.body)
+        while self._bytes > MAX_BYTES:
+            self._drop_first()
+
+    def drop_to(self, position: int) -> None:
+        while self._entries and self._entries[0].position <= position:
+            self._drop_first()
+
+    def read(self, after: int, limit: int) -> Sequence[InboundLogEntry]:
+        """Without a gap from the entry after `after` on, `limit` at most; empty if another instance appended that one.
+
+        Drops those up to `after`: they were read. Who needs them again reads from the log. Raises InboundLogDamagedError.
+        """
+        if self._repeated is not None:
+            raise InboundLogDamagedError(
+                f"The cluster's log gave position {self._repeated} to a second entry: it has lost confirmed entries. "
+                "docs/how-to/cluster.md says how to continue."
+            )
+        self.drop_to(after)
+        found: list[InboundLogEntry] = []
+        for position, entry in enumerate(self._entries, after + 1):
+            if entry.position != position or len(found) == limit:
+                break
+            found.append(entry)
+        return found
+
+    def _drop_first(self) -> None:
+        self._bytes -= len(self._entries.popleft().body)
+
 
 APPEND_TIMEOUT_S = 2.0
 GIVE_UP_S = 20.0
