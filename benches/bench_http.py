@@ -22,8 +22,8 @@ import jwt
 import pytest
 from quart import Quart, Response
 
-from adapters.crypto.access_tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokenCodec
 from adapters.engine import _native
 from adapters.engine.native import NativeGrantWindowAndRateEvaluator, read_tzif
 from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider, is_signed_by
 from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.tokens import Ed25519AuditSealKeyProvider, is_signed_by
 from domain.audit.export import EVERYTHING, AuditExportGenerator, AuditSelection
 from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 from domain.events.hash_chain import NO_HASH, digest_of, link

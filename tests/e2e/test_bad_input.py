@@ -16,8 +16,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.tokens import JwtAccessTokenCodec
 from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, SessionId, UserId

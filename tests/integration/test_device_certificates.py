@@ -13,7 +13,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from adapters.crypto.certificate_authority import CertificateAuthority, PemCertificateAndKey
+from adapters.crypto.certificates import CertificateAuthority, PemCertificateAndKey
 from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, connect_packet, new_device

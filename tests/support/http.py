@@ -20,13 +20,11 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from quart import Blueprint, Quart
 
-from adapters.crypto.access_tokens import JwtAccessTokenCodec
 from adapters.crypto.key_ring import KeyRing
-from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.crypto.token_hasher import KeyRingTokenHasher
-from adapters.crypto.totp import PyotpTotpCodec
+from adapters.crypto.passwords import Argon2PasswordHasher, PyotpTotpCodec
+from adapters.crypto.tokens import JwtAccessTokenCodec, KeyRingTokenHasher
 from adapters.crypto.vault import AesVault
-from adapters.crypto.webauthn_ceremonies import WebAuthnCeremonies
+from adapters.crypto.webauthn import WebAuthnCeremonies
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter
 from adapters.http.api.authentication import auth_blueprint
 from adapters.http.api.catalog import catalog_blueprint

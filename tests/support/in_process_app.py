@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import httpx
 
-from adapters.crypto.password_hasher import Argon2PasswordHasher
+from adapters.crypto.passwords import Argon2PasswordHasher
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
 from app.wiring.compose import ComposedApplication, compose

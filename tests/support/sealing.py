@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
 from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.tokens import Ed25519AuditSealKeyProvider
 from domain.audit.seals import AuditSealService
 from support.manual_clock import ManualClock
 

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from adapters.clock import SystemClock
-from adapters.crypto.access_tokens import JwtAccessTokenCodec
-from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.crypto.token_hasher import KeyRingTokenHasher
+from adapters.crypto.passwords import Argon2PasswordHasher
+from adapters.crypto.tokens import JwtAccessTokenCodec, KeyRingTokenHasher
 from adapters.randomness import RandomIdAndSecretGenerator
 from app.cli.command_support import Result, load_settings_or_exit, run_async
 from app.cli.open_database import open_database

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from adapters.clock import SystemClock
-from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
+from adapters.crypto.tokens import Ed25519AuditSealKeyProvider
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.cli.open_database import open_database
 from app.cli.open_key_ring import open_key_ring

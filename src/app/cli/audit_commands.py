@@ -103,7 +103,7 @@ def audit_verify(
     ] = None,
 ) -> None:
     """Verify an export. Needs only the file and the public key: no service, no database, no network."""
-    from adapters.crypto.audit_seal_keys import is_signed_by
+    from adapters.crypto.tokens import is_signed_by
 
     verifier = AuditVerifier(is_signed_by, [_public_key(each) for each in public_key], map(_seal, expect_seal or ()))
     try:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from adapters.clock import SystemClock
-from adapters.crypto.certificate_authority import expiry
+from adapters.crypto.certificates import expiry
 from adapters.mqtt.external_connection import MosquittoHealthMonitor, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD

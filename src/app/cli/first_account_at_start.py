@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from adapters.crypto.key_ring_file import KeyRingFile
+from adapters.crypto.key_ring import KeyRingFile
 from app.runtime.first_start_or_lost_database import FIRST_RUN_FILE, finish_first_start, require_accounts
 from app.wiring.composed_application import ComposedApplication
 from domain.team.first_run import ACCOUNT_NAME

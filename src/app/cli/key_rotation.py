@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from adapters.clock import SystemClock
-from adapters.crypto.key_ring import KeyRing, MasterKeyRing
-from adapters.crypto.key_ring_file import KeyRingFile, KeyRingRotationInProgressError
+from adapters.crypto.key_ring import KeyRing, KeyRingFile, KeyRingRotationInProgressError, MasterKeyRing
 from adapters.crypto.vault import AesVault, sealing_key_id
 from app.cli.open_database import open_database
 from app.cli.open_key_ring import open_key_ring

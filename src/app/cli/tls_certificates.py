@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from adapters.clock import SystemClock
-from adapters.crypto.certificate_authority import CertificateAuthority, PemCertificateAndKey
+from adapters.crypto.certificates import CertificateAuthority, PemCertificateAndKey
 from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit
 from app.cli.stdout_console import stdout_console
 from domain.kernel.clock import SECOND_MS

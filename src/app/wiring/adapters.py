@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adapters.clock import SystemClock
-from adapters.crypto.access_tokens import JwtAccessTokenCodec
-from adapters.crypto.key_ring import KeyRing, MasterKeyRing
-from adapters.crypto.key_ring_file import KeyRingFile
-from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.crypto.token_hasher import KeyRingTokenHasher
-from adapters.crypto.totp import PyotpTotpCodec
+from adapters.crypto.key_ring import KeyRing, KeyRingFile, MasterKeyRing
+from adapters.crypto.passwords import Argon2PasswordHasher, PyotpTotpCodec
+from adapters.crypto.tokens import JwtAccessTokenCodec, KeyRingTokenHasher
 from adapters.crypto.vault import AesVault
-from adapters.crypto.webauthn_ceremonies import WebAuthnCeremonies
+from adapters.crypto.webauthn import WebAuthnCeremonies
 from adapters.delivery.address_guard import AddressGuard
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.crypto.audit_seal_keys import Ed25519AuditSealKeyProvider
+from adapters.crypto.tokens import Ed25519AuditSealKeyProvider
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.runtime.metrics_registry import MetricsRegistry, age_s
 from app.wiring.adapters import ServiceAdapters

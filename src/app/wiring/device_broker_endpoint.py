@@ -27,7 +27,7 @@ def _authority_pem(settings: Settings) -> str | None:
     """The certificate that `latchboard tls init` left beside the server's, if it is the one that certified the server."""
     if settings.mqtt_tls_port is None or settings.mqtt_tls_certificate is None:
         return None
-    from adapters.crypto.certificate_authority import find_authority  # few use MQTT over TLS
+    from adapters.crypto.certificates import find_authority  # few use MQTT over TLS
 
     chain = settings.mqtt_tls_certificate
     try:

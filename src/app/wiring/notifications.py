@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from adapters.crypto.approval_links import JwtApprovalLinkCodec
+from adapters.crypto.tokens import JwtApprovalLinkCodec
 from adapters.delivery.address_guard import AddressGuard
 from adapters.notifications.channel_sender import ChannelNotificationSender
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork

@@ -11,11 +11,9 @@ from pathlib import Path
 import jwt
 import pytest
 
-from adapters.crypto.access_tokens import JwtAccessTokenCodec
-from adapters.crypto.key_ring import KeyRing
-from adapters.crypto.key_ring_file import KeyRingFile
-from adapters.crypto.password_hasher import Argon2PasswordHasher
-from adapters.crypto.token_hasher import KeyRingTokenHasher
+from adapters.crypto.key_ring import KeyRing, KeyRingFile
+from adapters.crypto.passwords import Argon2PasswordHasher
+from adapters.crypto.tokens import JwtAccessTokenCodec, KeyRingTokenHasher
 from adapters.crypto.vault import AesVault
 from adapters.randomness import RandomIdAndSecretGenerator
 from domain.accounts.model import Membership

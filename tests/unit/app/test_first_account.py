@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.clock import SystemClock
-from adapters.crypto.password_hasher import Argon2PasswordHasher
+from adapters.crypto.passwords import Argon2PasswordHasher
 from adapters.randomness import RandomIdAndSecretGenerator
 from app.cli import startup_banner
 from app.cli.first_account_at_start import (

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from adapters.crypto.certificate_authority import CertificateAuthority, find_authority
+from adapters.crypto.certificates import CertificateAuthority, find_authority
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from domain.devices.firmware import (
     PASSWORD_PLACEHOLDER,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from adapters.crypto.approval_links import JwtApprovalLinkCodec
 from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.tokens import JwtApprovalLinkCodec
 from adapters.crypto.vault import AesVault
 from adapters.message_catalog_translator import MessageCatalogTranslator
 from domain.approvals.links import LINK_TTL_MS
