@@ -22,8 +22,7 @@ from adapters.crypto.webauthn import WebAuthnCeremonies
 from adapters.delivery.address_guard import AddressGuard
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
-from adapters.mail.background_mailer import InProcessBackgroundMailer
-from adapters.mail.log_mailer import LogMailer
+from adapters.mail.background import InProcessBackgroundMailer, LogMailer
 from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.links import LeaderOnlyDeviceLink

@@ -11,7 +11,7 @@ from email import message_from_bytes, policy
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope
 
-from adapters.mail.log_mailer import LogMailer
+from adapters.mail.background import LogMailer
 from adapters.mail.smtp import SmtpMailer, SmtpServerConfig
 from domain.kernel.errors import Unavailable
 

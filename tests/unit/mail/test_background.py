@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from adapters.mail.background_mailer import MAX_PENDING, InProcessBackgroundMailer
+from adapters.mail.background import MAX_PENDING, InProcessBackgroundMailer
 from domain.kernel.errors import Unavailable
 
 

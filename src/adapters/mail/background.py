@@ -1,6 +1,8 @@
 """Sends mail in the background, for answers that must not tell by their time whether a mail is sent.
 
 Its tasks belong to this queue: at most `MAX_PENDING`, counted, and cancelled by `close`.
+
+The mailer without an SMTP server: writes the mail to the log at WARNING, for the operator to forward.
 """
 
 from __future__ import annotations
@@ -58,3 +60,8 @@ class InProcessBackgroundMailer:
             log.warning("a mail was not accepted and is lost: %s", subject)
         else:
             self.sent += 1
+
+
+class LogMailer:
+    async def send(self, to: str, subject: str, text: str) -> None:
+        log.warning("no SMTP server is configured, so this mail was not sent; to %s: %s\n%s", to, subject, text)
