@@ -9,7 +9,7 @@ import structlog
 
 from adapters.crypto.tokens import JwtApprovalLinkCodec
 from adapters.delivery.address_guard import AddressGuard
-from adapters.notifications.channel_sender import ChannelNotificationSender
+from adapters.notifications.channels import ChannelNotificationSender
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.wiring import adapters as adapter_wiring
