@@ -21,7 +21,7 @@ from domain.sign_in.login import LoginService
 from domain.team.invitations import InvitationAcceptanceService
 
 if TYPE_CHECKING:
-    from adapters.oidc.identity_provider import OidcIdentityProvider
+    from adapters.oidc.provider import OidcIdentityProvider
 
 CALLBACK_PATH = "/dashboard/session/oidc/callback"
 STRONG_METHOD = "mfa"
@@ -80,8 +80,7 @@ def _create_provider(
     settings: Settings, adapters: ServiceAdapters, own: GuardedResolver, others: GuardedResolver
 ) -> OidcIdentityProvider:
     from adapters.delivery.guarded_transport import GuardedTransport
-    from adapters.oidc.identity_provider import OidcClientConfig, OidcIdentityProvider
-    from adapters.oidc.provider_http_client import OidcProviderHttpClient
+    from adapters.oidc.provider import OidcClientConfig, OidcIdentityProvider, OidcProviderHttpClient
 
     issuer, public_url = settings.oidc_issuer or "", settings.effective_public_url
     secret = settings.oidc_client_secret
