@@ -32,8 +32,8 @@ from adapters.delivery.reference_courier import HttpxCourier
 from adapters.engine.native import create_native_signer
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
-from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.base import WakeEvent
+from app.workers.periodic import DeletedWebhookCleanupWorker
 from domain.devices.model import Device
 from domain.kernel.clock import WallAndSteadyTime
 from domain.kernel.ids import EventId

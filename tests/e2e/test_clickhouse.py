@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.workers.old_reading_mover import ROLLUP_WAIT_S
+from app.workers.retention import ROLLUP_WAIT_S
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.telemetry.ports import NOT_ANSWERING
 from support.clickhouse import NEEDS_CHDB, ClickHouseServer, running_server

@@ -12,8 +12,8 @@ import pytest
 
 from adapters.engine.native import NativeEngine, make_batch
 from adapters.storage.sql import SqlDatabase
-from app.workers import splitting_batch_writer
-from app.workers.splitting_batch_writer import SplittingBatchWriter
+from app.workers import ingest as splitting_batch_writer
+from app.workers.ingest import SplittingBatchWriter
 from domain.ingest.pipeline import TelemetryEngineBatchRunner, assign_metric_numbers
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable

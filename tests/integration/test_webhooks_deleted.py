@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.base import WakeEvent
+from app.workers.periodic import DeletedWebhookCleanupWorker
 from domain.kernel.errors import NotFound
 from domain.webhooks import delivery as cleanup
 from domain.webhooks.delivery import DeletedWebhookCleanup

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from app.workers.changes_of_other_instances import OtherInstanceEventHandler
+from app.workers.instances import OtherInstanceEventHandler
 from domain.events.cursors import EventLogCursor
 from domain.webhooks.model import Webhook
 from support.webhook_receiver import in_sequence, never_respond, respond, webhook_receiver

@@ -7,7 +7,7 @@ from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.runtime.metrics_registry import MetricsRegistry, age_s
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import shared_ports
-from app.workers.audit_seals import AuditSealWorker
+from app.workers.periodic import AuditSealWorker
 from domain.audit.export import AuditExportGenerator
 from domain.audit.seals import AuditSealService
 from domain.kernel.clock import Clock

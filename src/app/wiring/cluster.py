@@ -14,7 +14,7 @@ from adapters.stream.jetstream import JetStreamLog
 from app.config.settings import Settings
 from app.runtime.database_clock_check import find_clock_problem
 from app.runtime.startup_errors import StartupError
-from app.workers.wake_event import WakeEvent
+from app.workers.base import WakeEvent
 from domain.devices.credential_sync import RecentCredentialChanges
 from domain.kernel.clock import Clock
 from domain.partitions.ownership import OwnedPartitions

@@ -10,19 +10,24 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
 from app.wiring.composed_application import ClusterWorkers, ComposedApplication
 from app.wiring.domain_services import DomainServices
-from app.workers.cluster_heartbeat import ClusterHeartbeatWorker
-from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
-from app.workers.cluster_reading_feed import ClusterReadingFeedWorker
-from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
-from app.workers.fenced_ingest import FencedIngestWorker
-from app.workers.inbound_log_appender import InboundLogAppender
-from app.workers.inbound_log_probe import InboundLogProbeWorker
+from app.workers.base import SingleInstanceWorker
+from app.workers.cluster_feed import ClusterReadingFeedWorker
+from app.workers.cluster_ingest import (
+    ClusterDeviceEventWorker,
+    FencedIngestWorker,
+    InboundLogAppender,
+    NonTelemetryEventQueue,
+    OwnedPartitionLogReader,
+    TelemetryToInboundLogWorker,
+)
+from app.workers.cluster_members import (
+    ClusterHeartbeatWorker,
+    InboundLogProbeWorker,
+    PartitionOwnershipWorker,
+    PeerLeasePollingWorker,
+)
+from app.workers.feed_interest import DevicesWithSubscribersWorker
 from app.workers.ingest import IngestWorker
-from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
-from app.workers.partition_ownership import PartitionOwnershipWorker
-from app.workers.peer_lease_polling import PeerLeasePollingWorker
-from app.workers.single_instance_worker import SingleInstanceWorker
-from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
 from domain.ingest.partitions import PartitionOwnershipService
 from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.ids import DeviceId

@@ -18,30 +18,29 @@ from app.wiring.homeassistant import create_homeassistant_workers
 from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics
 from app.wiring.shared_feed import create_shared_feed
-from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.changes_of_other_instances import OtherInstanceEventHandler
-from app.workers.cluster_reading_feed import ClusterReadingFeedWorker
+from app.workers.base import WakeEvent, WakeEvents
+from app.workers.checkpoint import EngineCheckpointWorker
+from app.workers.cluster_feed import ClusterReadingFeedWorker
+from app.workers.cluster_ingest import FencedIngestPipeline
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letter_replay import IngestDeadLetterReplayWorker
-from app.workers.deleted_webhook_cleanup import DeletedWebhookCleanupWorker
-from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
-from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker, EventLogAccessChangeDetector
-from app.workers.dropped_message_worker import DroppedMessageWorker
-from app.workers.engine_checkpoint import EngineCheckpointWorker
-from app.workers.event_log_follower import EventLogFollower
-from app.workers.fenced_ingest import FencedIngestPipeline
+from app.workers.feed_interest import DevicesWithSubscribersWorker, EventLogAccessChangeDetector
 from app.workers.ingest import IngestWorker
-from app.workers.lease_loss_link_suspension import LeaseLossLinkSuspensionWorker
-from app.workers.low_disk_retention import LowDiskRetentionTriggerWorker
-from app.workers.notification_delivery import NotificationDeliveryWorker
-from app.workers.periodic_flush import PeriodicFlushWorker
-from app.workers.presence_expiry import PresenceExpiryWorker
-from app.workers.retention import RetentionWorker
-from app.workers.rollups import RollupWorker
+from app.workers.instances import EventLogFollower, LeaseLossLinkSuspensionWorker, OtherInstanceEventHandler
+from app.workers.periodic import (
+    ApprovalExpiryWorker,
+    DeletedWebhookCleanupWorker,
+    DeviceErasureAndCredentialSyncWorker,
+    DroppedMessageWorker,
+    NotificationDeliveryWorker,
+    PeriodicFlushWorker,
+    PresenceExpiryWorker,
+    RollupWorker,
+    SteadyTimeSavingWorker,
+)
+from app.workers.retention import LowDiskRetentionTriggerWorker, RetentionWorker
 from app.workers.rule_timers import RuleTimerWorker
-from app.workers.schedules_and_device_plans import DevicePlanWorker, ScheduleWorker
-from app.workers.steady_time_saving import SteadyTimeSavingWorker
-from app.workers.wake_event import WakeEvent, WakeEvents
+from app.workers.schedules import DevicePlanWorker, ScheduleWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.devices.health import LastSeenBuffer

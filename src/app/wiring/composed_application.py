@@ -18,26 +18,28 @@ from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
-from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.cluster_heartbeat import ClusterHeartbeatWorker
-from app.workers.cluster_non_telemetry_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
-from app.workers.cluster_reading_feed import ClusterReadingFeedWorker
+from app.workers.checkpoint import EngineCheckpointWorker
+from app.workers.cluster_feed import ClusterReadingFeedWorker
+from app.workers.cluster_ingest import (
+    ClusterDeviceEventWorker,
+    NonTelemetryEventQueue,
+    OwnedPartitionLogReader,
+    TelemetryToInboundLogWorker,
+)
+from app.workers.cluster_members import (
+    ClusterHeartbeatWorker,
+    InboundLogProbeWorker,
+    PartitionOwnershipWorker,
+    PeerLeasePollingWorker,
+)
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
-from app.workers.engine_checkpoint import EngineCheckpointWorker
-from app.workers.event_log_follower import EventLogFollower
-from app.workers.inbound_log_probe import InboundLogProbeWorker
+from app.workers.feed_interest import DevicesWithSubscribersWorker
 from app.workers.ingest import IngestWorker
-from app.workers.lease_loss_link_suspension import LeaseLossLinkSuspensionWorker
-from app.workers.owned_partition_log_reader import OwnedPartitionLogReader
-from app.workers.partition_ownership import PartitionOwnershipWorker
-from app.workers.peer_lease_polling import PeerLeasePollingWorker
-from app.workers.postgres_listener import PostgresListenerWorker
+from app.workers.instances import EventLogFollower, LeaseLossLinkSuspensionWorker, PostgresListenerWorker
+from app.workers.periodic import ApprovalExpiryWorker, RollupWorker
 from app.workers.retention import RetentionWorker
-from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
-from app.workers.schedules_and_device_plans import ScheduleWorker
-from app.workers.telemetry_to_inbound_log import TelemetryToInboundLogWorker
+from app.workers.schedules import ScheduleWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.ingest.partitions import PartitionOwnershipService
 from domain.partitions.liveness import OwnLeaseValidityService

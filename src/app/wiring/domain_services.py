@@ -17,9 +17,9 @@ from app.wiring.notifications import NotificationServices
 from app.wiring.shared_ports import creating_ports, shared_ports
 from app.wiring.sign_in import SignInServices
 from app.wiring.stored_telemetry import StoredTelemetryServices
+from app.workers.base import WakeEvents
 from app.workers.rule_timers import log_clock_step
-from app.workers.schedules_and_device_plans import InProcessDevicePlanQueue
-from app.workers.wake_event import WakeEvents
+from app.workers.schedules import InProcessDevicePlanQueue
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import ApprovalService, PendingApprovalCloser
 from domain.commands.definitions import CommandDefinitionService

@@ -8,7 +8,7 @@ from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.composed_application import ComposedApplication, Workers
 from app.wiring.domain_services import DomainServices
-from app.workers.old_reading_mover import OldReadingMoverWorker
+from app.workers.retention import OldReadingMoverWorker
 from domain.kernel.clock import SECOND_MS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from app.runtime.lock_with_timeout import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.domain_services import DomainServices
-from app.workers.cluster_reading_feed import ClusterReadingFeedWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.base import WakeEvent
+from app.workers.cluster_feed import ClusterReadingFeedWorker
 
 
 def create_shared_feed(

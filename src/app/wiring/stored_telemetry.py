@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.config.settings import Settings
 from app.wiring.adapters import ServiceAdapters
-from app.workers.old_reading_mover import OldReadingMoverWorker
+from app.workers.retention import OldReadingMoverWorker
 from domain.grants.authorizer import Authorizer
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import MetricValue

@@ -12,9 +12,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.workers.due_task_worker import DueTaskWorker
-from app.workers.splitting_batch_writer import SplittingBatchWriter
-from app.workers.wake_event import WakeEvent
+from app.workers.base import DueTaskWorker, WakeEvent
+from app.workers.ingest import SplittingBatchWriter
 from domain.devices.link import InboundEvent, InboundMessage
 from domain.devices.messages import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, reason_of

@@ -1,5 +1,10 @@
 """Deletes expired rows once an hour, or earlier when disk space is low, and then gives their space back to the file system. It
-does both in small steps with a pause after each, so that others can write in between."""
+does both in small steps with a pause after each, so that others can write in between.
+
+Watches the free disk space. Below the watermark it logs a warning and starts the retention early.
+
+Moves old readings to the reading store every quarter of an hour. While it does not answer, they stay in the database.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,12 @@ from dataclasses import field
 
 import structlog
 
-from app.workers.wake_event import WakeEvent
+from adapters.storage.disk_space import DiskSpaceMonitor
+from app.workers.base import DueTaskWorker, WakeEvent
+from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.telemetry.retention import RetentionService
+from domain.telemetry.retention import OldReadingMover, RetentionService
 
 INITIAL_DELAY_S = 60.0
 INTERVAL_S = 3_600.0
@@ -46,3 +53,83 @@ class RetentionWorker:
             except Unavailable as error:
                 log.warning("the database does not answer; expired rows are deleted in the next round", error=str(error))
             await self.wake_event.wait(INTERVAL_S)
+
+
+DISK_SPACE_INTERVAL_S = 5.0
+
+disk_space_log = structlog.get_logger("disk_space")
+
+
+class LowDiskRetentionTriggerWorker:
+    name = "disk_space"
+
+    def __init__(self, *, disk: DiskSpaceMonitor, retention_wake: WakeEvent) -> None:
+        self._disk = disk
+        self._retention_wake = retention_wake
+        self._is_low = False
+
+    async def run(self) -> None:
+        while True:
+            self._check()
+            await asyncio.sleep(DISK_SPACE_INTERVAL_S)
+
+    def _check(self) -> None:
+        """Log each change once, and start the retention once."""
+        warning = self._disk.warning()
+        if warning is not None and not self._is_low:
+            disk_space_log.warning("little disk space is free; expired rows are deleted now", detail=warning)
+            self._retention_wake.set()
+        elif warning is None and self._is_low:
+            disk_space_log.info("enough disk space is free again")
+        self._is_low = warning is not None
+
+
+MOVER_INTERVAL_S = 900.0
+ROLLUP_WAIT_S = 5.0
+"""Until the next round while hours of older readings have no roll-up yet."""
+MOVER_PAUSE_S = 0.02
+LATE_AFTER_S = 3_600.0
+"""Without a complete round for so long, `/readyz` warns."""
+
+mover_log = structlog.get_logger("reading_mover")
+
+
+@service
+class OldReadingMoverWorker(DueTaskWorker):
+    name = "reading_mover"
+
+    mover: OldReadingMover
+    clock: Clock
+    wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
+    _completed_ms: int | None = field(default=None, init=False)
+    """Monotonic; None: not running on this instance."""
+    moved_messages: int = field(default=0, init=False)
+
+    @property
+    def behind_s(self) -> float:
+        """Seconds since all readings that are due were moved."""
+        return 0.0 if self._completed_ms is None else (self.clock.monotonic_ms() - self._completed_ms) / 1_000
+
+    def warning(self) -> str | None:
+        if self.behind_s < LATE_AFTER_S:
+            return None
+        return "ClickHouse has not taken all older readings for an hour; they stay in the database. See the log."
+
+    async def run(self) -> None:
+        self._completed_ms = self.clock.monotonic_ms()
+        try:
+            await super().run()
+        finally:
+            self._completed_ms = None
+
+    async def run_once(self) -> float:
+        damaged = self.mover.damaged_messages
+        async for moved in self.mover.move_steps():
+            self.moved_messages += moved
+            await asyncio.sleep(MOVER_PAUSE_S)
+        if self.mover.damaged_messages > damaged:
+            mover_log.error(
+                "damaged readings were deleted instead of moved; check the disk", messages=self.mover.damaged_messages - damaged
+            )
+        self._completed_ms = self.clock.monotonic_ms()
+        return ROLLUP_WAIT_S if self.mover.waits_for_rollups else MOVER_INTERVAL_S

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.workers.engine_checkpoint import EngineCheckpointTx, EngineCheckpointWorker
+from app.workers.checkpoint import EngineCheckpointTx, EngineCheckpointWorker
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import partition_of

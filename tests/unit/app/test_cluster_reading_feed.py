@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import Any
 
 from adapters.feed_hub import InProcessFeedHub, QueuedFeedSubscription
-from app.workers import cluster_reading_feed
-from app.workers.cluster_reading_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, ClusterReadingFeedWorker
-from app.workers.wake_event import WakeEvent
+from app.workers import cluster_feed
+from app.workers.base import WakeEvent
+from app.workers.cluster_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, ClusterReadingFeedWorker
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.feed.interest import MAX_DEVICES, SILENT_AFTER_MS, PeerFeedInterestMessage, PeerFeedReadingsMessage, wanted_readings
@@ -197,7 +197,7 @@ async def test_clients_resume_when_an_instance_is_gone_or_has_dropped_readings()
 
 
 async def test_an_instance_that_confirms_too_late_makes_the_clients_resume(monkeypatch: Any) -> None:
-    monkeypatch.setattr(cluster_reading_feed, "CONFIRM_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(cluster_feed, "CONFIRM_TIMEOUT_S", 0.01)
     cluster = Cluster(2)
     a, b = await cluster.start()
     client = b.client()

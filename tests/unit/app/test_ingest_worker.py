@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.workers import ingest, splitting_batch_writer
+from app.workers import ingest
+from app.workers.base import WakeEvent
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
-from app.workers.wake_event import WakeEvent
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundDeviceConnected, InboundMessage
 from domain.devices.messages import StockFirmwareTelemetryReport
@@ -209,7 +209,7 @@ async def test_a_batch_is_acknowledged_after_its_commit_and_before_its_follow_up
 
 
 async def test_a_batch_waits_until_the_database_answers_and_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splitting_batch_writer, "RETRY_BACKOFF", Backoff((0.0,)))
+    monkeypatch.setattr(ingest, "RETRY_BACKOFF", Backoff((0.0,)))
     failures = [Unavailable("away"), Unavailable("away")]
 
     def fail(_: EvaluatedBatch) -> None:
@@ -268,7 +268,7 @@ async def test_a_refused_connect_has_no_bytes_and_is_counted() -> None:
 
 
 async def test_setting_aside_waits_until_the_database_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splitting_batch_writer, "RETRY_BACKOFF", Backoff((0.0,)))
+    monkeypatch.setattr(ingest, "RETRY_BACKOFF", Backoff((0.0,)))
     batch = Batch([])
     dead_letters = FakeDeadLetters(batch, Unavailable("away"), Unavailable("away"))
     await process(batch, FakePipeline(batch, refuse(2)), dead_letters)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.workers.wake_event import WakeEvent
+from app.workers.base import WakeEvent
 from support.waiting import TIMEOUT_S
 
 

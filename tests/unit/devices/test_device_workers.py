@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from app.workers.base import WakeEvent
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.device_erasure_and_credential_sync import DeviceErasureAndCredentialSyncWorker
-from app.workers.presence_expiry import PresenceExpiryWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.periodic import DeviceErasureAndCredentialSyncWorker, PresenceExpiryWorker
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus
 from domain.devices.presence import RESTART_GRACE_MS

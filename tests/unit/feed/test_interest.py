@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.workers.devices_with_subscribers import DevicesWithSubscribersWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.base import WakeEvent
+from app.workers.feed_interest import DevicesWithSubscribersWorker
 from domain.events.feed_model import FeedFilter
 from domain.feed.interest import DevicesWithSubscribersService
 from support.waiting import TIMEOUT_S

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.workers import rule_timers
+from app.workers.base import WakeEvent
 from app.workers.rule_timers import RuleTimerWorker
-from app.workers.wake_event import WakeEvent
 from domain.devices.model import Device
 from domain.ingest.pipeline import EngineClockJumpCorrector
 from domain.ingest.results import IngestResult

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
-from app.workers.approval_expiry import ApprovalExpiryWorker
-from app.workers.schedules_and_device_plans import DevicePlanWorker, InProcessDevicePlanQueue, ScheduleWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.base import WakeEvent
+from app.workers.periodic import ApprovalExpiryWorker
+from app.workers.schedules import DevicePlanWorker, InProcessDevicePlanQueue, ScheduleWorker
 from domain.approvals.model import APPROVAL_TTL_MS
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.workers.old_reading_mover import OldReadingMoverWorker
+from app.workers.retention import OldReadingMoverWorker
 from domain.devices.lookup import save_device
 from domain.devices.model import Device, DeviceLifecycleAction
 from domain.events.feed_model import FeedFilter

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.workers import retention
+from app.workers.base import WakeEvent
 from app.workers.retention import RetentionWorker
-from app.workers.wake_event import WakeEvent
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
 from support.waiting import TIMEOUT_S

@@ -14,8 +14,7 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 
 from adapters.feed_hub import InProcessFeedHub
-from app.workers.due_task_worker import DueTaskWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.base import DueTaskWorker, WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
 from domain.feed.interest import (

@@ -15,8 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-from app.workers.due_task_worker import DueTaskWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.base import DueTaskWorker, WakeEvent
 from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.model import is_access_change
