@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.engine import _native
 from app.runtime.broker_metrics import BrokerMetricsCollector
-from app.wiring.homeassistant import register_metrics as register_homeassistant_metrics
+from app.wiring.compose import register_homeassistant_metrics
 from domain.commands.model import ExecutionStatus
 from support.in_process_app import in_process_app
 from support.waiting import TIMEOUT_S

@@ -22,9 +22,7 @@ from app.runtime.database_clock_check import find_clock_problem
 from app.runtime.first_start_or_lost_database import require_database
 from app.runtime.instance_lock import InstanceLock
 from app.runtime.startup_errors import StartupError
-from app.wiring.adapters import create_disk_space, load_key_ring
-from app.wiring.device_broker_endpoint import broker_port
-from app.wiring.native_or_reference_components import load_engine
+from app.wiring.adapters import broker_port, create_disk_space, load_engine, load_key_ring
 from domain.kernel.clock import DAY_MS, SECOND_MS, from_iso, to_iso
 from domain.kernel.errors import DomainError, Unavailable
 

@@ -11,7 +11,7 @@ import structlog
 
 from adapters.crypto.key_ring import KeyRingFile
 from app.runtime.first_start_or_lost_database import FIRST_RUN_FILE, finish_first_start, require_accounts
-from app.wiring.composed_application import ComposedApplication
+from app.wiring.program import ComposedApplication
 from domain.team.first_run import ACCOUNT_NAME
 
 FIRST_LOGIN_FILE = "first-login.txt"

@@ -14,7 +14,7 @@ from app.runtime import open_file_limit_and_shares
 from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.wiring import lifecycle
 from app.wiring.compose import compose
-from app.wiring.composed_application import ComposedApplication
+from app.wiring.program import ComposedApplication
 
 DEMO_STOP_TIMEOUT_S = 1.0
 

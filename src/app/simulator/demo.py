@@ -14,7 +14,7 @@ from app.simulator.demo_projects_keys_and_schedule import furnish_account
 from app.simulator.device_login_provisioning import ProvisionedFleet
 from app.simulator.options import DeviceLogin, SimulationError, SimulationOptions, SimulatorApiCredentials
 from app.simulator.run import start_fleet
-from app.wiring.composed_application import ComposedApplication
+from app.wiring.program import ComposedApplication
 from domain.devices.model import Device, FirmwareProfile
 from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.caller import Role, SessionCaller

@@ -1,23 +1,29 @@
-"""Constructs and joins every part of the program. Nothing is opened here: `wiring/lifecycle.py` starts and stops the parts."""
+"""Constructs and joins every part of the program. Nothing is opened here: `wiring/lifecycle.py` starts and stops the parts.
+
+Creates the Home Assistant worker, if it is configured.
+
+The feed of readings across processes: those of a cluster, or the worker processes of one machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from adapters.storage.sql.probes import session_name
 from app.config.settings import Settings
+from app.runtime.lock_with_timeout import LockWithTimeout
 from app.runtime.metrics_registry import MetricsRegistry
 from app.runtime.unusable_message_counter import UnusableMessageCounter
 from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.composed_application import ClusterWorkers, ComposedApplication, Workers
-from app.wiring.domain_services import DomainServices
-from app.wiring.homeassistant import create_homeassistant_workers
 from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics
-from app.wiring.shared_feed import create_shared_feed
+from app.wiring.program import ClusterWorkers, ComposedApplication, Workers
+from app.wiring.services import DomainServices
 from app.workers.base import WakeEvent, WakeEvents
 from app.workers.checkpoint import EngineCheckpointWorker
 from app.workers.cluster_feed import ClusterReadingFeedWorker
@@ -45,9 +51,84 @@ from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.devices.health import LastSeenBuffer
 from domain.feed.interest import DevicesWithSubscribersService
+from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.ingest.pipeline import IngestPipeline
 from domain.ingest.results import FencedTimerResultWriter
 from domain.webhooks.delivery import DeletedWebhookCleanup
+
+if TYPE_CHECKING:
+    from app.workers.homeassistant import HomeAssistantWorker
+
+
+def create_homeassistant_workers(
+    settings: Settings, outside: ServiceAdapters, services: DomainServices, metrics: MetricsRegistry
+) -> tuple[HomeAssistantWorker, ...]:
+    """Empty if Home Assistant is not configured, or if this instance has no broker."""
+    url, key = settings.homeassistant, settings.homeassistant_key
+    if url is None or key is None or not settings.has_broker:
+        return ()
+    from adapters.mqtt.homeassistant import HomeAssistantBrokerSettings, HomeAssistantMqttClient
+    from app.workers.homeassistant import HomeAssistantWorker
+    from domain.homeassistant.bridge import HomeAssistantBridge
+
+    bridge = HomeAssistantBridge(
+        uow=services.uow,
+        clock=outside.clock,
+        audience=FeedSnapshotAndReplayService(uow=services.uow, clock=outside.clock),
+        authenticator=services.callers,
+        commands=services.commands,
+        latest_values=outside.engine.engine,
+        secret=key.get_secret_value(),
+        discovery_prefix=settings.homeassistant_prefix,
+    )
+    address = urlsplit(url.get_secret_value())
+    tls = address.scheme == "mqtts"
+    user, password = (None if part is None else unquote(part) for part in (address.username, address.password))
+    port = address.port or (8883 if tls else 1883)
+    broker = HomeAssistantBrokerSettings(address.hostname or "127.0.0.1", port, user, password, tls)
+    worker = HomeAssistantWorker(bridge=bridge, broker=HomeAssistantMqttClient(broker), hub=outside.feed)
+    register_homeassistant_metrics(metrics, worker.metrics)
+    return (worker,)
+
+
+def register_homeassistant_metrics(metrics: MetricsRegistry, read: Callable[[], Mapping[str, float]]) -> None:
+    gauges = {"connected": "1 while the bridge is connected to the broker.", "devices": "Devices that Home Assistant shows."}
+    counters = {
+        "connections": "Connections to the broker of Home Assistant.",
+        "published": "Messages published to Home Assistant.",
+        "commands": "Commands from Home Assistant.",
+        "refused": "Commands from Home Assistant that were refused.",
+        "ignored": "Messages from Home Assistant that are not commands.",
+    }
+    for name, text in gauges.items():
+        metrics.register_gauge(f"homeassistant_{name}", text, partial(_read_one, read, name))
+    for name, text in counters.items():
+        metrics.register_counter(f"homeassistant_{name}", text, partial(_read_one, read, name))
+
+
+def _read_one(read: Callable[[], Mapping[str, float]], name: str) -> float:
+    return read()[name]
+
+
+def create_shared_feed(
+    adapters: ServiceAdapters, services: DomainServices, interest_wake: WakeEvent
+) -> ClusterReadingFeedWorker | None:
+    """None for an instance that shares no readings."""
+    bus = adapters.feed_bus
+    if bus is None:
+        return None
+    feed = ClusterReadingFeedWorker(
+        instance=adapters.feed_name,
+        bus=bus,
+        hub=adapters.feed,
+        clock=adapters.clock,
+        interest_wake=interest_wake,
+        commit_lock=LockWithTimeout(services.engine_commit_lock),
+    )
+    if services.followed_feed is not None:
+        services.followed_feed.on_reading = feed.publish
+        services.followed_feed.on_store_time = feed.set_store_time
+    return feed
 
 
 def compose(settings: Settings, worker: WorkerProcessContext | None = None) -> ComposedApplication:

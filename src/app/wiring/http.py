@@ -1,9 +1,21 @@
-"""The HTTP side of the program, joined from its services: every blueprint, the live feed beside them, one ASGI application."""
+"""The HTTP side of the program, joined from its services: every blueprint, the live feed beside them, one ASGI application.
+
+Describes how phones and devices reach this service, from its settings and the machine's address.
+
+Wires what external brokers may ask about devices; nothing of it exists unless it is set.
+
+Constructs the fleet as a file: the services of the single calls, once more for each transaction that they share.
+
+Constructs what describes the cluster to an operator.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from quart import Blueprint, Quart
 
@@ -28,13 +40,14 @@ from adapters.http.api.provisioning import provisioning_blueprint
 from adapters.http.api.rules import rules_blueprint
 from adapters.http.api.schedules import schedules_blueprint
 from adapters.http.api.second_factor import passkeys_blueprint, second_factor_blueprint
-from adapters.http.api.service_addresses import network_blueprint
+from adapters.http.api.service_addresses import NetworkProblemResponse, NetworkResponse, network_blueprint
 from adapters.http.api.service_sessions import service_sessions_blueprint
 from adapters.http.api.team import team_blueprint
 from adapters.http.api.telemetry import telemetry_blueprint
 from adapters.http.api.webhooks import webhooks_blueprint
 from adapters.http.app import create_app, mount
 from adapters.http.asyncapi.routes import asyncapi_blueprint
+from adapters.http.broker_auth import BrokerAuthRequestGuard, broker_access_blueprint
 from adapters.http.core.callers import AuthenticatorPort, TrustedProxies, parse_networks
 from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpMiddlewareSettings
@@ -48,25 +61,146 @@ from adapters.http.server.health import health_blueprint
 from adapters.http.server.limits import HttpConnectionLimiter, HttpConnectionLimitSettings
 from adapters.http.unlock_page import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
+from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
+from app.config.url_checks import is_ip_address
 from app.runtime import metrics_registry as figures
 from app.runtime import open_file_limit_and_shares
 from app.runtime.lock_with_timeout import LockWithTimeout
 from app.version import VERSION
-from app.wiring.cluster_overview import create_cluster_overview
-from app.wiring.composed_application import ComposedApplication
-from app.wiring.external_broker_auth import create_broker_access
-from app.wiring.fleet_file import create_fleet_file_service
-from app.wiring.service_addresses import describe_network
+from app.wiring.adapters import ServiceAdapters
+from app.wiring.program import ComposedApplication
+from app.wiring.services import DomainServices
+from domain.accounts.projects import ProjectService
+from domain.approvals.service import PendingApprovalCloser
+from domain.commands.device_types import DeviceTypeAdminService
+from domain.devices.broker_auth import ExternalBrokerAuthService, ServiceBrokerLogin
 from domain.devices.credentials import FirmwareProjectService
+from domain.devices.firmware import BrokerEndpoint
 from domain.feed.interest import no_other_instances
 from domain.feed.snapshot import FeedSnapshotAndReplayService
+from domain.fleet_file.model import FleetAfterApplyWork, FleetFileTx, FleetFileWriteServices
+from domain.fleet_file.service import FleetFileService
 from domain.groups.bulk_actions import GroupBulkActionService
+from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.unit_of_work import JoinedUnitOfWork
+from domain.keys.service import ApiKeyService
+from domain.partitions.overview import ClusterOverview, ClusterOverviewService
 from domain.rules.service import DeviceMetricDeclarationService
 from domain.team.service_sessions import ServiceSessionTokenService
 from domain.telemetry.replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.service import WebhookService
+
+ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - written into an advice
+HTTP_LOOPBACK_ONLY = NetworkProblemResponse(
+    code="HTTP_LOOPBACK_ONLY",
+    message="HTTP listens on a loopback address, so no other machine reaches the dashboard.",
+    settings=[f"LATCHBOARD_HTTP_HOST={ALL_INTERFACES}"],
+)
+MQTT_LOOPBACK_ONLY = NetworkProblemResponse(
+    code="MQTT_LOOPBACK_ONLY",
+    message="The broker listens on a loopback address, so no device of the network reaches it.",
+    settings=[f"LATCHBOARD_MQTT_HOST={ALL_INTERFACES}"],
+)
+
+
+def describe_network(settings: Settings, endpoint: BrokerEndpoint) -> NetworkResponse:
+    """`endpoint`: what device credentials name."""
+    http_problems = [HTTP_LOOPBACK_ONLY] if settings.public_url is None and is_loopback(settings.http_host) else []
+    return NetworkResponse(
+        dashboard_url=settings.public_url or _http_url(settings),
+        mqtt_host=endpoint.host,
+        mqtt_port=endpoint.port,
+        mqtt_ws_port=endpoint.ws_port,
+        mqtt_tls_port=endpoint.tls_port,
+        problems=[*http_problems, *_mqtt_problems(settings, endpoint)],
+    )
+
+
+def _http_url(settings: Settings) -> str | None:
+    host = reachable_address(settings.http_host)
+    return None if is_loopback(host) else f"http://{f'[{host}]' if ':' in host else host}:{settings.http_port}"
+
+
+def _mqtt_problems(settings: Settings, endpoint: BrokerEndpoint) -> list[NetworkProblemResponse]:
+    found = [MQTT_LOOPBACK_ONLY] if settings.broker == "embedded" and is_loopback(settings.mqtt_host) else []
+    own = reachable_address(ALL_INTERFACES)
+    advice = f"LATCHBOARD_MQTT_PUBLIC_HOST={'<this machine in the network>' if is_loopback(own) else own}"
+    if is_loopback(endpoint.host) and (settings.mqtt_public_host is not None or not found):
+        message = "The host in device credentials is a loopback address: devices would connect to themselves."
+        found.append(NetworkProblemResponse(code="MQTT_HOST_LOOPBACK", message=message, settings=[advice]))
+    elif not is_ip_address(endpoint.host) and "." not in endpoint.host.rstrip(".") and not is_loopback(endpoint.host):
+        message = f"Devices cannot resolve {endpoint.host}, a bare host name. Use an address, a name in DNS or one under .local."
+        found.append(NetworkProblemResponse(code="MQTT_HOST_BARE_NAME", message=message, settings=[advice]))
+    return found
+
+
+def create_broker_access(program: ComposedApplication) -> list[Blueprint]:
+    settings = program.settings
+    if not settings.answers_brokers:
+        return []
+    access = ExternalBrokerAuthService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
+    secret = settings.broker_auth_secret
+    guard = BrokerAuthRequestGuard(
+        None if secret is None else secret.get_secret_value(), parse_networks(settings.broker_auth_networks)
+    )
+    return [broker_access_blueprint(access, guard)]
+
+
+def _service_login(settings: Settings) -> ServiceBrokerLogin | None:
+    """None unless the URL of the broker has a password."""
+    url = urlsplit(settings.broker)
+    return ServiceBrokerLogin(unquote(url.username or "latchboard"), unquote(url.password)) if url.password else None
+
+
+def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapters, webhooks: WebhookService) -> FleetFileService:
+    def make_writers(uow: JoinedUnitOfWork[FleetFileTx], postponed: FleetAfterApplyWork) -> FleetFileWriteServices:
+        joined: dict[str, Any] = {"uow": uow}
+        creating: dict[str, Any] = {**services.creating, **joined}
+        return FleetFileWriteServices(
+            projects=ProjectService(**creating),
+            device_types=DeviceTypeAdminService(**creating, validator=adapters.params_checker),
+            devices=replace(services.devices, **joined, credential_sync=postponed, erasure=postponed),
+            issuer=services.credential_issuer,
+            definitions=replace(services.definitions, **joined),
+            schedules=services.schedules.with_unit_of_work(uow),
+            rules=services.rules.with_unit_of_work(uow),
+            groups=replace(services.groups, **joined),
+            keys=ApiKeyService(**creating, digest=adapters.digest, requests=PendingApprovalCloser(adapters.approval_waiter)),
+            grants=replace(services.grants, **joined),
+            group_grants=replace(services.group_grants, **joined),
+            webhooks=replace(webhooks, **joined),
+        )
+
+    return FleetFileService(
+        **services.shared,
+        make_writers=make_writers,
+        webhooks=webhooks,
+        projects=services.projects,
+        device_types=services.device_types,
+        credential_sync=services.credential_sync,
+        erasure=services.device_erasure,
+        engine_commit_lock=LockWithTimeout(services.engine_commit_lock),
+    )
+
+
+def create_cluster_overview(program: ComposedApplication) -> Callable[[SessionCaller], Awaitable[ClusterOverview | None]]:
+    cluster, workers = program.adapters.cluster, program.workers.cluster
+    if cluster is None or workers is None:
+        return _without_cluster
+    return ClusterOverviewService(
+        uow=program.services.uow,
+        instance=cluster.instance,
+        state=workers.partitions,
+        log=cluster.inbound_log,
+        problems=workers.stopped_partitions,
+    ).describe
+
+
+async def _without_cluster(caller: SessionCaller) -> None:
+    """Raises PermissionDenied `ROLE_REQUIRED`."""
+    require_role(caller, Role.ADMIN)
 
 
 def create_http_app(program: ComposedApplication) -> Quart:

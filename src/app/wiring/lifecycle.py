@@ -20,8 +20,8 @@ from hypercorn.asyncio import serve as hypercorn_serve
 from adapters.http.server import hypercorn
 from app.runtime import garbage_collector
 from app.runtime.first_start_or_lost_database import require_database
-from app.wiring.composed_application import ComposedApplication
 from app.wiring.http_listeners import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
+from app.wiring.program import ComposedApplication
 from app.workers.instances import StandbyTakeoverWorker
 from domain.ingest.restore import restore_engine
 from domain.kernel.errors import Unavailable

@@ -6,8 +6,8 @@ from app.runtime.broker_metrics import BrokerMetricsCollector
 from app.runtime.metrics_registry import MetricsRegistry, age_s
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.composed_application import ComposedApplication, Workers
-from app.wiring.domain_services import DomainServices
+from app.wiring.program import ComposedApplication, Workers
+from app.wiring.services import DomainServices
 from app.workers.retention import OldReadingMoverWorker
 from domain.kernel.clock import SECOND_MS
 
@@ -21,7 +21,7 @@ def register_metrics(program: ComposedApplication) -> None:
     _register_ingest(metrics, workers)
     _register_moved_readings(metrics, services.stored_telemetry.mover)
     if adapters.cluster is not None and workers.cluster is not None:
-        from app.wiring.cluster_metrics import register_cluster_metrics
+        from app.wiring.cluster_workers import register_cluster_metrics
 
         register_cluster_metrics(metrics, adapters.cluster, workers.cluster)
     if workers.device_lease is not None:

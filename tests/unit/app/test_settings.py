@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.config.settings import Settings, SettingsError, load_settings, setting_sources, unknown_variable_warnings
-from app.wiring.device_broker_endpoint import broker_endpoint
+from app.wiring.adapters import broker_endpoint
 from domain.devices.firmware import BrokerEndpoint
 
 

@@ -17,7 +17,7 @@ from app.runtime.unusable_message_counter import UnusableMessageCounter
 from app.runtime.worker_process_supervisor import WorkerProcessContext
 from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.domain_services import DomainServices
+from app.wiring.services import DomainServices
 from app.workers.checkpoint import EngineCheckpointWorker
 from app.workers.cluster_feed import ClusterReadingFeedWorker
 from app.workers.cluster_ingest import (

@@ -1,27 +1,39 @@
-"""Constructs the services of the domain with the ports that they need."""
+"""Constructs the services of the domain with the ports that they need.
+
+The parts that prove the event log.
+
+Constructs the services that act on many devices.
+
+Constructs the services of stored telemetry: queries, roll-ups, retention, and the moving of old readings to ClickHouse.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from adapters.crypto.tokens import Ed25519AuditSealKeyProvider
 from adapters.feed_hub import LogOrderedFeedPublisher
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.lock_with_timeout import LockWithTimeout
-from app.wiring.adapters import ServiceAdapters
-from app.wiring.audit import AuditServices
-from app.wiring.bulk_registration_and_provisioning import DeviceRegistrationServices
-from app.wiring.device_broker_endpoint import broker_endpoint
+from app.runtime.metrics_registry import MetricsRegistry, age_s
+from app.wiring.adapters import ServiceAdapters, broker_endpoint
 from app.wiring.notifications import NotificationServices
-from app.wiring.shared_ports import creating_ports, shared_ports
+from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
 from app.wiring.sign_in import SignInServices
-from app.wiring.stored_telemetry import StoredTelemetryServices
 from app.workers.base import WakeEvents
+from app.workers.periodic import AuditSealWorker
+from app.workers.retention import OldReadingMoverWorker
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import InProcessDevicePlanQueue
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import ApprovalService, PendingApprovalCloser
+from domain.audit.export import AuditExportGenerator
+from domain.audit.seals import AuditSealService
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService, DispatchQueue
@@ -33,6 +45,7 @@ from domain.devices.credentials import CredentialIssuer, DeviceCredentialService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.health import ClockSkewService, DroppedMessageService
 from domain.devices.presence import PresenceService
+from domain.devices.registration import BulkRegistrationService
 from domain.devices.service import DeviceService
 from domain.events.denied_requests import RateLimitedDeniedRequestLog
 from domain.events.dispatcher import DomainEventDispatcher
@@ -46,10 +59,15 @@ from domain.ingest.dead_letters import IngestDeadLetterService
 from domain.ingest.device_messages import NonTelemetryMessageIngestService
 from domain.ingest.pipeline import EngineClockJumpCorrector
 from domain.ingest.results import EngineResultWriter
+from domain.kernel.clock import Clock
 from domain.kernel.steady_time import SteadyTimePersistenceService
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.fanout import NotificationFanout
+from domain.provisioning.codes import ProvisioningCodeAndClaimAdminService
+from domain.provisioning.redemption import ProvisioningCodeRedemptionService
+from domain.rules.model import MetricValue
 from domain.rules.service import RuleService
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
@@ -57,10 +75,101 @@ from domain.schedules.offline import OfflineScheduleEdgeResolver
 from domain.schedules.service import ScheduleOccurrenceService, ScheduleService
 from domain.team.members import MemberService
 from domain.team.operator import OperatorAccountAndUserService
-from domain.telemetry.history import ReadingsAsEventsService
+from domain.telemetry.downsampling import DownsamplingQueryService
+from domain.telemetry.dry_run import RuleDryRunService
+from domain.telemetry.history import (
+    DatabaseAndArchiveReadingHistory,
+    ReadingArchiveWithCutoff,
+    ReadingsAsEventsService,
+    TelemetryQueryService,
+)
+from domain.telemetry.ports import MAX_TIME_MS
+from domain.telemetry.retention import OldReadingMover, RetentionPeriods, RetentionService
+from domain.telemetry.rollups import RollupService
 from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.queues import EndpointQueues
 from domain.webhooks.recipients import WebhookDeliveryFanout, WebhookRecipientCache
+
+if TYPE_CHECKING:
+    from adapters.clickhouse.reading_store import ClickHouseReadingStore
+
+
+class AuditServices:
+    def __init__(self, uow: SqlUnitOfWork, adapters: ServiceAdapters) -> None:
+        self._clock: Clock = adapters.clock
+        self.exporter = AuditExportGenerator(**shared_ports(uow, adapters))
+        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519AuditSealKeyProvider(adapters.key_ring))
+
+    def create_worker(self) -> AuditSealWorker:
+        return AuditSealWorker(seals=self.seals, clock=self._clock)
+
+    def register_metrics(self, metrics: MetricsRegistry) -> None:
+        metrics.register_counter("audit_seals", "Accounts whose event log was sealed.", lambda: self.seals.sealed)
+        metrics.register_gauge(
+            "audit_seal_age_seconds",
+            "Time since the event log was last sealed; it is done every hour.",
+            lambda: age_s(self.seals.last_sealed_ms, self._clock.now_ms()),
+        )
+
+
+class DeviceRegistrationServices:
+    def __init__(
+        self, uow: Any, adapters: ServiceAdapters, issuer: CredentialIssuer, credential_sync: CredentialSyncService
+    ) -> None:
+        creating, secret = creating_ports(uow, adapters), secret_ports(uow, adapters)
+        self.bulk_registration = BulkRegistrationService(**creating, issuer=issuer, credential_sync=credential_sync)
+        self.provisioning_codes = ProvisioningCodeAndClaimAdminService(**secret)
+        self.device_claims = ProvisioningCodeRedemptionService(**secret, issuer=issuer, credential_sync=credential_sync)
+
+
+class StoredTelemetryServices:
+    def __init__(self, uow: UnitOfWork[Any], settings: Settings, adapters: ServiceAdapters, authorizer: Authorizer) -> None:
+        clock, engine, days = adapters.clock, adapters.engine, settings.readings_days
+        self.store = _create_store(settings)
+        """None: the database keeps all readings."""
+        self._older = None if self.store is None else ReadingArchiveWithCutoff(self.store, clock, days)
+        stored = DatabaseAndArchiveReadingHistory(self._older)
+        shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
+        reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
+        self.queries = TelemetryQueryService(
+            **reading, create_engine=engine.create_engine, is_stored_elsewhere=adapters.is_stored_elsewhere
+        )
+        self.downsampling = DownsamplingQueryService(**reading)
+        self.rollups = RollupService(**shared)
+        self.rule_dry_runs = RuleDryRunService(
+            **shared, create_engine=engine.create_engine, make_batch=engine.make_batch, encode=_encode_telemetry, stored=stored
+        )
+        periods = RetentionPeriods(
+            readings=days, rollups=settings.rollups_days, events=settings.events_days, deliveries=settings.deliveries_days
+        )
+        self.retention = RetentionService(uow=uow, clock=clock, periods=periods, moves_readings=self.store is not None)
+        self.mover: OldReadingMoverWorker | None = None
+        if self.store is not None:
+            self.mover = OldReadingMoverWorker(
+                mover=OldReadingMover(uow=uow, clock=clock, store=self.store, days=days), clock=clock
+            )
+
+    def moved_before_ms(self) -> int:
+        """Older readings may be in the store."""
+        return -MAX_TIME_MS if self._older is None else self._older.end_ms()
+
+    async def close(self) -> None:
+        if self.store is not None:
+            await self.store.close()
+
+
+def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:
+    """As a native payload, so that a rule dry run can replay history."""
+    return json.dumps({"ts": at_ms, "m": dict(values)}).encode()
+
+
+def _create_store(settings: Settings) -> ClickHouseReadingStore | None:
+    if settings.clickhouse_url is None:
+        return None
+    from adapters.clickhouse.reading_store import ClickHouseConnectionConfig, ClickHouseReadingStore  # imports httpx
+
+    address = ClickHouseConnectionConfig.parse(settings.clickhouse_url.get_secret_value())
+    return ClickHouseReadingStore(address, days=settings.clickhouse_days)
 
 
 class DomainServices:
