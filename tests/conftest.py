@@ -12,12 +12,12 @@ import hypothesis
 import pytest
 import structlog
 
-from app.runtime import garbage_collector
+from app.runtime import interpreter
 from support.process_state import restored_process_state
 
 pytest_plugins = ["support.random_order"]
 
-garbage_collector.relax()
+interpreter.relax()
 OLDEST_GENERATION = 2
 """Of the collector. What a collection leaves alive becomes as old as the next generation."""
 

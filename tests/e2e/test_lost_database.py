@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.runtime.first_start_or_lost_database import MARKER_FILE
+from app.runtime.start import MARKER_FILE
 from support.device import create_device
 from support.service import Service
 

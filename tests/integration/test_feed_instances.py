@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.postgres.leadership import DeviceLeaderLock, LeadershipTakenOverError, PostgresCoordinationConnection
-from app.runtime.worker_supervisor import WorkerSupervisor
+from app.runtime.supervisor import WorkerSupervisor
 from app.workers.instances import EventLogFollower, PostgresListenerWorker
 from domain.events.cursors import EventLogCursor
 from domain.events.model import Event

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.engine import _native
-from app.runtime.broker_metrics import BrokerMetricsCollector
+from app.runtime.metrics import BrokerMetricsCollector
 from app.wiring.compose import register_homeassistant_metrics
 from domain.commands.model import ExecutionStatus
 from support.in_process_app import in_process_app

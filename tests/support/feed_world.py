@@ -17,7 +17,7 @@ from adapters.http.app import create_app
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
 from adapters.http.server import hypercorn as hypercorn_http_and_websocket_patch
-from app.runtime.lock_with_timeout import LockWithTimeout
+from app.runtime.supervisor import LockWithTimeout
 from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Unauthenticated

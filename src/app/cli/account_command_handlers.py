@@ -12,7 +12,7 @@ from adapters.randomness import RandomIdAndSecretGenerator
 from app.cli.command_support import Result, load_settings_or_exit, run_async
 from app.cli.open_database import open_database
 from app.config.settings import Settings
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import StartupError
 from app.wiring.adapters import load_key_ring
 from domain.kernel.caller import Role
 from domain.sign_in.sessions import SessionTokenIssuer

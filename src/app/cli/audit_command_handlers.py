@@ -11,7 +11,7 @@ from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.cli.open_database import open_database
 from app.cli.open_key_ring import open_key_ring
 from app.config.settings import Settings
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import StartupError
 from domain.audit.export import AuditExportGenerator, AuditSelection
 from domain.audit.seals import AuditSealService
 from domain.kernel.clock import from_iso

@@ -23,7 +23,7 @@ from app.cli.audit_command_handlers import choose_account
 from app.cli.command_support import stderr_console
 from app.cli.open_database import open_database
 from app.config.settings import Settings
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import StartupError
 from domain.audit.stream import AuditCursor, AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError, AuditStreamReader
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId

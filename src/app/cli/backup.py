@@ -15,7 +15,7 @@ from pathlib import Path
 
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import StartupError
 
 BUSY_TIMEOUT_S = 30.0
 

@@ -11,7 +11,7 @@ import typer
 import uvloop
 
 from app.config.settings import Settings, SettingsError, load_settings
-from app.runtime.startup_errors import startup_error_message
+from app.runtime.start import startup_error_message
 from domain.kernel.errors import DomainError
 
 if TYPE_CHECKING:

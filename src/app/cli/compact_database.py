@@ -8,8 +8,7 @@ from pathlib import Path
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.sqlite.vacuum import read_space, release_step, vacuum
 from app.config.settings import Settings
-from app.runtime.instance_lock import InstanceLock
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import InstanceLock, StartupError
 
 FOR_POSTGRES = (
     "This command compacts SQLite only. PostgreSQL reuses the space of deleted rows by itself (autovacuum). To give it back to "

@@ -18,10 +18,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.startup_banner import http_url
 from app.config.settings import Settings
-from app.runtime.database_clock_check import find_clock_problem
-from app.runtime.first_start_or_lost_database import require_database
-from app.runtime.instance_lock import InstanceLock
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import InstanceLock, StartupError, find_clock_problem, require_database
 from app.wiring.adapters import broker_port, create_disk_space, load_engine, load_key_ring
 from domain.kernel.clock import DAY_MS, SECOND_MS, from_iso, to_iso
 from domain.kernel.errors import DomainError, Unavailable

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from adapters.crypto.key_ring import KeyRingFile
-from app.runtime.first_start_or_lost_database import FIRST_RUN_FILE, finish_first_start, require_accounts
+from app.runtime.start import FIRST_RUN_FILE, finish_first_start, require_accounts
 from app.wiring.program import ComposedApplication
 from domain.team.first_run import ACCOUNT_NAME
 

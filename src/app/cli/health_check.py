@@ -6,7 +6,7 @@ import httpx
 
 from app.cli.startup_banner import http_url
 from app.config.settings import Settings
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import StartupError
 
 RESPONSE_TIMEOUT_S = 4.0
 

@@ -17,7 +17,7 @@ from adapters.crypto.vault import AesVault, sealing_key_id
 from app.cli.open_database import open_database
 from app.cli.open_key_ring import open_key_ring
 from app.config.settings import Settings
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import StartupError
 from domain.kernel.clock import HOUR_MS
 from domain.secrets.rekey import RekeyReport, RekeyService
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import sys
 
-from app.runtime import garbage_collector, lean_imports
+from app.runtime import interpreter
 
 SERVICE_COMMANDS = ("serve", "demo")
 
 
 def main() -> None:
-    garbage_collector.pause()
-    lean_imports.import_structlog()
+    interpreter.pause()
+    interpreter.import_structlog()
     if sys.argv[1:2] and sys.argv[1] in SERVICE_COMMANDS:
-        lean_imports.import_hypercorn()
+        interpreter.import_hypercorn()
         from app.cli.service_commands import app
     else:
         from app.cli.top_level_commands import app
 
-    garbage_collector.relax()
+    interpreter.relax()
     app()

@@ -12,8 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.copy_to_postgres import DatabaseMoveResult, move_to_postgres
 from app.config.settings import Settings
-from app.runtime.instance_lock import InstanceLock
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import InstanceLock, StartupError
 
 MOVED_SUFFIX = ".moved-to-postgresql"
 """The old database keeps its rows under this name. A service that starts without LATCHBOARD_DATABASE_URL then refuses: it would

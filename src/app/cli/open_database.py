@@ -10,7 +10,7 @@ from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
-from app.runtime.first_start_or_lost_database import require_database
+from app.runtime.start import require_database
 from app.wiring.adapters import prepare_data_dir
 from domain.events.dispatcher import DomainEventDispatcher
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from adapters.crypto.key_ring import MasterKeyRing
 from app.config.settings import Settings
-from app.runtime.first_start_or_lost_database import KEY_FILE
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import KEY_FILE, StartupError
 from app.wiring.adapters import load_key_ring, prepare_data_dir
 
 

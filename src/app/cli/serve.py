@@ -10,8 +10,8 @@ import structlog
 from app.cli import startup_banner
 from app.cli.first_account_at_start import CreatedFirstAccount, IssuedFirstRunLink, create_first_account
 from app.config.settings import Settings
-from app.runtime import open_file_limit_and_shares
-from app.runtime.worker_process_supervisor import WorkerProcessContext
+from app.runtime import start
+from app.runtime.processes import WorkerProcessContext
 from app.wiring import lifecycle
 from app.wiring.compose import compose
 from app.wiring.program import ComposedApplication
@@ -26,7 +26,7 @@ async def serve(
 ) -> int:
     """Serve until a signal. `worker`: set in a worker process; they all have the same `first_run_token`. Returns the exit code.
     Raises what `startup_error_message` has a message for."""
-    open_file_limit_and_shares.raise_limit()  # before the parts take their share of it
+    start.raise_limit()  # before the parts take their share of it
     program = compose(settings, worker)
     demo_tasks: list[asyncio.Task[None]] = []
     login: list[CreatedFirstAccount | IssuedFirstRunLink | None] = []

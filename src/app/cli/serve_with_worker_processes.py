@@ -16,7 +16,7 @@ import typer
 
 from app.cli.command_support import run_async
 from app.config.settings import Settings
-from app.runtime.worker_process_supervisor import WorkerProcessContext, WorkerProcessSupervisor
+from app.runtime.processes import WorkerProcessContext, WorkerProcessSupervisor
 from app.wiring.adapters import with_free_ports
 from app.wiring.http_listeners import reserve_port
 from domain.team.first_run import FIRST_RUN_TOKEN_LENGTH

@@ -14,7 +14,7 @@ Count = Annotated[int, Field(ge=8, le=1_000_000)]
 
 
 class ConnectionLimitSettings(BaseSettings):
-    """Without a value, a limit follows from how many files the process may open (`app.runtime.open_file_limit_and_shares`)."""
+    """Without a value, a limit follows from how many files the process may open (`app.runtime.start`)."""
 
     http_connections: Count | None = Field(default=None, description="Open HTTP connections, live feed included.")
     http_connections_per_address: Count | None = Field(default=None, description="Of these, of one client address.")

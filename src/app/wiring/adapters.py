@@ -41,11 +41,9 @@ from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import PostgresLeaderFence
 from app.config.settings import Settings, SettingsError
-from app.runtime import open_file_limit_and_shares
-from app.runtime.first_start_or_lost_database import KEY_FILE, begin_first_start
-from app.runtime.instance_lock import InstanceLock
-from app.runtime.startup_errors import StartupError
-from app.runtime.worker_process_supervisor import WorkerProcessContext
+from app.runtime import start
+from app.runtime.processes import WorkerProcessContext
+from app.runtime.start import KEY_FILE, InstanceLock, StartupError, begin_first_start
 from domain.accounts.ports import Mailer
 from domain.devices.firmware import BrokerEndpoint
 from domain.devices.link import DeviceBrokerLink
@@ -218,7 +216,7 @@ def _create_embedded_link(settings: Settings, front: str) -> DeviceBrokerLink:
 def broker_limits(settings: Settings) -> BrokerLimits:
     from adapters.mqtt.embedded import BrokerLimits, UnauthenticatedConnectionLimits
 
-    connections = settings.mqtt_connections or open_file_limit_and_shares.default_mqtt_connections()
+    connections = settings.mqtt_connections or start.default_mqtt_connections()
     pending = settings.mqtt_pending or max(8, connections // 4)
     networks = settings.unlimited_networks(settings.trusted_proxies)
     return BrokerLimits(

@@ -12,8 +12,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.stream.bus import MIN_NODES, NatsClusterBus, find_unsafe
 from adapters.stream.jetstream import JetStreamLog
 from app.config.settings import Settings
-from app.runtime.database_clock_check import find_clock_problem
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import StartupError, find_clock_problem
 from app.workers.base import WakeEvent
 from domain.devices.credential_sync import RecentCredentialChanges
 from domain.kernel.clock import Clock

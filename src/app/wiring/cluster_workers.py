@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.runtime.metrics_registry import MetricsRegistry
-from app.runtime.worker_supervisor import BackgroundWorker
+from app.runtime.metrics import MetricsRegistry
+from app.runtime.supervisor import BackgroundWorker
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
 from app.wiring.program import ClusterWorkers, ComposedApplication

@@ -14,11 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 from adapters.storage.sql.probes import session_name
 from app.config.settings import Settings
-from app.runtime.lock_with_timeout import LockWithTimeout
-from app.runtime.metrics_registry import MetricsRegistry
-from app.runtime.unusable_message_counter import UnusableMessageCounter
-from app.runtime.worker_process_supervisor import WorkerProcessContext
-from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
+from app.runtime.metrics import MetricsRegistry, UnusableMessageCounter
+from app.runtime.processes import WorkerProcessContext
+from app.runtime.supervisor import BackgroundWorker, LockWithTimeout, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics

@@ -64,9 +64,9 @@ from adapters.mcp.endpoint import McpEndpoint
 from app.config.reachable_server_address import is_loopback, reachable_address
 from app.config.settings import Settings
 from app.config.url_checks import is_ip_address
-from app.runtime import metrics_registry as figures
-from app.runtime import open_file_limit_and_shares
-from app.runtime.lock_with_timeout import LockWithTimeout
+from app.runtime import metrics as figures
+from app.runtime import start
+from app.runtime.supervisor import LockWithTimeout
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.program import ComposedApplication
@@ -241,7 +241,7 @@ def _create_asyncapi_document() -> dict[str, Any]:
 
 
 def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
-    total = settings.http_connections or open_file_limit_and_shares.default_http_connections()
+    total = settings.http_connections or start.default_http_connections()
     limits = HttpConnectionLimitSettings(
         total=total,
         per_address=settings.http_connections_per_address or max(8, total // 2),
@@ -258,9 +258,7 @@ STORE_TIME_OVERLAP_S = 30
 
 def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
-    half = max(
-        4, (settings.http_connections or open_file_limit_and_shares.default_http_connections()) // 2
-    )  # the rest is for requests
+    half = max(4, (settings.http_connections or start.default_http_connections()) // 2)  # the rest is for requests
     limits = FeedConnectionMaximums(
         total=half,
         unauthenticated=min(settings.feed_pending, max(4, half // 2)),

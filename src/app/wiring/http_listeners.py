@@ -12,8 +12,8 @@ from hypercorn.config import Sockets
 from adapters.http.server.hypercorn import LimitedServerConfig
 from adapters.http.server.limits import HttpConnectionLimiter
 from app.config.settings import Settings
-from app.runtime.startup_errors import PortInUseError
-from app.runtime.worker_process_supervisor import WorkerProcessContext
+from app.runtime.processes import WorkerProcessContext
+from app.runtime.start import PortInUseError
 
 HTTP_GRACEFUL_TIMEOUT_S = 1.0
 LISTEN_BACKLOG = 1_024

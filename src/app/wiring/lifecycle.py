@@ -18,8 +18,8 @@ import structlog
 from hypercorn.asyncio import serve as hypercorn_serve
 
 from adapters.http.server import hypercorn
-from app.runtime import garbage_collector
-from app.runtime.first_start_or_lost_database import require_database
+from app.runtime import interpreter
+from app.runtime.start import require_database
 from app.wiring.http_listeners import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
 from app.wiring.program import ComposedApplication
 from app.workers.instances import StandbyTakeoverWorker
@@ -55,7 +55,7 @@ async def run(program: ComposedApplication, prepare: PrepareHook, started: Start
     try:
         await start(program, prepare)
         server = asyncio.create_task(_serve_http(program, listeners, stop), name="http")
-        garbage_collector.freeze()
+        interpreter.freeze()
         log.info("ready", seconds=round(time.perf_counter() - started_at, 2))
         ready = True
         await started(program, listeners[0].getsockname()[1])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from app.runtime.broker_metrics import BrokerMetricsCollector
-from app.runtime.metrics_registry import MetricsRegistry, age_s
+from app.runtime.metrics import BrokerMetricsCollector, MetricsRegistry, age_s
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.program import ComposedApplication, Workers

@@ -11,11 +11,10 @@ from quart import Quart
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.server.limits import HttpConnectionLimiter
 from app.config.settings import Settings
-from app.runtime.cached_readiness_probe import CachedReadinessProbe
-from app.runtime.metrics_registry import MetricsRegistry
-from app.runtime.unusable_message_counter import UnusableMessageCounter
-from app.runtime.worker_process_supervisor import WorkerProcessContext
-from app.runtime.worker_supervisor import BackgroundWorker, WorkerSupervisor
+from app.runtime.metrics import MetricsRegistry, UnusableMessageCounter
+from app.runtime.processes import WorkerProcessContext
+from app.runtime.readiness import CachedReadinessProbe
+from app.runtime.supervisor import BackgroundWorker, WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import DomainServices
 from app.workers.checkpoint import EngineCheckpointWorker

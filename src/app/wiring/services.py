@@ -18,9 +18,8 @@ from adapters.crypto.tokens import Ed25519AuditSealKeyProvider
 from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
-from app.runtime.command_metrics import MeasuredExecutionWaiter
-from app.runtime.lock_with_timeout import LockWithTimeout
-from app.runtime.metrics_registry import MetricsRegistry, age_s
+from app.runtime.metrics import MeasuredExecutionWaiter, MetricsRegistry, age_s
+from app.runtime.supervisor import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters, broker_endpoint
 from app.wiring.notifications import NotificationServices
 from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports

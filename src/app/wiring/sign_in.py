@@ -13,8 +13,7 @@ from adapters.delivery.address_guard import AddressGuard, GuardedResolver
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.oidc_settings import parse_role_map
 from app.config.settings import Settings
-from app.runtime.first_start_or_lost_database import finish_first_start
-from app.runtime.startup_errors import StartupError
+from app.runtime.start import StartupError, finish_first_start
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
 from domain.kernel.clock import HOUR_MS

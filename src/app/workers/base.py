@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from app.runtime.worker_supervisor import BackgroundWorker
+from app.runtime.supervisor import BackgroundWorker
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.dataclasses import service
 

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import structlog
 
-from app.runtime.unusable_message_counter import UnusableMessageCounter
+from app.runtime.metrics import UnusableMessageCounter
 from app.workers.base import WakeEvent
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundBatch, InboundDeviceMessagePort, InboundMessage

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from adapters.feed_hub import LogOrderedFeedPublisher
-from app.runtime.worker_supervisor import FatalWorkerError
+from app.runtime.supervisor import FatalWorkerError
 from app.workers.base import DueTaskWorker, WakeEvents
 from app.workers.schedules import InProcessDevicePlanQueue
 from app.workers.webhook_delivery import WebhookDeliveryWorker

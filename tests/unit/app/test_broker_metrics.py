@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from adapters.engine import _native
-from app.runtime.broker_metrics import COUNTERS, GAUGES, BrokerMetricsCollector
-from app.runtime.metrics_registry import MetricsRegistry
+from app.runtime.metrics import COUNTERS, GAUGES, BrokerMetricsCollector, MetricsRegistry
 
 
 def test_every_metric_reads_a_statistic_of_the_embedded_or_an_external_broker() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.runtime.database_clock_check import find_clock_problem
+from app.runtime.start import find_clock_problem
 from support.manual_clock import ManualClock
 
 

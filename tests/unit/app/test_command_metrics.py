@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from adapters.execution_and_approval_waiters import InProcessExecutionWaiter
-from app.runtime.command_metrics import MeasuredExecutionWaiter
-from app.runtime.metrics_registry import MetricsRegistry
+from app.runtime.metrics import MeasuredExecutionWaiter, MetricsRegistry
 from domain.commands.model import Execution, ExecutionStatus
 from domain.kernel.ids import ExecutionId
 

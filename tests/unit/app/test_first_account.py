@@ -21,7 +21,7 @@ from app.cli.first_account_at_start import (
 )
 from app.cli.terminal_output import TerminalOutput
 from app.config.settings import Settings
-from app.runtime.first_start_or_lost_database import FIRST_RUN_FILE
+from app.runtime.start import FIRST_RUN_FILE
 from domain.team.operator import OperatorAccountAndUserService
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 

@@ -6,7 +6,7 @@ import pytest
 from hypercorn.protocol.h11 import H11Protocol
 
 from adapters.http.server.hypercorn import UnsupportedHypercornError, patch_hypercorn
-from app.runtime.startup_errors import startup_error_message
+from app.runtime.start import startup_error_message
 
 
 def test_a_hypercorn_without_a_replaced_method_is_a_startup_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from app.runtime import worker_supervisor as supervisor_module
-from app.runtime.worker_supervisor import WorkerSupervisor
+from app.runtime import supervisor as supervisor_module
+from app.runtime.supervisor import WorkerSupervisor
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from support.waiting import TIMEOUT_S

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.runtime.lock_with_timeout import LockWithTimeout
+from app.runtime.supervisor import LockWithTimeout
 from domain.kernel.errors import Unavailable
 
 

@@ -4,6 +4,8 @@ The supervisor logs and counts each failure and restarts the worker after a grow
 worker has run for a while. A worker that keeps failing for some minutes ends the program: half a service looks alive and switches
 nothing, and a restart often helps. `Unavailable`, for example a database that does not answer, never ends the program. A stop
 cancels the workers in the reverse order of their start and waits for a bounded time.
+
+A lock with an acquire timeout for requests.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Protocol
 
 import structlog
@@ -118,3 +121,21 @@ class WorkerSupervisor:
 
 def _clear_error(supervised: WorkerState) -> None:
     supervised.current_error = None
+
+
+class LockWithTimeout:
+    """Wraps a lock that a worker may hold for long. Entering raises Unavailable after `timeout_s`."""
+
+    def __init__(self, lock: asyncio.Lock, timeout_s: float = 5.0) -> None:
+        self._lock = lock
+        self._timeout_s = timeout_s
+
+    async def __aenter__(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise Unavailable("The service is busy storing telemetry. Try again in a moment.") from None
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
