@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from app.cli.first_account_at_start import FIRST_LOGIN_FILE, CreatedFirstAccount, IssuedFirstRunLink
 from app.cli.terminal_output import FAINT, HEADING, NOTICE, STRONG, TerminalOutput
-from app.config.reachable_server_address import is_loopback, reachable_address
+from app.config.checks import is_loopback, reachable_address
 from app.config.settings import Settings
 
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound

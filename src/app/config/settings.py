@@ -2,34 +2,75 @@
 
 All settings are validated once, at the start. A wrong value stops the start with the name of the variable, its value and what is
 allowed, so that no pump runs with a setting that was silently ignored.
+
+Where each setting comes from.
+
+Variables that are no settings, for example because of a typing error, with a suggestion.
+
+An unknown name in `latchboard.toml` is an error, because the file is only ours. In the environment and in `.env` it is a warning:
+other programs write there too (Kubernetes sets LATCHBOARD_SERVICE_HOST).
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from dotenv import dotenv_values
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from app.config.checked_setting_types import Networks, PublicUrl, checked
-from app.config.cluster_settings import ClusterSettings
-from app.config.external_broker_auth_settings import ExternalBrokerAuthSettings
-from app.config.oidc_settings import OidcSettings
-from app.config.reachable_server_address import reachable_address
-from app.config.setting_sources import DOTENV, ENVIRONMENT, PREFIX, TOML, source_of, variables_by_source
-from app.config.telegram_settings import TelegramServerSettings
-from app.config.telemetry_storage_settings import TelemetryStorageSettings
-from app.config.unknown_variables import unknown_variable_messages
-from app.config.url_checks import check_mqtt_url, is_ip_address
-from app.config.webhook_destination_settings import WebhookDestinationSettings
-from app.config.worker_process_settings import WorkerProcessSettings
+from app.config.checks import Networks, PublicUrl, check_mqtt_url, checked, is_ip_address, reachable_address
+from app.config.sections import (
+    ClusterSettings,
+    ExternalBrokerAuthSettings,
+    OidcSettings,
+    TelegramServerSettings,
+    TelemetryStorageSettings,
+    WebhookDestinationSettings,
+    WorkerProcessSettings,
+)
 from domain.accounts.policy import check_email, check_password
 from domain.kernel.errors import ValidationFailed
 from domain.sign_in.policy import RolesRequiringSecondFactor
+
+PREFIX = "LATCHBOARD_"
+ENVIRONMENT, DOTENV, TOML = "environment", ".env", "latchboard.toml"
+
+
+def variables_by_source(environ: Mapping[str, str] = os.environ) -> dict[str, set[str]]:
+    """Source → variables set there, in capitals. An earlier source has precedence. Raises OSError, ValueError."""
+    toml = Path(TOML)
+    return {
+        ENVIRONMENT: {name.upper() for name in environ},
+        DOTENV: {name.upper() for name in dotenv_values(DOTENV)} if Path(DOTENV).is_file() else set(),
+        TOML: {PREFIX + name.upper() for name in tomllib.loads(toml.read_text(encoding="utf-8"))} if toml.is_file() else set(),
+    }
+
+
+def source_of(name: str, by_source: Mapping[str, Collection[str]]) -> str:
+    return next((source for source, names in by_source.items() if name in names), "default")
+
+
+COMMAND_VARIABLES = frozenset({f"LATCHBOARD_{name}" for name in ("API_KEY", "NEW_PASSWORD", "PASSWORD", "TOKEN", "URL")})
+"""Variables that single commands read; they are not settings."""
+
+
+def unknown_variable_messages(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """One message for each name with our prefix that is not a setting, with the most similar setting if there is one."""
+    unknown = sorted(name for name in names if name.startswith(PREFIX) and name not in known and name not in COMMAND_VARIABLES)
+    return [f"{name} is not a setting{_suggestion(name, known)}" for name in unknown]
+
+
+def _suggestion(name: str, known: Collection[str]) -> str:
+    similar = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1, cutoff=0.7)
+    return f"; did you mean {PREFIX}{similar[0]}?" if similar else ""
+
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")

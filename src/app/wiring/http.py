@@ -61,9 +61,8 @@ from adapters.http.server.health import health_blueprint
 from adapters.http.server.limits import HttpConnectionLimiter, HttpConnectionLimitSettings
 from adapters.http.unlock_page import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
-from app.config.reachable_server_address import is_loopback, reachable_address
+from app.config.checks import is_ip_address, is_loopback, reachable_address
 from app.config.settings import Settings
-from app.config.url_checks import is_ip_address
 from app.runtime import metrics as figures
 from app.runtime import start
 from app.runtime.supervisor import LockWithTimeout

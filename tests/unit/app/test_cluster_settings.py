@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.stream.bus import check_node, find_unsafe
-from app.config.cluster_settings import split_servers
+from app.config.sections import split_servers
 from app.config.settings import SettingsError, load_settings
 
 CLUSTER = {"database_url": "postgresql+asyncpg://localhost/x", "cluster": "nats://a:4222,b:4222"}

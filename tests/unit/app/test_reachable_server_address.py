@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from app.config import reachable_server_address
-from app.config.reachable_server_address import reachable_address
+from app.config import checks
+from app.config.checks import reachable_address
 from app.config.settings import load_settings
 
 
@@ -29,7 +29,7 @@ def test_a_server_on_all_addresses_is_reached_at_an_address_of_this_machine(list
 def test_without_a_default_route_it_is_the_loopback_address(
     monkeypatch: pytest.MonkeyPatch, listening: str, expected: str
 ) -> None:
-    monkeypatch.setattr(reachable_server_address, "_outgoing_address", lambda family: None)
+    monkeypatch.setattr(checks, "_outgoing_address", lambda family: None)
     assert reachable_address(listening) == expected
 
 
