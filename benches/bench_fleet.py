@@ -97,7 +97,7 @@ def prepare(service: Service, count: int) -> list[tuple[str, str]]:
 
 
 async def _register(service: Service, count: int) -> list[tuple[str, str]]:
-    from app.cli.first_account_at_start import create_first_account
+    from app.cli.first_account import create_first_account
     from app.config.settings import Settings
     from app.wiring.compose import compose
     from domain.devices.registration import DeviceRegistrationInput

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.move_database import MOVED_SUFFIX
+from app.cli.database import MOVED_SUFFIX
 from support import postgres
 from support.device import create_device
 from support.empty_database import bare_postgres

@@ -13,7 +13,7 @@ import click
 import pytest
 import typer
 
-from app.cli.top_level_commands import app
+from app.cli.commands import app
 from app.config.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ RARELY_NEEDED = {
     "aiomqtt": "an external broker",
     "aiosmtplib": "LATCHBOARD_SMTP_URL",
     "alembic": "a database that needs migrations",
-    "app.cli.top_level_commands": "commands of an operator",
+    "app.cli.commands": "commands of an operator",
     "app.simulator.run": "latchboard simulate",
     "app.workers.homeassistant": "LATCHBOARD_HOMEASSISTANT",
     "asyncpg": "PostgreSQL",

@@ -30,7 +30,7 @@ from support.waiting import TIMEOUT_S
 SET_CHILD_SUBREAPER = 36
 MAX_REQUEST_BYTES = 256 * 1024
 PRELOADED_MODULES = (
-    "app.cli.top_level_commands",
+    "app.cli.commands",
     "app.cli.serve",
     "app.wiring.lifecycle",
     "adapters.delivery.courier",

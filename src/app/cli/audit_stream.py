@@ -19,9 +19,8 @@ from adapters.audit_sinks.http import HttpAuditSink
 from adapters.audit_sinks.syslog import TcpSyslogAuditSink, UdpSyslogAuditSink
 from adapters.clock import SystemClock
 from adapters.randomness import RandomJitter
-from app.cli.audit_command_handlers import choose_account
-from app.cli.command_support import stderr_console
-from app.cli.open_database import open_database
+from app.cli.operator import choose_account, open_database
+from app.cli.support import stderr_console
 from app.config.settings import Settings
 from app.runtime.start import StartupError
 from domain.audit.stream import AuditCursor, AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError, AuditStreamReader

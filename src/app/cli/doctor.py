@@ -1,4 +1,7 @@
-"""`latchboard doctor`: checks everything that a start needs. It creates nothing and upgrades nothing."""
+"""`latchboard doctor`: checks everything that a start needs. It creates nothing and upgrades nothing.
+
+`latchboard health`: asks the running service whether it works, for the health checks of containers and balancers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from adapters.crypto.certificates import expiry
 from adapters.mqtt.external_connection import MosquittoHealthMonitor, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
-from app.cli.startup_banner import http_url
+from app.cli.serve import http_url
 from app.config.settings import Settings
 from app.runtime.start import InstanceLock, StartupError, find_clock_problem, require_database
 from app.wiring.adapters import broker_port, create_disk_space, load_engine, load_key_ring
@@ -245,3 +248,18 @@ def _require_free_port(host: str, port: int, variable: str) -> None:
                 f"{host}:{port}: {error.strerror}. Stop the program that uses it (perhaps another Latchboard), "
                 f"or set {variable} to another port."
             ) from None
+
+
+RESPONSE_TIMEOUT_S = 4.0
+
+
+def check_readiness(settings: Settings) -> str:
+    """The text of `/readyz`. Raises StartupError when the service does not answer or is not ready."""
+    url = f"{http_url(settings)}/readyz"
+    try:
+        response = httpx.get(url, timeout=RESPONSE_TIMEOUT_S, trust_env=False)
+    except httpx.HTTPError as error:
+        raise StartupError(f"{url} does not answer: {error or type(error).__name__}") from None
+    if response.status_code != 200:
+        raise StartupError(f"{url} answers {response.status_code}: {response.text.strip()}")
+    return response.text.strip()

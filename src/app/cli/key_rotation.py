@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from adapters.clock import SystemClock
 from adapters.crypto.key_ring import KeyRing, KeyRingFile, KeyRingRotationInProgressError, MasterKeyRing
 from adapters.crypto.vault import AesVault, sealing_key_id
-from app.cli.open_database import open_database
-from app.cli.open_key_ring import open_key_ring
+from app.cli.operator import open_database, open_key_ring
 from app.config.settings import Settings
 from app.runtime.start import StartupError
 from domain.kernel.clock import HOUR_MS

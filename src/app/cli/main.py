@@ -17,7 +17,7 @@ def main() -> None:
         interpreter.import_hypercorn()
         from app.cli.service_commands import app
     else:
-        from app.cli.top_level_commands import app
+        from app.cli.commands import app
 
     interpreter.relax()
     app()

@@ -13,8 +13,7 @@ from typing import Annotated, Any, NoReturn
 import structlog
 import typer
 
-from app.cli.command_support import load_settings_or_exit, our_errors_exit, run_async
-from app.cli.terminal_output import TerminalOutput
+from app.cli.support import TerminalOutput, load_settings_or_exit, our_errors_exit, run_async
 from app.config.settings import Settings, unknown_variable_warnings
 from app.runtime import logging
 from app.version import VERSION
@@ -82,7 +81,7 @@ def _run_service(settings: Settings, *, demo: bool) -> None:
 
 
 def _run_workers(settings: Settings) -> int:
-    from app.cli.serve_with_worker_processes import run_workers
+    from app.cli.worker_processes import run_workers
 
     with our_errors_exit():
         return run_workers(settings)

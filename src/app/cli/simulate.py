@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli.command_support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
-from app.cli.startup_banner import http_url
-from app.cli.stdout_console import stdout_console
+from app.cli.serve import http_url
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async, stdout_console
 from app.config.settings import Settings
 from app.runtime import logging
 from app.simulator.fault_options import FAULT_HELP, FaultInjectionOptions, InvalidFaultError
@@ -127,7 +126,7 @@ def simulate(
 
 
 def _run_and_report(settings: Settings, options: SimulationOptions) -> None:
-    from app.cli.account_command_handlers import issue_owner_token
+    from app.cli.operator import issue_owner_token
     from app.simulator.run import run_simulation
 
     logging.configure_logging(None, "WARNING")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.top_level_commands import app
+from app.cli.commands import app
 
 runner = CliRunner()
 

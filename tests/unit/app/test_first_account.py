@@ -11,15 +11,9 @@ import pytest
 from adapters.clock import SystemClock
 from adapters.crypto.passwords import Argon2PasswordHasher
 from adapters.randomness import RandomIdAndSecretGenerator
-from app.cli import startup_banner
-from app.cli.first_account_at_start import (
-    DEFAULT_EMAIL,
-    FIRST_LOGIN_FILE,
-    CreatedFirstAccount,
-    IssuedFirstRunLink,
-    create_first_account,
-)
-from app.cli.terminal_output import TerminalOutput
+from app.cli import serve
+from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, CreatedFirstAccount, IssuedFirstRunLink, create_first_account
+from app.cli.support import TerminalOutput
 from app.config.settings import Settings
 from app.runtime.start import FIRST_RUN_FILE
 from domain.team.operator import OperatorAccountAndUserService
@@ -46,7 +40,7 @@ def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
 
 def banner_text(settings: Settings, login: CreatedFirstAccount | IssuedFirstRunLink | None, *, terminal: bool = True) -> str:
     file = io.StringIO()
-    startup_banner.print_banner(settings, login, screen=TerminalOutput(file, is_terminal=terminal))
+    serve.print_banner(settings, login, screen=TerminalOutput(file, is_terminal=terminal))
     return file.getvalue()
 
 
@@ -102,9 +96,9 @@ def test_the_link_is_shown_on_a_terminal_and_only_its_file_is_named_in_a_log(tmp
 
 
 def test_the_link_names_the_address_at_which_a_person_reaches_the_dashboard() -> None:
-    assert startup_banner.network_url(Settings()) == URL
-    assert startup_banner.network_url(Settings(http_host="192.168.1.10", http_port=80)) == "http://192.168.1.10:80"
-    assert startup_banner.network_url(Settings(public_url="https://latchboard.example.com/")) == "https://latchboard.example.com"
+    assert serve.network_url(Settings()) == URL
+    assert serve.network_url(Settings(http_host="192.168.1.10", http_port=80)) == "http://192.168.1.10:80"
+    assert serve.network_url(Settings(public_url="https://latchboard.example.com/")) == "https://latchboard.example.com"
 
 
 def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> None:
@@ -127,5 +121,5 @@ def test_a_log_gets_the_place_of_the_first_password_and_not_the_password(tmp_pat
 
 
 def test_a_wildcard_address_is_shown_as_the_loopback_address() -> None:
-    assert startup_banner.http_url(Settings(http_host="0.0.0.0")) == "http://127.0.0.1:8080"
-    assert startup_banner.http_url(Settings(http_host="::")) == "http://[::1]:8080"
+    assert serve.http_url(Settings(http_host="0.0.0.0")) == "http://127.0.0.1:8080"
+    assert serve.http_url(Settings(http_host="::")) == "http://[::1]:8080"

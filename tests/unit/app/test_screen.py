@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from app.cli.terminal_output import HEADING, TerminalOutput
+from app.cli.support import HEADING, TerminalOutput
 
 
 @pytest.fixture(autouse=True)

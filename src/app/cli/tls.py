@@ -12,8 +12,7 @@ import typer
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificates import CertificateAuthority, PemCertificateAndKey
-from app.cli.command_support import EXIT_FAILURE, exit_with, load_settings_or_exit
-from app.cli.stdout_console import stdout_console
+from app.cli.support import EXIT_FAILURE, exit_with, load_settings_or_exit, stdout_console
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdPrefix, has_id_format
 

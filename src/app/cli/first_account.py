@@ -1,5 +1,6 @@
 """The first account of an empty installation: from the settings, made up for the demo, or left to the first visitor, who gets a
-one-time link. What is secret of it is in a file with mode 0600."""
+one-time link. What is secret of it is in a file with mode 0600.
+"""
 
 from __future__ import annotations
 

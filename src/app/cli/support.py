@@ -1,14 +1,25 @@
-"""What all commands share: load the settings, run a coroutine, and exit with one clear message."""
+"""What all commands share: load the settings, run a coroutine, and exit with one clear message.
+
+Lines on standard output, in colour on a terminal.
+
+`latchboard serve` prints a dozen lines in its life. Rich, which the other commands use for tables and progress bars, would take
+3 MiB of the service's memory for them.
+
+Where the commands of an operator print. Apart, because the service does without Rich.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import typer
 import uvloop
+from rich.console import Console
 
 from app.config.settings import Settings, SettingsError, load_settings
 from app.runtime.start import startup_error_message
@@ -61,3 +72,26 @@ def exit_with(message: str, code: int) -> NoReturn:
         f"[bold red]latchboard:[/] {message}" if console.is_terminal else f"latchboard: {message}", markup=console.is_terminal
     )
     raise typer.Exit(code)
+
+
+HEADING, STRONG, NOTICE, FAINT = "1;32", "1", "1;33", "2"
+"""Styles, as parameters of the escape sequence SGR (ECMA-48)."""
+
+
+class TerminalOutput:
+    def __init__(self, file: TextIO | None = None, *, is_terminal: bool | None = None) -> None:
+        """Standard output unless `file` is given. `is_terminal`: whether a person reads it; if None, the file is asked."""
+        self._file = sys.stdout if file is None else file
+        self.is_terminal = self._file.isatty() if is_terminal is None else is_terminal
+        is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
+        self._has_colour = self.is_terminal and not is_plain
+
+    def print(self, text: str = "") -> None:
+        print(text, file=self._file, flush=True)
+
+    def style(self, text: str, style: str) -> str:
+        """The text in this style, where there is colour."""
+        return f"\x1b[{style}m{text}\x1b[0m" if self._has_colour else text
+
+
+stdout_console = Console(highlight=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import structlog
 import typer
 
-from app.cli.command_support import run_async
+from app.cli.support import run_async
 from app.config.settings import Settings
 from app.runtime.processes import WorkerProcessContext, WorkerProcessSupervisor
 from app.wiring.adapters import with_free_ports

@@ -1,0 +1,174 @@
+"""`latchboard backup`: copies the database and the keys that decrypt its secrets, also while the service runs.
+
+The result is a data directory: to restore it, start the service on a copy. The backup API of SQLite reads one snapshot and blocks
+no writer. The keys are copied after the database: a key ring only grows until `keys retire`, so they decrypt everything in the
+copy.
+
+`latchboard compact`: gives the space of deleted rows back to the file system.
+
+`latchboard move-to`: moves this installation from SQLite to PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.copy_to_postgres import DatabaseMoveResult, move_to_postgres
+from adapters.storage.sql.sqlite.vacuum import read_space, release_step, vacuum
+from app.config.settings import Settings
+from app.runtime.start import InstanceLock, StartupError
+
+BUSY_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class BackupResult:
+    folder: Path
+    size_bytes: int
+    includes_keys: bool
+    """False when the key ring is in LATCHBOARD_SECRET_KEYS, which needs a backup of its own."""
+
+
+def create_backup(settings: Settings, folder: Path) -> BackupResult:
+    """Raises StartupError; `folder` then contains no database."""
+    source = SqlDatabase(settings.effective_database_url, pool_size=1).file
+    if source is None:
+        raise StartupError("This command copies SQLite only. For PostgreSQL use pg_dump, and keep secret_keys with the dump.")
+    if not source.is_file():
+        raise StartupError(f"There is no database {source}. Set LATCHBOARD_DATA_DIR to the service's data directory.")
+    keys = settings.data_dir / "secret_keys"
+    try:
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        if any(folder.iterdir()):
+            raise StartupError(f"{folder} is not empty. Name a new directory: a backup never overwrites another.")
+        folder.chmod(0o700)
+        copy = _copy_database(source, folder / "latchboard.db")
+        if settings.secret_keys is None:
+            _write_new_file(folder / "secret_keys", keys.read_bytes())
+    except (OSError, sqlite3.Error) as error:
+        raise StartupError(f"The backup in {folder} failed: {error}.") from None
+    return BackupResult(folder, copy.stat().st_size, settings.secret_keys is None)
+
+
+def _copy_database(source: Path, target: Path) -> Path:
+    unfinished = target.with_name(target.name + ".part")
+    _write_new_file(unfinished, b"")
+    with closing(sqlite3.connect(source, timeout=BUSY_TIMEOUT_S)) as reading, closing(sqlite3.connect(unfinished)) as writing:
+        reading.execute("PRAGMA query_only = 1")
+        reading.backup(writing)
+        [(check_result,)] = writing.execute("PRAGMA quick_check(1)").fetchall()
+        if check_result != "ok":
+            raise sqlite3.DatabaseError(f"the database is damaged: {check_result}")
+        writing.execute("PRAGMA journal_mode = DELETE")
+    return unfinished.rename(target)
+
+
+def _write_new_file(path: Path, content: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+FOR_POSTGRES = (
+    "This command compacts SQLite only. PostgreSQL reuses the space of deleted rows by itself (autovacuum). To give it back to "
+    "the file system, run VACUUM (FULL, ANALYZE) on readings, events and deliveries while the service is stopped: it locks each "
+    "table."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseCompactionResult:
+    """Sizes of the database file in bytes. `is_online`: a service used it meanwhile."""
+
+    path: Path
+    before: int
+    after: int
+    is_online: bool
+
+
+def compact(settings: Settings) -> DatabaseCompactionResult:
+    """Rewrite the file, or release its unused pages while a service runs. Raises StartupError, Unavailable."""
+    path = SqlDatabase(settings.effective_database_url, pool_size=1).file
+    if path is None:
+        raise StartupError(FOR_POSTGRES)
+    if not path.is_file():
+        raise StartupError(f"There is no database {path}. Set LATCHBOARD_DATA_DIR to the service's data directory.")
+    before = path.stat().st_size
+    lock = InstanceLock(path)
+    try:
+        lock.acquire()
+    except StartupError as error:
+        _release_online(path, error)
+        return DatabaseCompactionResult(path, before, path.stat().st_size, is_online=True)
+    try:
+        vacuum(path)
+    finally:
+        lock.release()
+    return DatabaseCompactionResult(path, before, path.stat().st_size, is_online=False)
+
+
+def _release_online(path: Path, running: StartupError) -> None:
+    """Small steps, between which the service writes. An old database has no such steps."""
+    if not read_space(path).is_incremental:
+        raise StartupError(
+            f"{running} This database was made by an older version and can only be rewritten as a whole, once; afterwards the "
+            "service gives space back by itself."
+        )
+    while release_step(path):
+        pass
+
+
+MOVED_SUFFIX = ".moved-to-postgresql"
+"""The old database keeps its rows under this name. A service that starts without LATCHBOARD_DATABASE_URL then refuses: it would
+switch the same devices a second time."""
+PROGRESS_EVERY_S = 2.0
+
+
+async def move_installation(settings: Settings, url: str, console: Console) -> tuple[DatabaseMoveResult, Path]:
+    """Returns what was copied, and where the old database is now. Raises StartupError, DatabaseMoveError."""
+    source = SqlDatabase(settings.effective_database_url, pool_size=1).file
+    if source is None:
+        raise StartupError("LATCHBOARD_DATABASE_URL already names PostgreSQL; this command moves an SQLite database.")
+    _require_postgres_url(url)
+    lock = InstanceLock(source)
+    lock.acquire()
+    try:
+        result = await move_to_postgres(source, url, _DatabaseMoveProgress(console))
+        return result, source.rename(source.with_name(source.name + MOVED_SUFFIX))
+    finally:
+        lock.release()
+
+
+def _require_postgres_url(url: str) -> None:
+    try:
+        driver = make_url(url).drivername
+    except ArgumentError:
+        driver = ""
+    if driver != "postgresql+asyncpg":
+        raise StartupError("Give the URL of an empty database: postgresql+asyncpg://user:password@host/name")
+
+
+class _DatabaseMoveProgress:
+    """Prints a line when a table begins, and every few seconds in a long one."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._table = ""
+        self._printed_at = 0.0
+
+    def __call__(self, table: str, rows: int) -> None:
+        now = time.monotonic()
+        if rows and (table != self._table or now - self._printed_at >= PROGRESS_EVERY_S):
+            self._console.print(f"{table}: {rows:,} rows")
+            self._table, self._printed_at = table, now
