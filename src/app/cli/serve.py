@@ -153,8 +153,10 @@ async def serve(
         if not demo:
             print_banner(shown, login[0])
             return
-        from app.simulator.demo import DemoFleet  # only the demo needs the simulator
-        from app.simulator.demo_projects_keys_and_schedule import HIGHLIGHTS
+        from app.simulator.demo import (
+            HIGHLIGHTS,
+            DemoFleet,  # only the demo needs the simulator
+        )
 
         print_banner(shown, login[0], highlights=HIGHLIGHTS, demo=True)
         demo_fleet = DemoFleet(program, http_url(shown), _owner_password(settings, login[0]))

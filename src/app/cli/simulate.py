@@ -13,8 +13,10 @@ from app.cli.serve import http_url
 from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async, stdout_console
 from app.config.settings import Settings
 from app.runtime import logging
-from app.simulator.fault_options import FAULT_HELP, FaultInjectionOptions, InvalidFaultError
 from app.simulator.options import (
+    FAULT_HELP,
+    FaultInjectionOptions,
+    InvalidFaultError,
     MqttConnectionOptions,
     MqttTransportProtocol,
     MqttVersion,

@@ -1,14 +1,88 @@
-"""The options of a simulation: how many devices, how they connect, what they send, and which faults they show."""
+"""The options of a simulation: how many devices, how they connect, what they send, and which faults they show.
+
+Faults to inject, as the command line states them: `silent=5%,slow=10%:3s,duplicate=5%,late=1%,reconnect=30s,dirty=2m`.
+"""
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from app.simulator.fault_options import FaultInjectionOptions
 from domain.devices.model import FirmwareProfile
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, None: 1.0}
+MIN_DURATION_S = 0.1
+MAX_DURATION_S = 7 * 24 * 3_600.0
+FAULT_HELP = "silent, slow, duplicate, late (share of the devices, such as 5%), reconnect, dirty, storm (interval, such as 30s)"
+
+
+class InvalidFaultError(ValueError):
+    """The message names the wrong part and the allowed values."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultInjectionOptions:
+    """Shares of the devices, 0 to 1, and intervals in seconds; None means never."""
+
+    silent_share: float = 0.0
+    duplicating_share: float = 0.0
+    late_share: float = 0.0
+    slow_share: float = 0.0
+    slow_delay_s: float = 2.0
+    reconnect_every_s: float | None = None
+    abrupt_disconnect_every_s: float | None = None
+    reconnect_all_every_s: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> FaultInjectionOptions:
+        """Raises InvalidFaultError."""
+        options: dict[str, float] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, _, value = part.partition("=")
+            for option, amount in _parse_fault(name.strip(), value.strip()).items():
+                if option in options:
+                    raise InvalidFaultError(f"{name.strip()} is given twice")
+                options[option] = amount
+        return cls(**options)
+
+
+def _parse_fault(name: str, value: str) -> dict[str, float]:
+    shares = {"silent": "silent_share", "duplicate": "duplicating_share", "late": "late_share"}
+    times = {"reconnect": "reconnect_every_s", "dirty": "abrupt_disconnect_every_s", "storm": "reconnect_all_every_s"}
+    if name in shares:
+        return {shares[name]: _parse_share(name, value)}
+    if name in times:
+        return {times[name]: _parse_duration_s(name, value)}
+    if name == "slow":
+        share, colon, pause = value.partition(":")
+        return {"slow_share": _parse_share(name, share)} | ({"slow_delay_s": _parse_duration_s(name, pause)} if colon else {})
+    raise InvalidFaultError(f"{name!r} is not a fault; use {FAULT_HELP}")
+
+
+def _parse_share(name: str, value: str) -> float:
+    number = value.removesuffix("%")
+    try:
+        share = float(number) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise InvalidFaultError(f"{name}={value} is not a share of the devices; write {name}=5% or {name}=0.05")
+    return share
+
+
+def _parse_duration_s(name: str, value: str) -> float:
+    match = _DURATION.fullmatch(value)
+    seconds = float(match[1]) * _SECONDS_PER_UNIT[match[2]] if match else 0.0
+    if not MIN_DURATION_S <= seconds <= MAX_DURATION_S:
+        raise InvalidFaultError(
+            f"{name}={value} is not a time between {MIN_DURATION_S} s and a week; write {name}=30s or {name}=2m"
+        )
+    return seconds
+
 
 DEFAULT_TLS_PORT = 8883
 """The IANA port of MQTT over TLS. The service's credentials name only the ports without TLS."""

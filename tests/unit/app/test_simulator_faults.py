@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.simulator.fault_options import FaultInjectionOptions, InvalidFaultError
+from app.simulator.options import FaultInjectionOptions, InvalidFaultError
 
 
 def test_every_fault_can_be_requested() -> None:
