@@ -32,7 +32,7 @@ from adapters.delivery.reference_courier import HttpxCourier
 from adapters.engine.native import create_native_signer
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from app.workers.periodic import DeletedWebhookCleanupWorker
 from domain.devices.model import Device
 from domain.kernel.clock import WallAndSteadyTime

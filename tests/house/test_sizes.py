@@ -1,4 +1,4 @@
-"""A file is 300 lines at the most, a function 40: what grows beyond wants to be two things."""
+"""A file is 600 lines at the most, a function 60: what grows beyond wants to be two things."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-FILE_LINES = 300
-FUNCTION_LINES = 40
+FILE_LINES = 600
+FUNCTION_LINES = 60
 WORDS_FOR_NOTHING = {"utils", "helpers", "common", "manager", "base", "misc"}
 TABLES = ("src/adapters/storage/sql/migrations/revision_", "src/adapters/storage/sql/tables/")
 """A table's definition is one expression, however many columns it has."""
@@ -31,14 +31,14 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
             yield node.name, ((body[-1].end_lineno or 0) - body[0].lineno + 1 - inner) if body else 0
 
 
-def test_no_file_is_longer_than_300_lines() -> None:
+def test_no_file_is_longer_than_600_lines() -> None:
     long = {
         relative(path): lines for path in SOURCES if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES
     }
     assert not long
 
 
-def test_no_function_is_longer_than_40_lines() -> None:
+def test_no_function_is_longer_than_60_lines() -> None:
     long = {
         f"{relative(path)}:{name}": lines
         for path in SOURCES

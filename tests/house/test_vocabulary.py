@@ -1,10 +1,9 @@
-"""One thing has one word (docs/reference/glossary.md): class names are unique, and retired words do not come back as names."""
+"""One thing has one word (docs/reference/glossary.md): retired words do not come back as names."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,24 +56,6 @@ def test_no_python_name_uses_a_retired_word() -> None:
 
 def test_no_rust_name_uses_a_retired_word() -> None:
     assert not [found for path in RUST for found in retired(rust_names(path), path)]
-
-
-def test_a_class_name_stands_once_in_src() -> None:
-    places = defaultdict(list)
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(path.relative_to(ROOT).as_posix())
-    assert not {name: found for name, found in places.items() if len(found) > 1}
-
-
-def test_a_public_rust_type_stands_once_in_all_crates() -> None:
-    places = defaultdict(list)
-    for path in RUST:
-        text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
-        for name in re.findall(r"^\s*pub(?:\([a-z ]+\))?\s+(?:struct|enum|trait|type|union)\s+(\w+)", text, re.MULTILINE):
-            places[name].append(path.relative_to(ROOT).as_posix())
-    assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
 @pytest.mark.parametrize("name", ["tell_desk", "UplinkBatch", "self_owed"])

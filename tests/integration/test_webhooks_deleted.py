@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from app.workers.periodic import DeletedWebhookCleanupWorker
 from domain.kernel.errors import NotFound
 from domain.webhooks import delivery as cleanup

@@ -15,7 +15,7 @@ from adapters.engine.reference import ReferenceWebhookSigner
 from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
 from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.accounts.model import Account, Membership, Project, User
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile

@@ -29,11 +29,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.console import stdout_console
 from app.cli.dead_letters import deadletters
 from app.cli.documents import asyncapi, broker_config, openapi
 from app.cli.service_commands import app
 from app.cli.simulate import simulate
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, our_errors_exit, run_async, stdout_console
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, our_errors_exit, run_async
 from app.cli.tls import tls
 from app.config.settings import setting_sources, unknown_variable_warnings
 from app.runtime import logging

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from adapters.storage.sql.repositories.device_state import SqlIngestDeadLetterRepository
+from app.cli.console import stdout_console
 from app.cli.operator import open_database
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async, stdout_console
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async
 from domain.ingest.dead_letters import IngestDeadLetter
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId

@@ -19,9 +19,10 @@ from typing import Any, NoReturn, TextIO
 import httpx
 import typer
 
+from app.cli.console import stdout_console
 from app.cli.fleet_document import FleetDocumentWithLines, FleetFileError, format_fleet_file, parse_fleet_file
 from app.cli.serve import http_url
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, stderr_console, stdout_console
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, stderr_console
 
 RESPONSE_TIMEOUT_S = 60.0
 RETRY_FOR_S = 60.0

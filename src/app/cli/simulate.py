@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from app.cli.console import stdout_console
 from app.cli.serve import http_url
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async, stdout_console
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
 from app.config.settings import Settings
 from app.runtime import logging
 from app.simulator.options import (

@@ -4,8 +4,6 @@ Lines on standard output, in colour on a terminal.
 
 `latchboard serve` prints a dozen lines in its life. Rich, which the other commands use for tables and progress bars, would take
 3 MiB of the service's memory for them.
-
-Where the commands of an operator print. Apart, because the service does without Rich.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import typer
 import uvloop
-from rich.console import Console
 
 from app.config.settings import Settings, SettingsError, load_settings
 from app.runtime.start import startup_error_message
@@ -92,6 +89,3 @@ class TerminalOutput:
     def style(self, text: str, style: str) -> str:
         """The text in this style, where there is colour."""
         return f"\x1b[{style}m{text}\x1b[0m" if self._has_colour else text
-
-
-stdout_console = Console(highlight=False, soft_wrap=True)

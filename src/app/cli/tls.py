@@ -12,7 +12,8 @@ import typer
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificates import CertificateAuthority, PemCertificateAndKey
-from app.cli.support import EXIT_FAILURE, exit_with, load_settings_or_exit, stdout_console
+from app.cli.console import stdout_console
+from app.cli.support import EXIT_FAILURE, exit_with, load_settings_or_exit
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdPrefix, has_id_format
 

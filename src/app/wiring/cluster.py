@@ -13,7 +13,7 @@ from adapters.stream.bus import MIN_NODES, NatsClusterBus, find_unsafe
 from adapters.stream.jetstream import JetStreamLog
 from app.config.settings import Settings
 from app.runtime.start import StartupError, find_clock_problem
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from domain.devices.credential_sync import RecentCredentialChanges
 from domain.kernel.clock import Clock
 from domain.partitions.ownership import OwnedPartitions

@@ -14,7 +14,6 @@ from app.wiring.adapters import ServiceAdapters
 from app.wiring.cluster import ClusterComponents, require_safe_log, require_same_clock
 from app.wiring.program import ClusterWorkers, ComposedApplication
 from app.wiring.services import DomainServices
-from app.workers.base import SingleInstanceWorker
 from app.workers.cluster_feed import ClusterReadingFeedWorker
 from app.workers.cluster_ingest import (
     ClusterDeviceEventWorker,
@@ -30,6 +29,7 @@ from app.workers.cluster_members import (
     PartitionOwnershipWorker,
     PeerLeasePollingWorker,
 )
+from app.workers.due import SingleInstanceWorker
 from app.workers.feed_interest import DevicesWithSubscribersWorker
 from app.workers.ingest import IngestWorker
 from domain.ingest.partitions import PartitionOwnershipService

@@ -22,12 +22,12 @@ from app.wiring.http import create_connection_limiter, create_http_app
 from app.wiring.metrics import register_metrics
 from app.wiring.program import ClusterWorkers, ComposedApplication, Workers
 from app.wiring.services import DomainServices
-from app.workers.base import WakeEvent, WakeEvents
 from app.workers.checkpoint import EngineCheckpointWorker
 from app.workers.cluster_feed import ClusterReadingFeedWorker
 from app.workers.cluster_ingest import FencedIngestPipeline
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letter_replay import IngestDeadLetterReplayWorker
+from app.workers.due import WakeEvent, WakeEvents
 from app.workers.feed_interest import DevicesWithSubscribersWorker, EventLogAccessChangeDetector
 from app.workers.ingest import IngestWorker
 from app.workers.instances import EventLogFollower, LeaseLossLinkSuspensionWorker, OtherInstanceEventHandler

@@ -24,7 +24,7 @@ from app.wiring.adapters import ServiceAdapters, broker_endpoint
 from app.wiring.notifications import NotificationServices
 from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
 from app.wiring.sign_in import SignInServices
-from app.workers.base import WakeEvents
+from app.workers.due import WakeEvents
 from app.workers.periodic import AuditSealWorker
 from app.workers.retention import OldReadingMoverWorker
 from app.workers.rule_timers import log_clock_step

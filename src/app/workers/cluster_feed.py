@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 
 from adapters.feed_hub import InProcessFeedHub
-from app.workers.base import DueTaskWorker, WakeEvent
+from app.workers.due import DueTaskWorker, WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
 from domain.feed.interest import (

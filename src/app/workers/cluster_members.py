@@ -20,8 +20,8 @@ from time import monotonic
 
 import structlog
 
-from app.workers.base import DueTaskWorker
 from app.workers.cluster_ingest import OwnedPartitionLogReader
+from app.workers.due import DueTaskWorker
 from domain.ingest.partitions import PartitionOwnershipService
 from domain.kernel.backoff import Backoff
 from domain.kernel.dataclasses import service

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from time import monotonic
 
-from app.workers.base import MAX_SLEEP_S, DueTaskWorker, seconds_until
+from app.workers.due import MAX_SLEEP_S, DueTaskWorker, seconds_until
 from domain.commands.dispatch import CommandCrashRecovery, CommandDispatchService
 from domain.kernel.dataclasses import service
 

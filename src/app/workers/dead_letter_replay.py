@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.workers.base import DueTaskWorker, WakeEvent
+from app.workers.due import DueTaskWorker, WakeEvent
 from app.workers.ingest import SplittingBatchWriter
 from domain.devices.link import InboundEvent, InboundMessage
 from domain.devices.messages import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-from app.workers.base import DueTaskWorker, WakeEvent
+from app.workers.due import DueTaskWorker, WakeEvent
 from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.model import is_access_change

@@ -22,7 +22,7 @@ from typing import TypeVar
 import structlog
 
 from app.runtime.metrics import UnusableMessageCounter
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundBatch, InboundDeviceMessagePort, InboundMessage
 from domain.ingest.dead_letters import IngestDeadLetterService

@@ -30,7 +30,7 @@ import structlog
 
 from adapters.feed_hub import LogOrderedFeedPublisher
 from app.runtime.supervisor import FatalWorkerError
-from app.workers.base import DueTaskWorker, WakeEvents
+from app.workers.due import DueTaskWorker, WakeEvents
 from app.workers.schedules import InProcessDevicePlanQueue
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.approvals.ports import ApprovalWaiter, HasApprovals

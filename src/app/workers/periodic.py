@@ -35,7 +35,7 @@ from typing import Any
 
 import structlog
 
-from app.workers.base import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
+from app.workers.due import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
 from domain.approvals.service import ApprovalService
 from domain.audit.seals import AuditSealService
 from domain.devices.credential_sync import CredentialSyncService

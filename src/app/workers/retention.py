@@ -15,7 +15,7 @@ from dataclasses import field
 import structlog
 
 from adapters.storage.disk_space import DiskSpaceMonitor
-from app.workers.base import DueTaskWorker, WakeEvent
+from app.workers.due import DueTaskWorker, WakeEvent
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import structlog
 
-from app.workers.base import WakeEvent, seconds_until
+from app.workers.due import WakeEvent, seconds_until
 from domain.ingest.pipeline import EngineClockJumpCorrector, IngestPipelineTx
 from domain.ingest.restore import find_rules
 from domain.ingest.results import EngineResultWriter, FencedTimerResultWriter, IngestResult

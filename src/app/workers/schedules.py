@@ -13,7 +13,7 @@ from dataclasses import field
 
 import structlog
 
-from app.workers.base import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
+from app.workers.due import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from app.workers.base import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
+from app.workers.due import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
 from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import WebhookId
 from domain.webhooks.delivery import WebhookDeliveryBatch, WebhookDeliveryService

@@ -9,8 +9,8 @@ from typing import Any
 
 from adapters.feed_hub import InProcessFeedHub, QueuedFeedSubscription
 from app.workers import cluster_feed
-from app.workers.base import WakeEvent
 from app.workers.cluster_feed import EVENTS_PER_MESSAGE, MAX_QUEUED_EVENTS, ClusterReadingFeedWorker
+from app.workers.due import WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.feed.interest import MAX_DEVICES, SILENT_AFTER_MS, PeerFeedInterestMessage, PeerFeedReadingsMessage, wanted_readings

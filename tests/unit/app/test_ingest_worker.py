@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.workers import ingest
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundDeviceConnected, InboundMessage

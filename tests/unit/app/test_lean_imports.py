@@ -9,9 +9,9 @@ from support.service import environment
 
 LOADED = """
 import sys
-from app.runtime import lean_imports
-lean_imports.import_structlog()
-lean_imports.import_hypercorn()
+from app.runtime import interpreter
+interpreter.import_structlog()
+interpreter.import_hypercorn()
 parts = "rich", "pygments", "greenlet", "h2", "h2.events", "priority"
 assert not [name for name in parts if name in sys.modules]
 assert {"structlog", "hypercorn.asyncio"} <= set(sys.modules)
@@ -20,9 +20,9 @@ assert h2.events.RequestReceived and rich.console.Console and greenlet.greenlet 
 """
 ALREADY_THERE = """
 import h2.events, rich
-from app.runtime import lean_imports
-lean_imports.import_structlog()
-lean_imports.import_hypercorn()
+from app.runtime import interpreter
+interpreter.import_structlog()
+interpreter.import_hypercorn()
 import sys
 assert sys.modules["rich"] is rich and sys.modules["h2.events"] is h2.events
 """

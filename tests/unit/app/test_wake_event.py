@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from support.waiting import TIMEOUT_S
 
 

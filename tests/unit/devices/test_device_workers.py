@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from app.workers.base import WakeEvent
 from app.workers.command_dispatch import CommandDispatchWorker
+from app.workers.due import WakeEvent
 from app.workers.periodic import DeviceErasureAndCredentialSyncWorker, PresenceExpiryWorker
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from app.workers.feed_interest import DevicesWithSubscribersWorker
 from domain.events.feed_model import FeedFilter
 from domain.feed.interest import DevicesWithSubscribersService

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.workers.base import WakeEvent
 from app.workers.dead_letter_replay import IngestDeadLetterReplayWorker
+from app.workers.due import WakeEvent
 from domain.devices.messages import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, IngestDeadLetterState

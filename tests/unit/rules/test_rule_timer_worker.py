@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.workers import rule_timers
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from app.workers.rule_timers import RuleTimerWorker
 from domain.devices.model import Device
 from domain.ingest.pipeline import EngineClockJumpCorrector

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from app.workers.periodic import ApprovalExpiryWorker
 from app.workers.schedules import DevicePlanWorker, InProcessDevicePlanQueue, ScheduleWorker
 from domain.approvals.model import APPROVAL_TTL_MS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.workers import retention
-from app.workers.base import WakeEvent
+from app.workers.due import WakeEvent
 from app.workers.retention import RetentionWorker
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
