@@ -19,7 +19,7 @@ PLACES = ("domain", "adapters/http/core/errors.py", "adapters/http/core/parsing.
 """Whose texts are collected whole; elsewhere in `adapters/http`, those of errors."""
 NEVER_SHOWN = (
     "domain/audit/",  # `latchboard audit verify`, in a terminal
-    "domain/devices/model.py",  # the catalog of boards
+    "domain/devices/catalog.py",
     "domain/devices/firmware.py",  # code for the device
     "domain/fleet_file/",  # `latchboard apply`, in a terminal
     "domain/homeassistant/",

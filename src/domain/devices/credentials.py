@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.accounts.ports import HasUsers
+from domain.devices.catalog import default_config_format
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.firmware import (
     BrokerEndpoint,
@@ -26,7 +27,7 @@ from domain.devices.firmware import (
     setup_note,
 )
 from domain.devices.lookup import get_device, save_device
-from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleAction, DeviceStatus, default_config_format
+from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleAction, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDevices
 from domain.devices.presence import PresenceService
 from domain.kernel.caller import Caller, Role, SessionCaller, require_role

@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from domain.accounts.ports import HasProjects
+from domain.devices.catalog import infer_profile
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, RevealedCredentials
-from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile, infer_profile
+from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
 from domain.kernel.caller import Caller, Role, SessionCaller
 from domain.kernel.clock import Clock

@@ -10,7 +10,8 @@ from pydantic import Field
 from adapters.http.core.callers import AllowedCallers
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import ResponseModel
-from domain.devices.model import APPS, BOARDS, FirmwareProfile
+from domain.devices.catalog import APPS, BOARDS
+from domain.devices.model import FirmwareProfile
 
 
 class BoardResponse(ResponseModel):

@@ -28,7 +28,8 @@ from adapters.http.api.webhooks import FORMAT, EventTypes, Url
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParametersModel, RequestBodyModel, ResponseModel
-from domain.devices.model import FirmwareProfile, infer_profile
+from domain.devices.catalog import infer_profile
+from domain.devices.model import FirmwareProfile
 from domain.devices.ports import MAX_GROUP_DEVICES
 from domain.devices.registration import BulkCredentials
 from domain.events.model import DEFAULT_TYPES
