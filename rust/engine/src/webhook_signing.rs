@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::digest::generic_array::GenericArray;
 use sha2::{Digest, Sha256, compress256};
 
-use crate::hex::write_hex;
+use crate::event_chain::write_hex;
 
 const BLOCK_BYTES: usize = 64;
 /// Initial hash value of SHA-256 (FIPS 180-4, 5.3.3).

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use latchboard_engine::canonical_json::{compare_names, is_exact, write_double, write_integer, write_string};
-use latchboard_engine::event_chain::{EventHash, EventHashInput, link};
-use latchboard_engine::hex::{parse_hash, write_hex};
+use latchboard_engine::event_chain::{
+    EventHash, EventHashInput, compare_names, is_exact, link, parse_hash, write_double, write_hex, write_integer, write_string,
+};
 use pyo3::exceptions::{PyRecursionError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;

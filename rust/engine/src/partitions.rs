@@ -1,4 +1,5 @@
-//! Blocks of telemetry messages: how one instance hands the messages of a partition to another one. Defined by
+//! Partitions of the devices: which one a device belongs to, and how an instance hands one to another: the state of its devices
+//! (checkpoints) and their messages (blocks). `partition_of` is defined by `domain/partitions/device_hash.py`, a block by
 //! `tests/support/telemetry_block_codec.py`.
 //!
 //! ```text
@@ -18,7 +19,45 @@
 
 use std::fmt;
 
-use crate::device_partition_hash::partition_of;
+use crate::batch_result::DeviceCheckpoint;
+use crate::engine::Engine;
+
+/// Fibonacci hashing: 2^32 divided by the golden ratio.
+const MULTIPLIER: u64 = 2_654_435_769;
+
+/// Between 0 and `partitions`, which is not 0.
+#[inline]
+pub fn partition_of(device: u32, partitions: u32) -> u32 {
+    let hash = (u64::from(device) * MULTIPLIER) & u64::from(u32::MAX);
+    ((hash * u64::from(partitions)) >> 32) as u32
+}
+
+impl Engine {
+    /// Removes the devices of a partition with their values, rules and timers; returns how many. Another engine has them now.
+    pub fn drop_partition(&mut self, partition: u32, partitions: u32) -> usize {
+        let is_dropped = |number: &u32| partition_of(*number, partitions) == partition;
+        self.changed.retain(|number| !is_dropped(number));
+        let numbers = self.devices.headers().map(|header| header.number);
+        let dropped: Vec<u32> = numbers.filter(is_dropped).collect();
+        for number in &dropped {
+            self.devices.remove(*number);
+        }
+        dropped.len()
+    }
+
+    /// Checkpoints of the devices of a partition that differ from their last one, at most `limit`.
+    pub fn checkpoint_partition(&mut self, partition: u32, partitions: u32, limit: usize) -> Vec<DeviceCheckpoint> {
+        let mut taken = Vec::new();
+        self.changed.retain(|number| {
+            let is_taken = taken.len() < limit && partition_of(*number, partitions) == partition;
+            if is_taken {
+                taken.push(*number);
+            }
+            !is_taken
+        });
+        self.checkpoints_of(taken)
+    }
+}
 
 const VERSION: u8 = 1;
 const TELEMETRY: u8 = 0;
