@@ -1,12 +1,59 @@
-//! Which addresses are refused for a while, because all their connections fail.
+//! Client addresses: the networks that are trusted, the groups that limits and bans count by, and the addresses that are refused for a
+//! while, because all their connections fail.
 //!
 //! Law: an address that has a device connected, or had one within a day, is never banned: behind one address there may be a whole
 //! plant with one device that has an old password.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use crate::client_subnet::ClientSubnet;
+/// A network in CIDR notation.
+#[derive(Debug, Clone, Copy)]
+pub struct IpNetwork {
+    bits: u128,
+    mask: u128,
+}
+
+impl IpNetwork {
+    /// `prefix`: bits of the network part, at most 32 for IPv4 and 128 for IPv6.
+    pub fn new(address: IpAddr, prefix: u8) -> Self {
+        let (bits, prefix) = match address {
+            IpAddr::V4(v4) => (v4.to_ipv6_mapped().to_bits(), 96 + u32::from(prefix.min(32))),
+            IpAddr::V6(v6) => (v6.to_bits(), u32::from(prefix.min(128))),
+        };
+        let mask = prefix_mask(prefix);
+        Self { bits: bits & mask, mask }
+    }
+
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let bits = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        Ipv6Addr::to_bits(bits) & self.mask == self.bits
+    }
+}
+
+/// The first `prefix` bits of an address.
+fn prefix_mask(prefix: u32) -> u128 {
+    u128::MAX.checked_shl(128 - prefix).unwrap_or(0)
+}
+
+/// What limits and bans count by: one IPv4 address, or one IPv6 /64, which is what one subscriber has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClientSubnet(u128);
+
+const IPV6_BLOCK_BITS: u32 = 64;
+
+impl ClientSubnet {
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().to_bits()),
+            IpAddr::V6(v6) => Self(v6.to_bits() & prefix_mask(IPV6_BLOCK_BITS)),
+        }
+    }
+}
 
 /// The first pause; each further failure doubles it.
 const FIRST_BAN: Duration = Duration::from_secs(1);
@@ -26,6 +73,7 @@ struct SubnetLoginHistory {
     banned_until: Option<Instant>,
 }
 
+/// Which addresses are refused for a while.
 pub struct AddressBans {
     /// Failures in a row before the first ban; 0 switches bans off.
     ban_after: u32,
@@ -124,6 +172,34 @@ fn within(moment: Option<Instant>, now: Instant, duration: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_network_contains_its_addresses_and_no_other() {
+        let loopback = IpNetwork::new(ip("127.0.0.0"), 8);
+        assert!(loopback.contains(ip("127.9.9.9")) && loopback.contains(ip("::ffff:127.0.0.1")));
+        assert!(!loopback.contains(ip("128.0.0.1")) && !loopback.contains(ip("::1")));
+        assert!(IpNetwork::new(ip("::1"), 128).contains(ip("::1")));
+        assert!(IpNetwork::new(ip("0.0.0.0"), 0).contains(ip("9.9.9.9")));
+        assert!(!IpNetwork::new(ip("0.0.0.0"), 0).contains(ip("2001:db8::1")));
+    }
+
+    #[test]
+    fn an_ipv6_subscriber_is_one_block_and_a_mapped_ipv4_address_is_that_address() {
+        assert_eq!(
+            ClientSubnet::of(ip("2001:db8:1:2::1")),
+            ClientSubnet::of(ip("2001:db8:1:2:ffff::9"))
+        );
+        assert_ne!(
+            ClientSubnet::of(ip("2001:db8:1:2::1")),
+            ClientSubnet::of(ip("2001:db8:1:3::1"))
+        );
+        assert_eq!(ClientSubnet::of(ip("::ffff:192.0.2.1")), ClientSubnet::of(ip("192.0.2.1")));
+        assert_ne!(ClientSubnet::of(ip("192.0.2.1")), ClientSubnet::of(ip("192.0.2.2")));
+    }
 
     fn block(last: u8) -> ClientSubnet {
         ClientSubnet::of(std::net::IpAddr::from([192, 0, 2, last]))

@@ -1,7 +1,8 @@
 //! ESPHome: each sensor has its own topic; the relay answers a command with its new state only.
 
-use super::message::{ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, on_off};
-use super::sensor_sample::SimulatedSensorValues;
+use super::message::{
+    ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, SimulatedSensorValues, on_off,
+};
 
 pub(super) fn online_messages(relay: bool, _now_ms: i64) -> Vec<SimulatedDeviceMessage> {
     vec![

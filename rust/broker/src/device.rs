@@ -1,37 +1,69 @@
-//! One registered device: its credentials, its open connections, and what is stored for it.
+//! One device: its credentials, its open connections, and what is stored for it.
 //!
 //! Law: a client id is looked up within its device only, so two devices that choose the same one do not affect each other.
 
-mod attach;
-mod delayed_will;
-mod device_state;
+pub mod attach;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use blake3::Hash;
+use bytestring::ByteString;
 use parking_lot::Mutex;
 
-use self::device_state::BrokerDeviceState;
-use crate::drop_reason::DropReason;
-use crate::inbound_queue::{InMemoryInboundQueue, InboundEventDevice};
-use crate::limits::BrokerLimits;
-use crate::rate_limit::TokenBucket;
-use crate::shared_connection_state::{CloseReason, ConnectionHandle, EnqueueResult, OutboundPublish, Subscription};
+use crate::connection_handle::{CloseReason, ConnectionHandle, EnqueueResult, OutboundPublish, SessionState, Subscription};
+use crate::inbound_queue::{BrokerDeviceEvent, DropReason, InboundEventDevice, InboundQueue, QueuePermit, now_ms};
+use crate::limits::{BrokerLimits, TokenBucket};
 use crate::stats::BrokerBacklogTotals;
+use crate::topic_authorization::{FirmwareProfile, filter_matches};
+use crate::wire::Will;
 
-pub use self::attach::{AttachResult, ConnectSessionOptions, SessionExpiryAndWill};
-pub use self::delayed_will::DelayedWill;
-pub use self::device_state::BrokerDeviceCredentials;
+/// A device's number, profile and password digest, as they were when a connection was opened.
+/// `Hash` compares in constant time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BrokerDeviceCredentials {
+    pub number: u32,
+    pub profile: FirmwareProfile,
+    pub password_digest: Hash,
+}
 
-pub struct BrokerDeviceEntry {
+/// A session that outlives its connection (MQTT 5.0, 4.1).
+struct DetachedMqttSession {
+    client_id: ByteString,
+    session: SessionState,
+    /// Unix milliseconds: when its connection ended.
+    detached_ms: i64,
+    expires: Instant,
+    will: Option<DelayedWill>,
+}
+
+/// What the broker holds for one device, under that device's one lock.
+struct BrokerDeviceState {
+    /// None before the device has credentials and after it was removed.
+    credentials: Option<BrokerDeviceCredentials>,
+    connections: Vec<Arc<ConnectionHandle>>,
+    stored_sessions: Vec<DetachedMqttSession>,
+    /// Topic relative to the device's prefix, and the message.
+    retained: Vec<(Box<str>, OutboundPublish)>,
+    rate: TokenBucket,
+    /// By `DropReason`: Unix milliseconds of its last report.
+    last_reports_ms: [i64; 3],
+    /// The number of the last connection: when it was opened (Unix ms), and greater than that of every earlier one.
+    last_session: i64,
+    /// Unix milliseconds; every subscription gets a later one.
+    last_subscribed_ms: i64,
+    /// Bytes; what the device's last connection announced. None without a limit.
+    max_packet_size: Option<u32>,
+}
+
+pub struct Device {
     pub id: Arc<str>,
     state: Mutex<BrokerDeviceState>,
 }
 
 const DROP_REPORT_INTERVAL_MS: i64 = 60_000;
 
-impl BrokerDeviceEntry {
+impl Device {
     pub fn new(id: Arc<str>, limits: &BrokerLimits) -> Self {
         let state = BrokerDeviceState {
             credentials: None,
@@ -105,7 +137,7 @@ impl BrokerDeviceEntry {
     }
 
     /// Drop expired sessions, and publish every will whose delay is over.
-    pub fn end_sessions(&self, queue: &InMemoryInboundQueue) {
+    pub fn end_sessions(&self, queue: &InboundQueue) {
         self.state.lock().end_sessions(Instant::now(), queue);
     }
 
@@ -197,5 +229,99 @@ impl BrokerDeviceEntry {
             .iter()
             .map(|connection| connection.enqueue(topic, message, limits.outbound_queue))
             .collect()
+    }
+}
+
+impl BrokerDeviceState {
+    fn mark_subscribed(&mut self) {
+        self.last_subscribed_ms = now_ms().max(self.last_subscribed_ms + 1);
+    }
+
+    fn close_all(&self, reason: CloseReason) {
+        for connection in &self.connections {
+            connection.close(reason);
+        }
+    }
+
+    /// Close the connection that uses this client id, if there is one, and take its session.
+    fn take_over(&mut self, client_id: &ByteString) -> Option<SessionState> {
+        let same = |other: &Arc<ConnectionHandle>| other.client_id == *client_id;
+        let index = self.connections.iter().position(same)?;
+        let old = self.connections.swap_remove(index);
+        let session = SessionState::take(&mut old.shared_state.lock());
+        old.close(CloseReason::TakenOver);
+        Some(session)
+    }
+
+    /// Take the stored session of this client id, if there is one.
+    fn resume(&mut self, client_id: &ByteString) -> Option<DetachedMqttSession> {
+        let same = |stored: &DetachedMqttSession| stored.client_id == *client_id;
+        let index = self.stored_sessions.iter().position(same)?;
+        Some(self.stored_sessions.swap_remove(index))
+    }
+
+    /// Drop expired sessions, and publish every will whose delay is over.
+    fn end_sessions(&mut self, now: Instant, queue: &InboundQueue) {
+        for stored in &mut self.stored_sessions {
+            let due = stored.expires <= now || stored.will.as_ref().is_some_and(|will| will.due <= now);
+            if let Some(will) = stored.will.take_if(|_| due) {
+                will.publish(queue);
+            }
+        }
+        self.stored_sessions.retain(|stored| stored.expires > now);
+    }
+
+    /// Store a session. When the device has too many, the oldest one ends.
+    fn store(&mut self, session: DetachedMqttSession, max_stored: usize, queue: &InboundQueue) {
+        if self.stored_sessions.len() >= max_stored {
+            let ended = self.stored_sessions.remove(0);
+            ended.will.into_iter().for_each(|will| will.publish(queue));
+        }
+        self.stored_sessions.push(session);
+    }
+
+    /// Close the connections that were silent for the longest time until a new one finds a place.
+    fn evict(&self, max_connections: usize) -> usize {
+        let mut open: Vec<_> = self.connections.iter().filter(|each| each.is_open()).collect();
+        let count = (open.len() + 1).saturating_sub(max_connections.max(1));
+        open.sort_by_key(|connection| connection.shared_state.lock().last_received);
+        for connection in &open[..count] {
+            connection.close(CloseReason::Evicted);
+        }
+        count
+    }
+
+    fn retained_for(&self, subscription: &Subscription, now: Instant) -> Vec<OutboundPublish> {
+        let covered = self
+            .retained
+            .iter()
+            .filter(|(topic, message)| !message.has_expired(now) && filter_matches(&subscription.filter, topic));
+        let copies = covered.map(|(_, message)| OutboundPublish {
+            qos: message.qos.min(subscription.qos),
+            ..message.clone()
+        });
+        copies.collect()
+    }
+}
+
+/// A will that waits for its delay (MQTT 5.0, 3.1.3.2.2).
+pub struct DelayedWill {
+    pub source: InboundEventDevice,
+    pub will: Will,
+    pub permit: QueuePermit,
+    pub due: Instant,
+}
+
+impl DelayedWill {
+    pub fn publish(self, queue: &InboundQueue) {
+        let event = BrokerDeviceEvent::Publish {
+            source: self.source,
+            topic: self.will.topic.to_string(),
+            payload: self.will.payload,
+            qos: self.will.qos,
+            retain: self.will.retain,
+            at_ms: now_ms(),
+        };
+        queue.push_low_priority(event, self.permit);
     }
 }

@@ -88,11 +88,10 @@ impl InboundPriorityQueues {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use bytes::Bytes;
 
-    use super::super::device_event::{BrokerDeviceEvent, InboundEventDevice};
-    use super::super::message::RawTelemetryMessage;
-    use super::*;
+    use crate::inbound_queue::message::{BrokerDeviceEvent, InboundEventDevice, RawTelemetryMessage};
 
     fn queued(message: TelemetryOrBrokerEvent) -> QueuedInboundMessage {
         QueuedInboundMessage {

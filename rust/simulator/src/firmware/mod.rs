@@ -5,14 +5,14 @@
 mod esphome;
 mod message;
 mod native;
-mod sensor_sample;
 mod shelly;
 mod tasmota;
 
 use latchboard_broker::FirmwareProfile;
 
-pub(crate) use self::message::{ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage};
-pub(crate) use self::sensor_sample::SimulatedSensorValues;
+pub(crate) use self::message::{
+    ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, SimulatedSensorValues,
+};
 
 macro_rules! dispatch {
     ($profile:expr, $function:ident($($argument:expr),*)) => {
@@ -85,9 +85,8 @@ pub(crate) fn expired(command: &ReceivedCommand, relay: bool) -> SimulatedDevice
 
 #[cfg(test)]
 mod tests {
-    use latchboard_broker::topic_authorization::{TOPIC_ROOT, authorize_publish};
-
     use super::*;
+    use latchboard_broker::topic_authorization::{TOPIC_ROOT, authorize_publish};
 
     const PROFILES: [(FirmwareProfile, &str, &[u8]); 4] = [
         (FirmwareProfile::Native, "cmd", br#"{"id":"exe_1","cmd":"ON","exp":5}"#),

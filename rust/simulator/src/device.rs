@@ -1,12 +1,44 @@
-//! What a simulated device keeps while it disconnects and reconnects.
+//! What a simulated device keeps while it disconnects and reconnects, and what all devices of a running fleet share.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::DeviceCredentials;
-use crate::firmware_messages::ReceivedCommand;
-use crate::fleet_context::SimulatedFleetContext;
+use tokio::sync::{Semaphore, watch};
 
+use crate::config::{DeviceCredentials, SimulationConfig};
+use crate::counters::{ReceivedPubackLog, SimulationCounters};
+use crate::firmware::ReceivedCommand;
+use crate::mqtt::BrokerConnector;
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SimulationControlSignal {
+    pub stop: bool,
+    /// The number of reconnect storms so far; each increment closes all connections.
+    pub storms: u64,
+}
+
+/// What all devices share.
+pub(crate) struct SimulatedFleetContext {
+    pub config: SimulationConfig,
+    pub connector: BrokerConnector,
+    /// The number of devices, at least 1.
+    pub size: usize,
+    pub end: Option<Instant>,
+    pub counters: Arc<SimulationCounters>,
+    pub puback_log: Arc<ReceivedPubackLog>,
+    /// One permit for each connection that may be opening.
+    pub connect_permits: Semaphore,
+    pub signal: watch::Receiver<SimulationControlSignal>,
+}
+
+impl SimulatedFleetContext {
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.end.is_some_and(|end| now >= end)
+    }
+}
+
+/// What one device keeps from connection to connection.
 pub(crate) struct SimulatedDeviceState {
     pub credentials: DeviceCredentials,
     /// The device's place in the fleet, from 0.

@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 use bytestring::ByteString;
 use parking_lot::Mutex;
 
-use super::BrokerDeviceEntry;
-use super::delayed_will::DelayedWill;
-use super::device_state::{BrokerDeviceCredentials, BrokerDeviceState, DetachedMqttSession};
-use crate::inbound_queue::InMemoryInboundQueue;
+use super::{BrokerDeviceCredentials, BrokerDeviceState, DelayedWill, DetachedMqttSession, Device};
+use crate::connection_handle::{ConnectionHandle, SessionState, SharedConnectionState};
+use crate::inbound_queue::{InboundQueue, now_ms};
 use crate::limits::BrokerLimits;
-use crate::shared_connection_state::{ConnectionHandle, SessionState, SharedConnectionState};
-use crate::wall_clock::now_ms;
 
 /// The password has changed, or the device was removed, since authentication.
 pub struct CredentialsChangedError;
@@ -38,7 +35,7 @@ pub struct AttachResult {
     pub evicted: usize,
 }
 
-impl BrokerDeviceEntry {
+impl Device {
     /// Add a connection to the device, taking over or resuming the client's session unless `clean_start`. `announce` runs under the
     /// device's lock, so the connect event precedes every other event of the connection; its arguments are session present, and the
     /// number of the connection.
@@ -47,7 +44,7 @@ impl BrokerDeviceEntry {
         credentials: BrokerDeviceCredentials,
         request: ConnectSessionOptions,
         limits: &BrokerLimits,
-        queue: &InMemoryInboundQueue,
+        queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
     ) -> Result<AttachResult, CredentialsChangedError> {
         let mut state = self.state.lock();
@@ -87,7 +84,7 @@ impl BrokerDeviceEntry {
         connection: &Arc<ConnectionHandle>,
         ending: SessionExpiryAndWill,
         limits: &BrokerLimits,
-        queue: &InMemoryInboundQueue,
+        queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
     ) -> Option<Instant> {
         let mut state = self.state.lock();
@@ -149,7 +146,7 @@ impl BrokerDeviceState {
         &mut self,
         taken_over: Option<SessionState>,
         request: &ConnectSessionOptions,
-        queue: &InMemoryInboundQueue,
+        queue: &InboundQueue,
     ) -> Option<ResumedSession> {
         self.end_sessions(Instant::now(), queue);
         let stored = self.resume(&request.client_id);

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::message::{ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, on_off};
-use super::sensor_sample::SimulatedSensorValues;
+use super::message::{
+    ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, SimulatedSensorValues, on_off,
+};
 
 pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
     vec![

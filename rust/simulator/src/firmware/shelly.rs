@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::message::{ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage};
-use super::sensor_sample::SimulatedSensorValues;
+use super::message::{ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, SimulatedSensorValues};
 
 const SOURCE: &str = "shellyplus1pm-simulated";
 

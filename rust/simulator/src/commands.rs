@@ -4,11 +4,11 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use latchboard_broker::wall_clock::now_ms;
+use latchboard_broker::now_ms;
 
 use crate::counters::SimulationCounters;
-use crate::firmware_messages::{self, ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage};
-use crate::mqtt_packets::ReceivedPublish;
+use crate::firmware::{self, ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage};
+use crate::mqtt::ReceivedPublish;
 use crate::session::SimulatedDeviceSession;
 
 /// How many command ids a device remembers, as our firmware does.
@@ -33,7 +33,7 @@ impl SimulatedDeviceSession<'_> {
         let topic = message.topic.strip_prefix(self.prefix.as_str());
         let (profile, relay) = (self.fleet.config.profile, self.device.relay);
         let topic = topic.unwrap_or_default();
-        match firmware_messages::parse(profile, topic, &message.payload, relay, now_ms()) {
+        match firmware::parse(profile, topic, &message.payload, relay, now_ms()) {
             ParsedRequestToDevice::Command(command) => self.run_command(command),
             ParsedRequestToDevice::Schedule(confirmation) => {
                 SimulationCounters::increment(&self.fleet.counters.schedules);
@@ -58,7 +58,7 @@ impl SimulatedDeviceSession<'_> {
         }
         if command.expires_ms.is_some_and(|expires| expires < now_ms()) {
             SimulationCounters::increment(&counters.expired);
-            return self.respond(vec![firmware_messages::expired(&command, self.device.relay)]);
+            return self.respond(vec![firmware::expired(&command, self.device.relay)]);
         }
         if is_selected(index, 4, faults.late) {
             SimulationCounters::increment(&counters.fault_late);
@@ -96,14 +96,14 @@ impl SimulatedDeviceSession<'_> {
             RelayAction::None => self.device.relay,
         };
         let (profile, relay) = (self.fleet.config.profile, self.device.relay);
-        self.respond(firmware_messages::acknowledgement(profile, command, relay, now_ms()))
+        self.respond(firmware::acknowledgement(profile, command, relay, now_ms()))
     }
 
     /// Send the result of a command; a device with the `duplicate` fault sends it twice.
     pub(crate) fn send_result(&mut self, command: &ReceivedCommand) -> io::Result<()> {
         let (config, counters) = (&self.fleet.config, &self.fleet.counters);
         SimulationCounters::increment(&counters.answered);
-        let result = |relay| firmware_messages::result(config.profile, command, relay, now_ms());
+        let result = |relay| firmware::result(config.profile, command, relay, now_ms());
         self.respond(result(self.device.relay))?;
         if is_selected(self.device.index, 3, config.faults.duplicate) {
             SimulationCounters::increment(&counters.fault_duplicate);
