@@ -1,4 +1,4 @@
-"""Blocks of telemetry messages in Python: the readable definition of `rust/engine/src/telemetry_message_framing.rs`.
+"""Blocks of telemetry messages in Python: the readable definition of `rust/engine/src/partitions.rs`.
 
 All numbers are little-endian. A block is its version (u8, 1), the number of messages (u32), the CRC-32 of everything after these
 nine bytes (u32), and the messages. A message is the device number (u32), the arrival in Unix milliseconds (i64), the kind (u8;

@@ -1,4 +1,4 @@
-//! Arguments that several bindings take, converted.
+//! Arguments that several bindings take, converted; a file of its own, so that none of them imports another.
 
 use std::time::Duration;
 

@@ -1,33 +1,19 @@
-//! Bindings of the engine: rules and telemetry here; results, aggregation, event chains, grant windows and
-//! signatures in the modules below.
-
-mod aggregator;
-mod batch_result;
-mod event_chain;
-mod grant_rate_limit;
-mod grant_window;
-mod rule_spec;
-mod webhook_signing;
+//! Bindings of the pure engine: telemetry and rules, stored readings, grants, webhook signatures. `event_chain` binds the event log.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use latchboard_engine::bucket_aggregator::BucketAggregator;
+use latchboard_engine::compiled_rules::{Condition, ConditionTest, EQUAL, EngineRule, GREATER, LESS, NEVER};
 use latchboard_engine::engine::Engine;
+use latchboard_engine::grants::{CompiledGrantWindow, check_rate_limit};
 use latchboard_engine::payload_parser::MetricValue;
 use latchboard_engine::reading_packing::{self, UnpackError};
+use latchboard_engine::webhook_signing::WebhookSigner;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyString};
 
-use self::batch_result::{CheckpointTuple, checkpoint_tuples};
-use self::rule_spec::RuleTuple;
-use crate::raw_telemetry_batch::RawTelemetryBatch;
-
-pub use self::aggregator::PyAggregator;
-pub use self::batch_result::PyBatchResult;
-pub use self::event_chain::chain_events;
-pub use self::grant_rate_limit::allowance;
-pub use self::grant_window::PyGrantWindow;
-pub use self::webhook_signing::PyWebhookSigner;
+use crate::batch::{CheckpointTuple, PyBatchResult, RawTelemetryBatch, checkpoint_tuples};
 
 /// The native `TelemetryEngine`. Calls from several threads wait for each other; `ingest` and `tick` release the GIL.
 #[pyclass(module = "adapters.engine._native", name = "Engine", frozen)]
@@ -50,7 +36,7 @@ impl PyEngine {
         let mut engine = self.lock();
         let specs = rules
             .into_iter()
-            .map(|rule| rule_spec::rule_spec(rule, &mut engine))
+            .map(|rule| rule_spec(rule, &mut engine))
             .collect::<PyResult<_>>()?;
         engine.put_rules(device_no, specs);
         Ok(())
@@ -194,6 +180,76 @@ fn decode_error(error: UnpackError) -> PyErr {
     PyValueError::new_err(error.0)
 }
 
+/// (metric, comparator, number or milliseconds, text)
+type ConditionTuple = (String, String, f64, Option<String>);
+
+/// As `adapters/engine/native_engine.py` builds it:
+/// (rule, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired)
+type RuleTuple = (
+    u32,
+    i64,
+    bool,
+    Vec<ConditionTuple>,
+    Vec<ConditionTuple>,
+    i64,
+    i64,
+    String,
+    bool,
+    Option<i64>,
+    Option<i64>,
+);
+
+fn rule_spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<EngineRule> {
+    let (rule, priority, any, conditions, clear, for_ms, cooldown_ms, command, matched, held_since, last_fired) = rule;
+    Ok(EngineRule {
+        rule,
+        priority,
+        any,
+        conditions: conditions.into_iter().map(condition).collect::<PyResult<_>>()?,
+        clear: clear.into_iter().map(condition).collect::<PyResult<_>>()?,
+        for_ms,
+        cooldown_ms,
+        command: engine.command_number(&command),
+        matched,
+        held_since: held_since.unwrap_or(NEVER),
+        last_fired: last_fired.unwrap_or(NEVER),
+    })
+}
+
+fn condition((metric, comparator, number, text): ConditionTuple) -> PyResult<Condition> {
+    let test = match (comparator.as_str(), text) {
+        ("==", Some(text)) => ConditionTest::Text {
+            equal: true,
+            text: text.into(),
+        },
+        ("!=", Some(text)) => ConditionTest::Text {
+            equal: false,
+            text: text.into(),
+        },
+        ("silent", None) => ConditionTest::Silent(number as i64),
+        (comparator, None) => ConditionTest::Number(mask(comparator)?, number),
+        (comparator, Some(_)) => {
+            return Err(PyValueError::new_err(format!("text cannot be compared by {comparator}")));
+        }
+    };
+    Ok(Condition {
+        metric: metric.into(),
+        test,
+    })
+}
+
+fn mask(comparator: &str) -> PyResult<u8> {
+    Ok(match comparator {
+        "<" => LESS,
+        "<=" => LESS | EQUAL,
+        ">" => GREATER,
+        ">=" => GREATER | EQUAL,
+        "==" => EQUAL,
+        "!=" => LESS | GREATER,
+        other => return Err(PyValueError::new_err(format!("{other} is no comparator"))),
+    })
+}
+
 /// (time, metric number, value, text, reported time) of the readings in `(time, packed)` rows; of one metric, or of all.
 #[pyfunction]
 #[pyo3(signature = (rows, metric_no=None))]
@@ -216,6 +272,122 @@ pub fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyRes
         }
     }
     Ok(readings)
+}
+
+type BucketTuple = (i64, u32, u64, f64, f64, f64, f64, i64);
+
+#[pyclass(module = "adapters.engine._native", name = "BucketAggregator", frozen)]
+pub struct PyAggregator {
+    inner: Mutex<BucketAggregator>,
+}
+
+#[pymethods]
+impl PyAggregator {
+    #[new]
+    #[pyo3(signature = (step_ms, metric_no=None))]
+    fn new(step_ms: i64, metric_no: Option<u32>) -> Self {
+        Self {
+            inner: Mutex::new(BucketAggregator::new(step_ms, metric_no)),
+        }
+    }
+
+    /// `(time, packed)` rows, newest first.
+    fn add(&self, rows: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut aggregator = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        for row in rows.try_iter()? {
+            let (ts_ms, packed): (i64, Bound<'_, PyBytes>) = row?.extract()?;
+            aggregator.add(ts_ms, packed.as_bytes()).map_err(decode_error)?;
+        }
+        Ok(())
+    }
+
+    #[pyo3(name = "cells")]
+    fn buckets(&self) -> Vec<BucketTuple> {
+        let aggregator = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let buckets = aggregator.buckets().into_iter();
+        buckets
+            .map(|bucket| {
+                (
+                    bucket.start_ms,
+                    bucket.metric,
+                    bucket.count,
+                    bucket.min,
+                    bucket.max,
+                    bucket.sum,
+                    bucket.last,
+                    bucket.last_ms,
+                )
+            })
+            .collect()
+    }
+}
+
+#[pyclass(module = "adapters.engine._native", name = "Window")]
+pub struct PyGrantWindow {
+    inner: CompiledGrantWindow,
+}
+
+#[pymethods]
+impl PyGrantWindow {
+    /// `days_mask`: bit 0 is Sunday. `tzif`: the time zone (RFC 9636).
+    #[new]
+    fn new(days_mask: u8, from_minute: Option<u16>, to_minute: Option<u16>, tzif: &[u8], name: &str) -> PyResult<Self> {
+        let inner = CompiledGrantWindow::new(days_mask, from_minute.zip(to_minute), tzif, name);
+        let inner = inner.map_err(|error| PyValueError::new_err(format!("the zone {name} cannot be read: {}", error.0)))?;
+        Ok(Self { inner })
+    }
+
+    fn is_open(&mut self, at_ms: i64) -> bool {
+        self.inner.is_open(at_ms)
+    }
+}
+
+/// `(allowed, remaining, next free ms)` of one more use of a grant at `now_ms`; `uses` are the times of earlier ones.
+#[pyfunction]
+pub fn allowance(uses: Vec<i64>, limit: usize, now_ms: i64) -> PyResult<(bool, usize, i64)> {
+    if limit == 0 {
+        return Err(PyValueError::new_err("a limit is at least 1"));
+    }
+    let decision = check_rate_limit(&uses, limit, now_ms);
+    Ok((decision.is_allowed, decision.remaining, decision.next_free_ms))
+}
+
+/// Signs for one webhook; keeps hash states, not the secret.
+#[pyclass(module = "adapters.engine._native", name = "Signer", frozen)]
+pub struct PyWebhookSigner {
+    inner: WebhookSigner,
+}
+
+#[pymethods]
+impl PyWebhookSigner {
+    #[new]
+    fn new(secret: &str) -> PyResult<Self> {
+        let inner = WebhookSigner::new(secret);
+        let inner = inner.map_err(|_| PyValueError::new_err("a webhook secret is whsec_ followed by base64"))?;
+        Ok(Self { inner })
+    }
+
+    fn service_signature<'py>(&self, py: Python<'py>, body: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyString>> {
+        PyString::from_bytes(py, &self.inner.service(body.as_bytes()))
+    }
+
+    fn standard_signature(&self, message_id: &str, timestamp_s: i64, body: &Bound<'_, PyBytes>) -> String {
+        self.inner.standard(message_id, timestamp_s, body.as_bytes())
+    }
+
+    /// (service, standard) of each (message id, timestamp, body).
+    fn sign_batch<'py>(
+        &self,
+        py: Python<'py>,
+        messages: Vec<(String, i64, Bound<'py, PyBytes>)>,
+    ) -> PyResult<Vec<(Bound<'py, PyString>, String)>> {
+        let sign = |(id, timestamp_s, body): &(String, i64, Bound<'py, PyBytes>)| {
+            let body = body.as_bytes();
+            let service = PyString::from_bytes(py, &self.inner.service(body))?;
+            Ok((service, self.inner.standard(id, *timestamp_s, body)))
+        };
+        messages.iter().map(sign).collect()
+    }
 }
 
 /// SHA-256 over the Rust sources this extension was built from.

@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use crate::broker_state::BrokerState;
+use crate::connection_handle::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::inbound_queue::BrokerInboundBatch;
 use crate::limits::BrokerLimits;
 use crate::listener::{self, MqttListenAddress};
-use crate::shared_connection_state::{CloseReason, EnqueueResult, OutboundPublish};
+use crate::state::BrokerState;
 use crate::tls::ServerCertificate;
 use crate::topic_authorization::{FirmwareProfile, TOPIC_ROOT};
 

@@ -4,15 +4,16 @@
 //! service stalls its devices and memory stays bounded. Each connection reserves the permit for its disconnect event and its will when
 //! it opens; so neither waits, and neither is dropped.
 //!
-//! The queue has three priorities (`priority_queues`): telemetry, events of connected devices, and connects and disconnects. Ten thousand
+//! The queue has three priorities (`order`): telemetry, events of connected devices, and connects and disconnects. Ten thousand
 //! devices that reconnect at once wait for each other, and do not delay those that are connected.
 //!
 //! One end of a socket pair is readable exactly while the queue holds a message; any event loop can watch it.
+//!
+//! Law: the messages of a batch are taken together and acknowledged together; a batch that is dropped closes the connections that wait
+//! for it.
 
-mod device_event;
-mod inbound_batch;
 mod message;
-mod priority_queues;
+mod order;
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -23,12 +24,14 @@ use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use self::message::QueuedInboundMessage;
-use self::priority_queues::{InboundEventPriority, InboundPriorityQueues};
+use self::order::{InboundEventPriority, InboundPriorityQueues};
+use crate::connection_handle::CloseReason;
 use crate::stats::BrokerStats;
 
-pub use self::device_event::{BrokerDeviceEvent, InboundEventDevice};
-pub use self::inbound_batch::BrokerInboundBatch;
-pub use self::message::{AckHandle, MESSAGE_OVERHEAD, RawTelemetryMessage, TelemetryOrBrokerEvent};
+pub use self::message::{
+    AckHandle, BrokerDeviceEvent, DropReason, InboundEventDevice, MESSAGE_OVERHEAD, RawTelemetryMessage, TelemetryOrBrokerEvent,
+    now_ms,
+};
 
 struct InboundQueueContents {
     messages: InboundPriorityQueues,
@@ -36,7 +39,7 @@ struct InboundQueueContents {
     closed: bool,
 }
 
-pub struct InMemoryInboundQueue {
+pub struct InboundQueue {
     state: Mutex<InboundQueueContents>,
     free_bytes: Arc<Semaphore>,
     capacity: usize,
@@ -54,7 +57,7 @@ impl QueuePermit {
         self.0.split(bytes).map(QueuePermit)
     }
 
-    /// The bytes, which are then freed by `InMemoryInboundQueue::take`.
+    /// The bytes, which are then freed by `InboundQueue::take`.
     fn consume(self) -> u32 {
         let bytes = self.0.num_permits() as u32;
         self.0.forget();
@@ -62,7 +65,7 @@ impl QueuePermit {
     }
 }
 
-impl InMemoryInboundQueue {
+impl InboundQueue {
     /// `capacity` in bytes.
     pub fn new(capacity: usize, stats: Arc<BrokerStats>) -> std::io::Result<Self> {
         let (signal_writer, signal_reader) = UnixStream::pair()?;
@@ -172,5 +175,75 @@ impl InMemoryInboundQueue {
             let mut byte = [0u8; 1];
             state.signalled = (&self.signal_reader).read(&mut byte).is_err();
         }
+    }
+}
+
+/// Messages that were taken together and are acknowledged together.
+pub struct BrokerInboundBatch {
+    pub telemetry: Vec<RawTelemetryMessage>,
+    pub events: Vec<BrokerDeviceEvent>,
+    telemetry_acks: Vec<AckHandle>,
+    event_acks: Vec<AckHandle>,
+    stats: Arc<BrokerStats>,
+}
+
+impl BrokerInboundBatch {
+    fn new(messages: Vec<QueuedInboundMessage>, stats: Arc<BrokerStats>) -> Self {
+        let mut batch = Self {
+            telemetry: Vec::new(),
+            events: Vec::new(),
+            telemetry_acks: Vec::new(),
+            event_acks: Vec::new(),
+            stats,
+        };
+        for queued in messages {
+            match queued.message {
+                TelemetryOrBrokerEvent::Telemetry(message) => {
+                    batch.telemetry.push(message);
+                    batch.telemetry_acks.extend(queued.ack);
+                }
+                TelemetryOrBrokerEvent::Event(event) => {
+                    batch.events.push(event);
+                    batch.event_acks.extend(queued.ack);
+                }
+            }
+        }
+        batch
+    }
+
+    /// Acknowledge every message of the batch to its device. Further calls have no effect.
+    pub fn ack(&mut self) {
+        self.ack_events();
+        self.ack_telemetry();
+    }
+
+    pub fn ack_events(&mut self) {
+        acknowledge(&mut self.event_acks, &self.stats);
+    }
+
+    pub fn ack_telemetry(&mut self) {
+        acknowledge(&mut self.telemetry_acks, &self.stats);
+    }
+
+    /// Close every connection that still waits for this batch, so that its device sends the messages again.
+    pub fn nack(&mut self) {
+        for ack in self.event_acks.drain(..).chain(self.telemetry_acks.drain(..)) {
+            self.stats.inbound_nacked.increment();
+            ack.connection.close(CloseReason::BatchRejected);
+        }
+    }
+}
+
+fn acknowledge(acks: &mut Vec<AckHandle>, stats: &BrokerStats) {
+    stats.inbound_acked.add(acks.len() as u64);
+    for ack in acks.drain(..) {
+        ack.connection.acknowledge(ack.sequence);
+    }
+}
+
+impl Drop for BrokerInboundBatch {
+    /// No device waits for ever for a batch that was never acknowledged.
+    fn drop(&mut self) {
+        self.nack();
     }
 }

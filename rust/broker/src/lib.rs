@@ -2,7 +2,7 @@
 //!
 //! A device authenticates with its own password, publishes and subscribes below its own topic prefix, and exchanges messages with the
 //! service only; no message goes from one device to another. So there is no routing table: one queue for what devices send
-//! (`inbound_queue`), and for what they are sent the open connections of each device (`registry`).
+//! (`inbound_queue`), and for what they are sent the open connections of each device (`state`).
 //!
 //! Laws:
 //! - a QoS-1 publish is acknowledged to its device when the service acknowledges the batch that holds it, never before;
@@ -11,33 +11,27 @@
 //!
 //! `wire` reads and writes MQTT packets with `rmqtt-codec`. A connection goes through `listener`, `session`, `device`.
 
-mod address_bans;
+mod addresses;
 mod broker;
-mod broker_state;
-mod client_subnet;
-mod device_registry;
-mod drop_reason;
+mod connection_handle;
+mod device;
 mod inbound_queue;
-mod ip_network;
 mod limits;
 mod listener;
-mod rate_limit;
-mod registered_device;
 mod session;
-mod shared_connection_state;
+mod state;
 mod stats;
 mod tls;
 pub mod topic_authorization;
 pub mod transport;
 mod unauthenticated_connections;
-pub mod wall_clock;
 mod wire;
 
+pub use addresses::IpNetwork;
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
-pub use inbound_queue::{BrokerDeviceEvent, BrokerInboundBatch, RawTelemetryMessage};
-pub use ip_network::IpNetwork;
+pub use connection_handle::EnqueueResult;
+pub use inbound_queue::{BrokerDeviceEvent, BrokerInboundBatch, RawTelemetryMessage, now_ms};
 pub use limits::BrokerLimits;
 pub use listener::{MqttListenAddress, TransportKind};
-pub use shared_connection_state::EnqueueResult;
 pub use tls::ServerCertificate;
 pub use topic_authorization::FirmwareProfile;

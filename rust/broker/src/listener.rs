@@ -11,9 +11,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Error as WsError;
 
-use crate::broker_state::BrokerState;
+use crate::connection_handle::CloseReason;
 use crate::session::{self, PeerInfo};
-use crate::shared_connection_state::CloseReason;
+use crate::state::BrokerState;
 use crate::tls::certificate_names;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
 use crate::unauthenticated_connections::{AcceptedSocketGuard, BrokerSocketRefusalReason};

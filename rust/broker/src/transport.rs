@@ -1,12 +1,16 @@
 //! One byte stream for every transport: TCP, TLS over TCP, and WebSocket over either.
+//!
+//! Law: a connection without input holds no read buffer; each thread has one.
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Sink, Stream};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::CommonState;
@@ -185,4 +189,42 @@ impl AsyncWrite for WebSocketByteStream {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_close(cx).map_err(io_error)
     }
+}
+
+/// How long the last write to a client may take.
+const FINAL_WRITE_TIMEOUT: Duration = Duration::from_millis(500);
+
+thread_local! {
+    // One read buffer for each thread instead of one for each connection: ten thousand idle devices hold none.
+    static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; 32 * 1024].into_boxed_slice());
+}
+
+/// Append what the socket has to `input`; 0 bytes mean that the client has closed it.
+pub(crate) fn poll_read(
+    stream: &mut TransportStream,
+    cx: &mut Context<'_>,
+    input: &mut BytesMut,
+) -> Poll<std::io::Result<usize>> {
+    READ_BUFFER.with(|buffer| {
+        let mut buffer = buffer.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut buffer);
+        match Pin::new(stream).poll_read(cx, &mut buffer) {
+            Poll::Ready(Ok(())) => {
+                input.extend_from_slice(buffer.filled());
+                Poll::Ready(Ok(buffer.filled().len()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+}
+
+/// Write what is left and close the socket, as far as the client lets us.
+pub(crate) async fn write_final(stream: &mut TransportStream, output: &mut BytesMut) {
+    let write = async {
+        stream.write_all(output).await?;
+        stream.flush().await?;
+        stream.shutdown().await
+    };
+    let _ = tokio::time::timeout(FINAL_WRITE_TIMEOUT, write).await;
 }

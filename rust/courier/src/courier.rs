@@ -1,4 +1,7 @@
 //! The courier: requests in, events out, one task per request.
+//!
+//! Of one queue a few requests are sent at once; the others wait here in the order of their arrival. So the owner can hand over more
+//! requests than may be sent at a time, and the next one starts as soon as a response arrives.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,26 +10,22 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::connector::GuardedConnector;
-use crate::courier_event_queue::HttpCourierEventQueue;
-use crate::delegated_address_lookups::DelegatedAddressLookups;
-use crate::endpoint_queue::EndpointQueues;
-use crate::error::{AttemptFailure, CourierStartError};
+use crate::connection::{GuardedConnector, tls_connector};
+use crate::events::{EventQueue, Lookups};
 use crate::http_exchange::{HttpClient, exchange, http_client};
-use crate::limits::QUEUE_TIMEOUT;
-use crate::model::{AttemptResult, HttpCourierEvent, OutboundHttpRequest};
-use crate::tls;
+use crate::model::{AttemptFailure, AttemptResult, CourierStartError, HttpCourierEvent, OutboundHttpRequest, QUEUE_TIMEOUT};
 
 /// One thread sends more than a database can log, and leaves the other cores to the rest of the service.
 const THREADS: usize = 1;
 
 struct SharedCourierState {
     client: HttpClient,
-    lookups: Arc<DelegatedAddressLookups>,
-    events: Arc<HttpCourierEventQueue>,
+    lookups: Arc<Lookups>,
+    events: Arc<EventQueue>,
     queues: EndpointQueues,
     in_flight: Mutex<HashMap<u64, AbortHandle>>,
 }
@@ -40,14 +39,14 @@ pub struct Courier {
 impl Courier {
     /// `extra_pem`: certificates trusted in addition to the system's. `max_concurrent`: requests of one queue.
     pub fn new(extra_pem: &[u8], max_concurrent: usize) -> Result<Self, CourierStartError> {
-        let (tls, trusted_roots) = tls::connector(extra_pem)?;
+        let (tls, trusted_roots) = tls_connector(extra_pem)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("webhook-courier")
             .enable_all()
             .build()?;
-        let events = Arc::new(HttpCourierEventQueue::new()?);
-        let lookups = Arc::new(DelegatedAddressLookups::new(Arc::clone(&events)));
+        let events = Arc::new(EventQueue::new()?);
+        let lookups = Arc::new(Lookups::new(Arc::clone(&events)));
         let shared = Arc::new(SharedCourierState {
             client: http_client(GuardedConnector::new(Arc::clone(&lookups), tls)),
             lookups,
@@ -146,5 +145,76 @@ async fn attempt(shared: Arc<SharedCourierState>, request: OutboundHttpRequest) 
             result,
             duration: started.elapsed(),
         }));
+    }
+}
+
+struct EndpointQueue {
+    slots: Arc<Semaphore>,
+    /// Requests that wait or are being sent.
+    members: usize,
+}
+
+/// How many requests of one queue are sent at once.
+struct EndpointQueues {
+    max_concurrent: usize,
+    queues: Mutex<HashMap<String, EndpointQueue>>,
+}
+
+impl EndpointQueues {
+    /// `max_concurrent`: requests of one queue, at least 1.
+    pub fn new(max_concurrent: usize) -> Self {
+        Self {
+            max_concurrent,
+            queues: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// Without a key there is no queue, and nothing to wait for.
+    pub fn join<'a>(&'a self, key: &'a str) -> EndpointQueueGuard<'a> {
+        let slots = (!key.is_empty()).then(|| {
+            let mut queues = self.queues.lock();
+            let queue = queues.entry(key.to_owned()).or_insert_with(|| EndpointQueue {
+                slots: Arc::new(Semaphore::new(self.max_concurrent)),
+                members: 0,
+            });
+            queue.members += 1;
+            Arc::clone(&queue.slots)
+        });
+        EndpointQueueGuard {
+            queues: self,
+            key,
+            slots,
+        }
+    }
+}
+
+/// Leaves the queue when dropped; the last member removes it.
+struct EndpointQueueGuard<'a> {
+    queues: &'a EndpointQueues,
+    key: &'a str,
+    slots: Option<Arc<Semaphore>>,
+}
+
+impl EndpointQueueGuard<'_> {
+    /// The permit to hold while sending; None where there is no queue.
+    pub async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        match &self.slots {
+            Some(slots) => Arc::clone(slots).acquire_owned().await.ok(),
+            None => None,
+        }
+    }
+}
+
+impl Drop for EndpointQueueGuard<'_> {
+    fn drop(&mut self) {
+        if self.slots.is_some() {
+            let mut queues = self.queues.queues.lock();
+            if let Some(queue) = queues.get_mut(self.key) {
+                queue.members -= 1;
+                if queue.members == 0 {
+                    queues.remove(self.key);
+                }
+            }
+        }
     }
 }

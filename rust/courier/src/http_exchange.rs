@@ -21,11 +21,11 @@ use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::connector::GuardedConnector;
-use crate::error::AttemptFailure;
-use crate::limits::{MAX_EXCERPT, MAX_RESPONSE};
+use crate::connection::ConnectionFlags;
+use crate::connection::GuardedConnector;
+use crate::model::AttemptFailure;
 use crate::model::{HttpOrigin, OutboundHttpRequest, OutboundHttpResponse};
-use crate::pooled_connection_stream::PooledHttpConnectionFlagsHandle;
+use crate::model::{MAX_EXCERPT, MAX_RESPONSE};
 
 /// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
 /// is on its way.
@@ -83,7 +83,7 @@ impl Drop for AbortConnectionOnDrop {
     }
 }
 
-fn connection_state(connected: &Connected) -> Option<PooledHttpConnectionFlagsHandle> {
+fn connection_state(connected: &Connected) -> Option<ConnectionFlags> {
     let mut extras = Extensions::new();
     connected.get_extras(&mut extras);
     extras.remove()

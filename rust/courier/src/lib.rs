@@ -12,18 +12,13 @@
 //! - every request has one result, unless it is cancelled: then nothing more is sent or reported;
 //! - a request that a receiver may have read is never sent again.
 
-mod connector;
+mod connection;
 mod courier;
-mod courier_event_queue;
-mod delegated_address_lookups;
-mod endpoint_queue;
-mod error;
+mod events;
 mod http_exchange;
-mod limits;
 mod model;
-mod pooled_connection_stream;
-mod tls;
 
 pub use courier::Courier;
-pub use error::{AttemptFailure, CourierStartError};
-pub use model::{AttemptResult, HttpCourierEvent, HttpOrigin, OutboundHttpRequest, OutboundHttpResponse};
+pub use model::{
+    AttemptFailure, AttemptResult, CourierStartError, HttpCourierEvent, HttpOrigin, OutboundHttpRequest, OutboundHttpResponse,
+};

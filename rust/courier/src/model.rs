@@ -1,10 +1,17 @@
-//! The requests that go in and the events that come out.
+//! The requests that go in, the events that come out, why an attempt has no response; how much and how long.
 
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::error::AttemptFailure;
+/// Bytes of a response body that are kept for the delivery log.
+pub const MAX_EXCERPT: usize = 4096;
+/// Bytes of the longest response body. A receiver that sends more has accepted nothing.
+pub const MAX_RESPONSE: usize = 1024 * 1024;
+
+/// How long a request waits for a slot of its queue. Its timestamp and the permission to send it must not grow old here.
+pub const QUEUE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The server of a URL. All requests to it share its connections.
 #[derive(Clone, Debug)]
@@ -56,4 +63,45 @@ pub enum HttpCourierEvent {
         port: u16,
         https: bool,
     },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CourierStartError {
+    #[error("the courier's thread cannot be started: {0}")]
+    Threads(#[from] io::Error),
+    #[error("the given certificates cannot be read: {0}")]
+    Certificates(String),
+}
+
+/// Why there is no complete response. A number is the operating system's error number, 0 where there is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AttemptFailure {
+    /// The queue had no free slot within `QUEUE_TIMEOUT`: nothing was sent.
+    #[error("not sent")]
+    NotSent,
+    #[error("no complete response within {0:?}")]
+    Timeout(Duration),
+    /// The courier's owner rejected the host, in its own words.
+    #[error("{0}")]
+    LookupFailed(String),
+    #[error("connecting failed: {1}")]
+    Connect(i32, String),
+    #[error("certificate: {0}")]
+    Certificate(String),
+    #[error("TLS: {0}")]
+    Tls(String),
+    #[error("closed without a response")]
+    Closed,
+    #[error("closed in the middle of the response")]
+    Truncated,
+    #[error("longer than {MAX_RESPONSE} bytes")]
+    TooLong,
+    #[error("reset")]
+    Reset,
+    #[error("not HTTP: {0}")]
+    NotHttp(String),
+    #[error("{1}")]
+    Io(i32, String),
+    #[error("cannot be sent: {0}")]
+    InvalidRequest(String),
 }

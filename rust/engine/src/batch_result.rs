@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::checkpoint::DeviceCheckpoint;
-use crate::metric_interner::Metric;
+use crate::metrics::Metric;
 use crate::payload_parser::PayloadFault;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -50,6 +49,9 @@ pub struct DiscoveredMetric {
     pub name: Arc<str>,
     pub unit: Option<Arc<str>>,
 }
+
+/// (device, time of its newest message, checkpoint)
+pub type DeviceCheckpoint = (u32, i64, Vec<u8>);
 
 #[derive(Debug, Default)]
 pub struct BatchResult {

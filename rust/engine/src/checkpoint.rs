@@ -1,18 +1,13 @@
-//! A device's latest values out of the engine and into it: checkpoints, and stored rows after a checkpoint.
+//! A device's latest values out of the engine and into it: checkpoints, stored rows after a checkpoint, and queries.
 
-use crate::batch_result::BatchResult;
+use crate::batch_result::{BatchResult, DeviceCheckpoint};
 use crate::compiled_rules::NEVER;
-use crate::device_record_layout::RareDeviceState;
+use crate::device_record::{LaterValue, RareDeviceState};
 use crate::device_table::DeviceMetricSlots;
 use crate::engine::Engine;
-use crate::latest_value_queries::{last_reports, later_value};
-use crate::latest_values_hidden_from_rules::LatestValueHiddenFromRules;
 use crate::payload_parser::{MAX_AHEAD_MS, MessageTime, MetricValue};
 use crate::reading_packing::{self, LatestValue, UnpackError};
 use crate::rule_installation::current_specs;
-
-/// (device, time of its newest message, checkpoint)
-pub type DeviceCheckpoint = (u32, i64, Vec<u8>);
 
 /// Metrics of a device that a checkpoint may hold: many more than a device may report, far fewer than slots can be numbered.
 const MAX_RESTORED: usize = 4096;
@@ -44,7 +39,7 @@ impl Engine {
         record.store_checkpoint(&metrics, now_ms);
         for (slot, entry) in later_slots.into_iter().zip(later) {
             let LatestValue { value, ts_ms, .. } = entry;
-            record.put_later(LatestValueHiddenFromRules::new(slot, value, ts_ms));
+            record.put_later(LaterValue::new(slot, value, ts_ms));
         }
         self.reset_deadlines(place);
         Ok(())
@@ -204,4 +199,65 @@ fn packed(device: DeviceMetricSlots<'_>) -> Vec<u8> {
         reading_packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &later);
     }
     checkpoint
+}
+
+impl Engine {
+    /// (name, latest value) of each metric that has a value: the one with the greatest time, also if rules do not see it.
+    pub fn latest(&self, device: u32) -> Vec<(&str, LatestValue<'_>)> {
+        let device = self.devices.find(device).map(|place| self.devices.metrics_of(place));
+        let slots = device
+            .into_iter()
+            .flat_map(|device| (0..device.len()).map(move |slot| (device, slot)));
+        slots
+            .filter_map(|(device, slot)| later_value(device, slot).or_else(|| last_report(device, slot)))
+            .collect()
+    }
+
+    /// (name, value) of each metric that rules see.
+    pub fn last_reports(&self, device: u32) -> Vec<(&str, LatestValue<'_>)> {
+        let place = self.devices.find(device);
+        let values = place.map(|place| last_reports(self.devices.metrics_of(place)));
+        values.into_iter().flatten().collect()
+    }
+
+    /// How far the device's clock is ahead of the service's, by its newest message; None if that had no usable `ts`.
+    pub fn clock_offset_ms(&self, device: u32) -> Option<i64> {
+        let header = self.devices.header(self.devices.find(device)?);
+        header
+            .time_by_device
+            .then(|| header.newest_ms.saturating_sub(header.received_ms))
+    }
+}
+
+/// (name, value that rules see) of the slots that have one.
+fn last_reports(device: DeviceMetricSlots<'_>) -> impl Iterator<Item = (&str, LatestValue<'_>)> {
+    (0..device.len()).filter_map(move |slot| last_report(device, slot))
+}
+
+fn last_report(device: DeviceMetricSlots<'_>, slot: usize) -> Option<(&str, LatestValue<'_>)> {
+    let value = device.header.value(device.words, slot)?;
+    Some(latest_value(device, slot, value, device.header.times(slot)))
+}
+
+/// The one that rules do not see, whose time stands for its arrival.
+fn later_value(device: DeviceMetricSlots<'_>, slot: usize) -> Option<(&str, LatestValue<'_>)> {
+    let later = device.header.later(slot)?;
+    Some(latest_value(device, slot, later.value.clone(), (later.ts_ms, later.ts_ms)))
+}
+
+fn latest_value<'a>(
+    device: DeviceMetricSlots<'a>,
+    slot: usize,
+    value: MetricValue<'a>,
+    (ts_ms, received_ms): (i64, i64),
+) -> (&'a str, LatestValue<'a>) {
+    let metric = device.metric(slot);
+    let latest = LatestValue {
+        metric: metric.number,
+        value,
+        ts_ms,
+        received_ms,
+        unit: metric.unit.as_deref(),
+    };
+    (&metric.name, latest)
 }

@@ -3,16 +3,17 @@
 //! Devices whose records have the same size lie together in pages without gaps: when one is removed, or its record changes its size,
 //! the last one of that size moves to its place. So a million records need no allocation each, and rules that come and go leave no
 //! holes.
+//!
+//! The index from a device's number to its place is a paged table: the numbers are database keys, small and dense, so a place is found
+//! in one step.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use prefetch_index::prefetch_index;
 
-use crate::device_record::EngineDeviceRecord;
-use crate::device_record_layout::DeviceRecordHeader;
-use crate::device_table_index::DeviceTableIndex;
-use crate::metric_interner::{Metric, MetricInterner};
+use crate::device_record::{DeviceRecordHeader, EngineDeviceRecord};
+use crate::metrics::{Metric, MetricInterner};
 use crate::payload_parser::MAX_METRICS;
 
 /// A place is a page's number times `PAGE_DEVICES` plus the position in that page.
@@ -252,6 +253,53 @@ impl<'a> DeviceMetricSlots<'a> {
         searched
             .into_iter()
             .find_map(|slot| Some((slot, self.match_key(payload, at, slot)?)))
+    }
+}
+
+const INDEX_BITS: u32 = 10;
+/// Numbers from here on are in a hash table, so that a single large number does not cost many empty pages.
+const MAX_DENSE: u32 = 1 << 24;
+const NO_PLACE: u32 = u32::MAX;
+
+type IndexPage = Box<[u32; 1 << INDEX_BITS]>;
+
+/// From a device's number to its place.
+#[derive(Default)]
+struct DeviceTableIndex {
+    pages: Vec<Option<IndexPage>>,
+    sparse: HashMap<u32, u32, RandomState>,
+}
+
+impl DeviceTableIndex {
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<u32> {
+        if number >= MAX_DENSE {
+            return self.sparse.get(&number).copied();
+        }
+        let page = self.pages.get((number >> INDEX_BITS) as usize)?.as_ref()?;
+        let place = page[(number & ((1 << INDEX_BITS) - 1)) as usize];
+        (place != NO_PLACE).then_some(place)
+    }
+
+    pub fn set(&mut self, number: u32, place: u32) {
+        if number >= MAX_DENSE {
+            self.sparse.insert(number, place);
+            return;
+        }
+        let page = (number >> INDEX_BITS) as usize;
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page = self.pages[page].get_or_insert_with(|| Box::new([NO_PLACE; 1 << INDEX_BITS]));
+        page[(number & ((1 << INDEX_BITS) - 1)) as usize] = place;
+    }
+
+    pub fn remove(&mut self, number: u32) {
+        if number >= MAX_DENSE {
+            self.sparse.remove(&number);
+        } else if self.get(number).is_some() {
+            self.set(number, NO_PLACE);
+        }
     }
 }
 

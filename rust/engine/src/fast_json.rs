@@ -1,12 +1,12 @@
 //! The fast path's parser: one JSON object, or an array of objects, of plain values under known names.
 //!
 //! It reads the payload once, without allocating, and gives up at anything else: names that the fleet has not used, new units, escapes,
-//! nested values, repeated names, spaces before a colon, every error. The general path (`payload_parser`) then reads the payload from the start. What this parser
-//! accepts, the general path would accept with the same result.
+//! nested values, repeated names, spaces before a colon, every error. The general path (`payload_parser`) then reads the payload from
+//! the start. What this parser accepts, the general path would accept with the same result.
 
 use crate::device_table::DeviceMetricSlots;
+use crate::json::{expect_byte, member_end, open_object, skip_space};
 use crate::json_number;
-use crate::json_punctuation::{expect_byte, member_end, open_object, skip_space};
 use crate::payload_parser::{MAX_METRICS, MAX_NAME, MAX_TEXT};
 
 /// What a payload contains; reused from payload to payload.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::json_parser::{self, JsonObject, ParsedJsonValue};
+use crate::json::{self, JsonObject, ParsedJsonValue};
 
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 pub const MAX_METRICS: usize = 128;
@@ -120,7 +120,7 @@ pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
         parsed.faults.push(PayloadFault::TooLarge);
         return parsed;
     }
-    let elements = match json_parser::parse(payload) {
+    let elements = match json::parse(payload) {
         Ok(ParsedJsonValue::Array(elements)) => elements,
         Ok(element) => vec![element],
         Err(_) => {

@@ -1,12 +1,16 @@
-//! The binary form of readings and checkpoints in the database. Defined by `domain/telemetry/reading_packing.py`, described in docs/explanation/engine.md.
+//! The binary form of readings and checkpoints in the database. Defined by `domain/telemetry/reading_packing.py`, described in
+//! docs/explanation/engine.md.
+//!
+//! A message of numbers, which most are, is packed by `NumberRowPacker` word by word in a buffer of its own and then copied in one
+//! piece. Law: it writes the same bytes as `put_number`.
 
 use crate::payload_parser::MetricValue;
 
 const TAG_FALSE: u64 = 0;
 const TAG_TRUE: u64 = 1;
-pub(crate) const TAG_DOUBLE: u64 = 2;
+const TAG_DOUBLE: u64 = 2;
 const TAG_TEXT: u64 = 3;
-pub(crate) const TAG_INTEGER: u64 = 4;
+const TAG_INTEGER: u64 = 4;
 /// First byte of a row whose device reported a later time.
 const REPORTED: u8 = 5;
 /// Before the values of a checkpoint that rules do not see.
@@ -146,16 +150,16 @@ impl<'a> Iterator for PackedReadingIterator<'a> {
 }
 
 #[inline]
-pub(crate) fn key(metric: u32, tag: u64) -> u64 {
+fn key(metric: u32, tag: u64) -> u64 {
     u64::from(metric) << 3 | tag
 }
 
-pub(crate) fn zigzag(number: i64) -> u64 {
+fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63).cast_unsigned()
 }
 
 #[inline]
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -220,9 +224,88 @@ impl<'a> PackedBytesReader<'a> {
     }
 }
 
+/// A buffer with room for 128 metrics of at most 13 bytes, and for the word that the last one is written with.
+pub struct NumberRowPacker {
+    bytes: [u8; CAPACITY],
+    len: usize,
+}
+
+const CAPACITY: usize = 2048;
+
+impl Default for NumberRowPacker {
+    fn default() -> Self {
+        Self {
+            bytes: [0; CAPACITY],
+            len: 0,
+        }
+    }
+}
+
+impl NumberRowPacker {
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Same bytes as the function `put_number`. Panics beyond `CAPACITY`.
+    #[inline(always)]
+    pub fn put_number(&mut self, key: EncodedMetricKey, value: f64) {
+        let entry = &mut self.bytes[self.len..self.len + MAX_ENTRY];
+        let integer = value as i32;
+        let size = usize::from(key.size) & (KEY_WORD - 1);
+        if f64::from(integer).to_bits() == value.to_bits() && integer != i32::MIN {
+            entry[..KEY_WORD].copy_from_slice(&(key.bytes ^ (TAG_DOUBLE ^ TAG_INTEGER)).to_le_bytes());
+            self.len += size;
+            self.put_varint(zigzag(i64::from(integer)));
+        } else {
+            entry[..KEY_WORD].copy_from_slice(&key.bytes.to_le_bytes());
+            entry[size..size + 8].copy_from_slice(&value.to_le_bytes());
+            self.len += size + 8;
+        }
+    }
+
+    #[inline]
+    fn put_varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.bytes[self.len] = number as u8 | 0x80;
+            self.len += 1;
+            number >>= 7;
+        }
+        self.bytes[self.len] = number as u8;
+        self.len += 1;
+    }
+}
+
+/// The encoded key of this metric's doubles, as one word; the tag is in the lowest bits of the first byte.
+#[derive(Debug, Clone, Copy)]
+pub struct EncodedMetricKey {
+    bytes: u64,
+    size: u8,
+}
+
+/// Bytes written for a key; the key of a 32-bit number has at most five.
+const KEY_WORD: usize = 8;
+/// A key word and eight bytes of value.
+const MAX_ENTRY: usize = KEY_WORD + 8;
+
+impl EncodedMetricKey {
+    pub fn new(metric: u32) -> Self {
+        let mut encoded = Vec::with_capacity(KEY_WORD);
+        put_varint(&mut encoded, key(metric, TAG_DOUBLE));
+        let size = encoded.len() as u8;
+        encoded.resize(KEY_WORD, 0);
+        let bytes = encoded.iter().rev().fold(0, |bytes, byte| bytes << 8 | u64::from(*byte));
+        Self { bytes, size }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{decode_row, put_ahead, put_value};
+    use super::{EncodedMetricKey, NumberRowPacker, decode_row, put_ahead, put_number, put_value};
+
     use crate::payload_parser::MetricValue;
 
     #[test]
@@ -246,5 +329,21 @@ mod tests {
         put_ahead(&mut late, 3_600_000);
         assert_eq!(decode_row(&late).unwrap().0, Some(3_600_000));
         assert!(decode_row(&late[..1]).is_err());
+    }
+
+    #[test]
+    fn the_bytes_equal_those_of_packing_one_by_one() {
+        let max = 2f64.powi(31);
+        let values = [21.4, -3.0, -0.0, 0.0, f64::NAN, max - 1.0, max, -max, 1e300];
+        let mut writer = NumberRowPacker::default();
+        for metric in [0, 1, 15, 16, 2047, 2048, 262_143, 262_144, u32::MAX] {
+            writer.clear();
+            let mut expected = Vec::new();
+            for value in values {
+                writer.put_number(EncodedMetricKey::new(metric), value);
+                put_number(&mut expected, metric, value);
+            }
+            assert_eq!(writer.bytes(), expected, "{metric}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Installs a device's rules, reads them back with their present state, and recompiles them when the device reports a new metric.
 
 use crate::compiled_rules::{BoundCondition, CompiledRules, Condition, ConditionTest, EngineRule, NEVER, NO_DEADLINE, compile};
-use crate::device_record_layout::WORD_BITS;
+use crate::device_record::WORD_BITS;
 use crate::device_table::{DeviceMetricSlots, DeviceTable};
 
 impl DeviceTable {
@@ -79,7 +79,7 @@ impl DeviceTable {
     }
 }
 
-/// The words of a record as `device_record_layout.rs` shows it, with no rule beyond the first 64 matched.
+/// The words of a record as `device_record.rs` shows it, with no rule beyond the first 64 matched.
 fn put_record(words: &mut Vec<u64>, ids: &[u32], values: &[u64], compiled: &CompiledRules, specs: &[EngineRule]) {
     let halves = ids.iter().flat_map(|id| [*id as u16, (*id >> 16) as u16]);
     let halves: Vec<u16> = halves.chain(compiled.condition_codes.iter().copied()).collect();

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::compiled_rules::NO_DEADLINE;
-use crate::device_record_layout::DeviceRecordHeader;
+use crate::device_record::DeviceRecordHeader;
 use crate::device_table::DeviceTable;
 
 #[derive(Default)]

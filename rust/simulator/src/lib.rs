@@ -4,26 +4,17 @@
 //! its profile does: it subscribes, publishes that it is online, publishes telemetry at its share of the fleet's rate, and runs
 //! commands. Faults of real devices are injected on request (`FaultConfig`) and counted.
 //!
-//! Read `config`, `simulation`, `device_loop`, then `session` and `session_loop`, then `firmware_messages`.
+//! Read `config`, `simulation`, `device`, then `session` and `commands`, then `firmware`.
 
-mod broker_connector;
-mod command_handling;
+mod commands;
 mod config;
 mod counters;
-mod device_loop;
-mod firmware_messages;
-mod fleet_context;
-mod histogram;
-mod mqtt_client;
-mod mqtt_packets;
-mod puback_log;
+mod device;
+mod firmware;
+mod mqtt;
 mod session;
-mod session_loop;
-mod simulated_device_state;
 mod simulation;
 
 pub use config::{DeviceCredentials, FaultConfig, MqttVersion, SimulationConfig, SimulatorConnectionConfig};
-pub use counters::SimulationCounters;
-pub use histogram::LatencyHistogram;
-pub use puback_log::PubackSequenceRange;
+pub use counters::{LatencyHistogram, PubackSequenceRange, SimulationCounters};
 pub use simulation::Simulation;

@@ -1,11 +1,11 @@
-//! The telemetry messages and device events of the queue, with their acknowledgement.
+//! What the queue carries: telemetry, and what happens to a device beside it, with the acknowledgement that a device waits for.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use super::device_event::BrokerDeviceEvent;
-use crate::shared_connection_state::ConnectionHandle;
+use crate::connection_handle::ConnectionHandle;
 
 /// The bytes that a queued message counts beside its payload: the queue entry, two allocations, the acknowledgement handle.
 pub const MESSAGE_OVERHEAD: usize = 192;
@@ -16,6 +16,88 @@ pub struct RawTelemetryMessage {
     /// Unix milliseconds.
     pub arrived_ms: i64,
     pub payload: Bytes,
+}
+
+/// The device of an event.
+#[derive(Clone)]
+pub struct InboundEventDevice {
+    pub device: u32,
+    pub device_id: Arc<str>,
+}
+
+/// Times are Unix milliseconds; topics and filters are relative to the device's prefix.
+pub enum BrokerDeviceEvent {
+    Connect {
+        source: InboundEventDevice,
+        protocol: &'static str,
+        address: String,
+        at_ms: i64,
+        /// Bytes; None without a limit.
+        max_packet_size: Option<u32>,
+        session_present: bool,
+        session: i64,
+    },
+    /// The last connection of the device has ended.
+    Disconnect {
+        source: InboundEventDevice,
+        reason: &'static str,
+        at_ms: i64,
+        /// That of the device's last connect event.
+        session: i64,
+    },
+    Subscribe {
+        source: InboundEventDevice,
+        filter: String,
+        at_ms: i64,
+        /// Unix milliseconds; 0 for a new subscription. A resumed session holds what was sent to it before then.
+        held_until_ms: i64,
+    },
+    Publish {
+        source: InboundEventDevice,
+        topic: String,
+        payload: Bytes,
+        qos: u8,
+        retain: bool,
+        at_ms: i64,
+    },
+    /// The broker dropped a message of this device; at most one event a minute for each device and kind.
+    Fault {
+        source: InboundEventDevice,
+        kind: &'static str,
+        at_ms: i64,
+    },
+}
+
+impl BrokerDeviceEvent {
+    pub(super) fn source(&self) -> &InboundEventDevice {
+        match self {
+            Self::Connect { source, .. }
+            | Self::Disconnect { source, .. }
+            | Self::Subscribe { source, .. }
+            | Self::Publish { source, .. }
+            | Self::Fault { source, .. } => source,
+        }
+    }
+}
+
+/// Why the broker drops a message of a device; each reason is reported at most once a minute. The value is the index of the device's
+/// last report.
+#[derive(Debug, Clone, Copy)]
+pub enum DropReason {
+    Forbidden = 0,
+    Oversize = 1,
+    QueueFull = 2,
+}
+
+impl DropReason {
+    /// The `kind` of the device's `fault` event.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forbidden => "forbidden",
+            Self::Oversize => "oversize",
+            Self::QueueFull => "queue_full",
+        }
+    }
 }
 
 pub enum TelemetryOrBrokerEvent {
@@ -34,4 +116,11 @@ pub(super) struct QueuedInboundMessage {
     pub(super) ack: Option<AckHandle>,
     /// What the message counts against the queue's capacity.
     pub(super) bytes: u32,
+}
+
+/// The wall clock in Unix milliseconds. The broker stamps a message when it reads it from the socket.
+pub fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_millis() as i64)
 }

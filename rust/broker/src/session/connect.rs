@@ -7,17 +7,16 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
-use super::socket::{poll_read, write_final};
-use crate::broker_state::BrokerState;
-use crate::inbound_queue::{BrokerDeviceEvent, MESSAGE_OVERHEAD, QueuePermit};
+use crate::connection_handle::ConnectionHandle;
+use crate::device::attach::{AttachResult, ConnectSessionOptions};
+use crate::device::{BrokerDeviceCredentials, Device};
+use crate::inbound_queue::{BrokerDeviceEvent, MESSAGE_OVERHEAD, QueuePermit, now_ms};
 use crate::limits::BrokerLimits;
-use crate::registered_device::{AttachResult, BrokerDeviceCredentials, BrokerDeviceEntry, ConnectSessionOptions};
-use crate::shared_connection_state::ConnectionHandle;
+use crate::state::BrokerState;
 use crate::stats::BrokerStats;
 use crate::topic_authorization;
-use crate::transport::TransportStream;
+use crate::transport::{TransportStream, poll_read, write_final};
 use crate::unauthenticated_connections::AcceptedSocketGuard;
-use crate::wall_clock::now_ms;
 use crate::wire::{ConnackProperties, Connect, PacketCodec, Will, read_connect, reason};
 
 /// How a client has reached the broker.
@@ -32,11 +31,11 @@ pub struct PeerInfo<'s> {
     pub accepted: &'s AcceptedSocketGuard,
 }
 
-type AuthenticatedDevice = (Arc<BrokerDeviceEntry>, BrokerDeviceCredentials);
+type AuthenticatedDevice = (Arc<Device>, BrokerDeviceCredentials);
 
 /// A connection whose CONNECT was accepted, before its session runs.
 pub(super) struct AuthenticatedMqttConnection {
-    pub(super) device: Arc<BrokerDeviceEntry>,
+    pub(super) device: Arc<Device>,
     pub(super) connection: Arc<ConnectionHandle>,
     pub(super) credentials: BrokerDeviceCredentials,
     pub(super) will: Option<Will>,
@@ -189,7 +188,7 @@ fn authenticate_by_certificate(shared: &BrokerState, connect: &Connect, names: &
 fn authorize_will(
     shared: &BrokerState,
     will: Will,
-    device: &BrokerDeviceEntry,
+    device: &Device,
     credentials: BrokerDeviceCredentials,
     level: u8,
 ) -> Result<Will, u8> {

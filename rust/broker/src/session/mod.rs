@@ -1,19 +1,15 @@
 //! One connection, from its CONNECT to its end.
 //!
 //! A connection is one task that owns its socket and handles one packet at a time. Law: every wait of it (for bytes, for the inbound
-//! queue, for the device's rate limit) goes through `ConnectionTask::poll_background`, which also acknowledges, sends and notices a close. So
-//! a device whose own messages must wait still receives messages, and can be disconnected at any moment.
+//! queue, for the device's rate limit) goes through `ConnectionTask::poll_background`, which also acknowledges, sends and notices a
+//! close. So a device whose own messages must wait still receives messages, and can be disconnected at any moment.
 //!
-//! Read `connect`, `connection_task`, `poll`, then `inbound_publishes`, `outbound_publishes`, `subscribe`, `disconnect`.
+//! Read `connect`, `connection`, `poll`, then `publish` and `subscribe`.
 
 mod connect;
-mod connection_task;
-mod disconnect;
-mod inbound_publishes;
-mod outbound_publishes;
-mod outgoing_puback_queue;
+mod connection;
 mod poll;
-mod socket;
+mod publish;
 mod subscribe;
 
 use std::sync::Arc;
@@ -21,10 +17,9 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use self::connect::{accept_connect, receive_connect};
-use self::connection_task::ConnectionTask;
-use self::socket::write_final;
-use crate::broker_state::BrokerState;
-use crate::transport::TransportStream;
+use self::connection::ConnectionTask;
+use crate::state::BrokerState;
+use crate::transport::{TransportStream, write_final};
 
 pub use self::connect::PeerInfo;
 

@@ -9,9 +9,8 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
 
-use super::connection_task::ConnectionTask;
-use super::disconnect::DisconnectCause;
-use super::socket::poll_read;
+use super::connection::{ConnectionTask, DisconnectCause};
+use crate::transport::poll_read;
 use crate::wire::reason;
 
 /// With more bytes of unwritten output than this, nothing is read or sent.

@@ -2,10 +2,9 @@
 
 use bytestring::ByteString;
 
-use super::connection_task::ConnectionTask;
-use super::disconnect::DisconnectCause;
+use super::connection::{ConnectionTask, DisconnectCause};
+use crate::connection_handle::Subscription;
 use crate::inbound_queue::{BrokerDeviceEvent, MESSAGE_OVERHEAD};
-use crate::shared_connection_state::Subscription;
 use crate::topic_authorization;
 use crate::wire::{SubscribeFilter, reason};
 

@@ -9,8 +9,7 @@ use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Encoder;
 
 use super::codec::{MqttVersionCodec, PacketCodec};
-use super::packet_types::{ConnackProperties, Publish};
-use super::reason;
+use super::packets::{ConnackProperties, Publish, reason};
 
 fn qos(level: u8) -> QoS {
     if level == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce }
