@@ -7,7 +7,7 @@ broker.
 
 Only the outside is replaced: the clock, the device link, the webhook courier, the mailer, the cost of a password hash, the wait for
 the database. Workers do not run; tests call them by hand. For the program as a process, with its broker and its workers, see
-`notification_settings_service.py`.
+`notifications/settings.py`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ type RequestTuple<'py> = (
     Bound<'py, PyBytes>,
     f64,
 );
-/// `(kind, error number, detail)`; `adapters/delivery/error_messages.py` has a sentence for each kind.
+/// `(kind, error number, detail)`; `adapters/delivery/courier.py` has a sentence for each kind.
 type FailureTuple = (&'static str, i32, String);
 /// `(results, lookups)`; a lookup is `(lookup id, host, port, https)`.
 type EventTuples<'py> = (Vec<Bound<'py, PyTuple>>, Vec<(u64, String, u16, bool)>);

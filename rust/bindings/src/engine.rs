@@ -183,7 +183,7 @@ fn decode_error(error: UnpackError) -> PyErr {
 /// (metric, comparator, number or milliseconds, text)
 type ConditionTuple = (String, String, f64, Option<String>);
 
-/// As `adapters/engine/native_engine.py` builds it:
+/// As `adapters/engine/native.py` builds it:
 /// (rule, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired)
 type RuleTuple = (
     u32,

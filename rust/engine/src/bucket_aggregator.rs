@@ -1,5 +1,5 @@
 //! Count, minimum, maximum, sum and last value of stored numbers, per time bucket and metric. Defined by
-//! `domain/telemetry/engine/bucket_aggregator.py`.
+//! `domain/telemetry/aggregation.py`.
 
 use crate::payload_parser::MetricValue;
 use crate::reading_packing::{UnpackError, decode_row};

@@ -1,7 +1,7 @@
-//! The engine: messages in; rows, rule transitions and fired rules out. Defined by `domain/telemetry/engine/reference_engine.py`.
+//! The engine: messages in; rows, rule transitions and fired rules out. Defined by `domain/telemetry/reference_engine.py`.
 //!
 //! Law: after the service's clock was set, everything that counts from an arrival moves along, so that waits, silences and cooldowns
-//! last as long as they would have. Defined by `domain/telemetry/engine/reference_device_state.py`.
+//! last as long as they would have. Defined by `domain/telemetry/reference_engine.py`.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! A grant's weekly window and its rolling limit. Defined by `domain/grants/reference_window_and_rate_limit.py`.
+//! A grant's weekly window and its rolling limit. Defined by `domain/grants/reference.py`.
 //!
 //! The caller of a window passes the time zone as TZif bytes (RFC 9636), the same that Python reads. The window remembers how long the
 //! current UTC offset holds, so that nearly every call only adds and compares integers.

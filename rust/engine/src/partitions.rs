@@ -1,5 +1,5 @@
 //! Partitions of the devices: which one a device belongs to, and how an instance hands one to another: the state of its devices
-//! (checkpoints) and their messages (blocks). `partition_of` is defined by `domain/partitions/device_hash.py`, a block by
+//! (checkpoints) and their messages (blocks). `partition_of` is defined by `domain/partitions/model.py`, a block by
 //! `tests/support/telemetry_block_codec.py`.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Parses a telemetry payload in every form that devices may send. Defined by `domain/telemetry/engine/payload_parser.py`.
+//! Parses a telemetry payload in every form that devices may send. Defined by `domain/telemetry/reference_parser.py`.
 
 use std::borrow::Cow;
 

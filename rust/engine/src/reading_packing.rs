@@ -1,4 +1,4 @@
-//! The binary form of readings and checkpoints in the database. Defined by `domain/telemetry/reading_packing.py`, described in
+//! The binary form of readings and checkpoints in the database. Defined by `domain/telemetry/packing.py`, described in
 //! docs/explanation/engine.md.
 //!
 //! A message of numbers, which most are, is packed by `NumberRowPacker` word by word in a buffer of its own and then copied in one

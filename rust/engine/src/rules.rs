@@ -1,4 +1,4 @@
-//! Evaluates a device's rules at one instant. Defined by `domain/rules/reference_rules.py`.
+//! Evaluates a device's rules at one instant. Defined by `domain/rules/reference.py`.
 //!
 //! Plain rules compare numbers, all at once and without a branch. Timed rules do more, one by one: they wait, cool down, have clear
 //! conditions, watch for silence, or compare text. Law: of the rules that fire in one evaluation, none contradicts an earlier one.

@@ -1,5 +1,5 @@
 //! Webhook signatures: HMAC-SHA256. The hash states of a key after its padding are computed once and cloned for each message. Defined by
-//! `domain/webhooks/signature_reference.py`. sha2 uses the processor's SHA instructions where it has them.
+//! `domain/webhooks/reference.py`. sha2 uses the processor's SHA instructions where it has them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,6 +1,6 @@
 """The commands that run the service, `latchboard serve` and `latchboard demo`, with what every command line may have.
 
-The commands of an operator are apart (`top_level_commands.py`): they and their libraries would stay in the service's memory.
+The commands of an operator are apart (`commands.py`): they and their libraries would stay in the service's memory.
 """
 
 from __future__ import annotations

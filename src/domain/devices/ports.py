@@ -1,4 +1,4 @@
-"""Ports of the devices part: repositories and the vault. The link to the devices is in `device_link.py`.
+"""Ports of the devices part: repositories and the vault. The link to the devices is in `link.py`.
 
 Groups of devices: named sets within one project. A device can be a member of many; grants on a group cover its members.
 

@@ -8,12 +8,12 @@ A grant's weekly window: the days and the minutes of the local day in which a co
 
 The window is [from, to): the minute `to` is outside. from > to wraps past midnight and belongs to the day on which it starts.
 from == to is a whole day: 24 hours of wall clock from that minute. Without minutes, the active days count from midnight to
-midnight. Without days, every day is active. `reference_window_and_rate_limit.py` defines the meaning at any instant.
+midnight. Without days, every day is active. `reference.py` defines the meaning at any instant.
 
-A grant's rolling rate limit: a number of uses in any 60 seconds. `reference_window_and_rate_limit.py` defines its meaning.
+A grant's rolling rate limit: a number of uses in any 60 seconds. `reference.py` defines its meaning.
 
 The uses are counted in the database under the grant's row lock, because several instances may count at once. The decision over
-the counted uses is made by the native engine or by `reference_window_and_rate_limit.py`, with equal results.
+the counted uses is made by the native engine or by `reference.py`, with equal results.
 """
 
 from __future__ import annotations

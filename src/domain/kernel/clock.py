@@ -32,7 +32,7 @@ class Clock(Protocol):
 
     def steady_ms(self) -> int:
         """Milliseconds on the time line of the database, which its instances share and which goes on after a restart; never set
-        (`persisted_steady_time.py`). About the wall time, but never shown: compare it only with itself."""
+        (`steady_time.py`). About the wall time, but never shown: compare it only with itself."""
 
 
 @dataclass(frozen=True, slots=True)

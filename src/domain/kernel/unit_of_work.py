@@ -52,7 +52,7 @@ class UnitOfWork(Protocol[Tx_co]):
         `Authorizer` for a grant in this transaction. There is no default, so that no service forgets it.
 
         The caller's membership or key is read again in this transaction and stays as it is until the end
-        (`caller_recheck_in_transaction.py`). Its idempotency claim is marked. `locks_account`: locks the account first, so that
+        (`caller.py`). Its idempotency claim is marked. `locks_account`: locks the account first, so that
         such changes of one account follow one another: of members, who could change each other and deadlock; and of what is
         counted up to a bound.
 

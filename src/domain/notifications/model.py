@@ -84,7 +84,7 @@ class NotificationSettings:
 
 @dataclass(frozen=True, slots=True)
 class NotificationChannel:
-    """Where a member is told. `sealed` has the destination (`destination_addresses.py`); None for mail, which goes to the user's
+    """Where a member is told. `sealed` has the destination (`destinations.py`); None for mail, which goes to the user's
     present address. `target` is what its owner sees of the destination: no secret."""
 
     channel_id: ChannelId

@@ -2,7 +2,7 @@
 
 A rule is edge-triggered. It *matches* while its conditions hold and *fires* once, at the change from not matched to matched.
 The engine keeps a `RuleState` for each rule and stores every change of it, so that a restart neither fires again nor loses a
-match. `reference_rules.py` defines conditions, matches and firings.
+match. `reference.py` defines conditions, matches and firings.
 
 What a rule may contain, and whether an edit re-arms it. Needs no I/O.
 """

@@ -17,7 +17,7 @@ from domain.kernel.ids import AccountId, MembershipId, PasskeyId, SessionId, Use
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
     """Where a sign-in comes from: the client's address, its `User-Agent` header, and the tokens of its device
-    (`known_browser_tokens.py`)."""
+    (`policy.py`)."""
 
     address: str
     user_agent: str = ""

@@ -250,7 +250,7 @@ class OpenedSession:
     member: MembershipWithUser
     account: Account
     device_tokens: str = field(repr=False)
-    """What the device shows at its next login (`known_browser_tokens.py`)."""
+    """What the device shows at its next login (`policy.py`)."""
 
 
 class SessionOpener:

@@ -10,7 +10,7 @@ are marked for the minute of the store time.
 A store for the history of raw telemetry, for readings that the database no longer keeps.
 
 The database stores every message in the transaction of its effects. When a message is older than the database keeps, a worker
-moves it (`old_reading_mover.py`); queries read both (`queries/database_and_archive_reading_history.py`). The store knows readings
+moves it (`retention.py`); queries read both (`queries/database_and_archive_reading_history.py`). The store knows readings
 by the names of their metrics, and devices by number and id, so that a database restored from a backup, which gives numbers again,
 never reads the values of others.
 """

@@ -1,6 +1,6 @@
 """The reference engine: messages in; rows, rule transitions and firings out. The native engine must equal it, call for call.
 
-A message is parsed (`payload_parser.py`), becomes a row (`reading_packing.py`), replaces the device's last values, and the
+A message is parsed (`reference_parser.py`), becomes a row (`packing.py`), replaces the device's last values, and the
 device's rules (`rules/reference_rules.py`) are evaluated at its arrival. A message whose device says that it is older than the
 newest one is late: rules do not see it, and `latest` only where it has nothing newer of a metric. A message without a usable `ts`
 is late only if it arrived more than MAX_AHEAD_MS before the newest one, because it was set aside meanwhile.

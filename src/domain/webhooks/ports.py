@@ -1,6 +1,6 @@
 """Ports of the webhooks part: its repositories, and the courier that sends HTTP requests.
 
-Port for signing webhooks. A `WebhookSigner` keeps the keyed state of one secret; `signature_reference.py` defines the
+Port for signing webhooks. A `WebhookSigner` keeps the keyed state of one secret; `reference.py` defines the
 signatures.
 """
 

@@ -11,7 +11,7 @@ failure doubles the ban. One complete request within a day protects an address: 
 
 Which addresses are refused for a while, because all their connections fail. Times are monotonic seconds.
 
-The broker has the same rule for MQTT (rust/broker/src/address_bans.rs).
+The broker has the same rule for MQTT (rust/broker/src/addresses.rs).
 """
 
 from __future__ import annotations

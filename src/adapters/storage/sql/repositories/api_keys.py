@@ -34,7 +34,7 @@ _USED_MS = bindparam("at_used", type_=api_keys.c.last_used_ms.type)
 KEYS = AccountEntityStatements(
     API_KEY, "key_id", unchanged=("account_id", "created_ms"), lock=lambda one: {False: one, True: one.with_for_update()}
 )
-"""FOR UPDATE, not NO KEY UPDATE: it waits for the transactions that hold the key FOR KEY SHARE (`caller_recheck.py`)."""
+"""FOR UPDATE, not NO KEY UPDATE: it waits for the transactions that hold the key FOR KEY SHARE (`sql/unit_of_work.py`)."""
 GET_FOR_SHARE = {False: KEYS.get[False], True: KEYS.get[False].with_for_update(read=True, key_share=True)}
 FIND_BY_HASH = API_KEY.select().where(api_keys.c.secret_hash == bindparam("at_hash")).execution_options(**LOOK_UP)
 TOUCH = (
