@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from domain.ingest.dead_letters import IngestDeadLetter, IngestDeadLetterService, IngestDeadLetterState
+from domain.ingest.dead_letters import IngestDeadLetterService
+from domain.ingest.ports import IngestDeadLetter, IngestDeadLetterState
 from support.manual_clock import ManualClock
 from support.storage import NOW, StoredAccount
 

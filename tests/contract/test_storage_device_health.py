@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.devices.health import DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
+from domain.devices.model import DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
 from support.storage import NOW, StoredAccount, a_device
 
 HOUR = 3_600_000

@@ -8,7 +8,7 @@ from typing import Any
 from domain.accounts.model import Project
 from domain.devices.model import DeviceMetadata, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
-from domain.ingest.dead_letters import IngestDeadLetter
+from domain.ingest.ports import IngestDeadLetter
 from support.storage import NOW, StoredAccount, a_device, a_schedule, new_id
 
 

@@ -10,8 +10,7 @@ import pytest
 from domain.approvals.model import Approval, Requester
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId, UserId
-from domain.sign_in.model import UserSession
-from domain.team.service_sessions import ServiceSessionToken
+from domain.sign_in.model import ServiceSessionToken, UserSession
 from support.storage import NOW, StoredAccount, an_approval, new_id
 
 HOUR_MS = 3_600_000

@@ -12,7 +12,7 @@ from adapters.storage.sql.repositories.device_state import SqlIngestDeadLetterRe
 from app.cli.console import stdout_console
 from app.cli.operator import open_database
 from app.cli.support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async
-from domain.ingest.dead_letters import IngestDeadLetter
+from domain.ingest.ports import IngestDeadLetter
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
 

@@ -16,9 +16,10 @@ from app.workers.due import DueTaskWorker, WakeEvent
 from app.workers.ingest import SplittingBatchWriter
 from domain.devices.link import InboundEvent, InboundMessage
 from domain.devices.messages import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
-from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, reason_of
+from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetterService, reason_of
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import BatchFactory, IngestPipeline
+from domain.ingest.ports import IngestDeadLetter
 from domain.kernel.dataclasses import service
 from domain.rules.ports import RawTelemetryBatch, TelemetryEngine
 

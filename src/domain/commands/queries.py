@@ -17,8 +17,8 @@ from domain.approvals.ports import ApprovalWaiter, HasApprovals
 from domain.commands.model import Execution
 from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
 from domain.commands.submission import CommandSubmissionResult
-from domain.devices.health import UNKNOWN_HEALTH, HasDeviceHealth
-from domain.devices.model import Device
+from domain.devices.health import HasDeviceHealth
+from domain.devices.model import UNKNOWN_HEALTH, Device
 from domain.devices.ports import HasDevices
 from domain.devices.search import DeviceCounts, DeviceSearch, HasDeviceSearch
 from domain.devices.service import DeviceDetails

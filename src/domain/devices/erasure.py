@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
+from domain.devices.ports import BatchEnd, ErasableDeviceRowsRepository, ErasableReadings, HasDevices
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
@@ -29,22 +29,6 @@ TOMBSTONE_RETENTION_MS = 15 * MINUTE_MS
 
 Pause = Callable[[], Awaitable[None]]
 """Awaited between two batches."""
-
-
-BatchEnd = tuple[int, int] | None
-"""The key of the last reading that a batch deleted; None before the first batch."""
-
-
-class ErasableDeviceRowsRepository(Protocol):
-    """Implemented by the repositories of roll-ups, due marks and dead letters."""
-
-    async def delete_batch(self, device_no: int, limit: int) -> int: ...
-
-
-class ErasableReadings(Protocol):
-    """Implemented by the repository of readings: of millions, each batch begins where the last one ended."""
-
-    async def delete_next_batch(self, device_no: int, limit: int, after: BatchEnd) -> tuple[int, BatchEnd]: ...
 
 
 class DeviceErasureTx(Transaction, HasDevices, Protocol):

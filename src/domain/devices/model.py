@@ -153,3 +153,44 @@ class DeviceGroup:
     name: str
     description: str | None
     created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastDroppedMessage:
+    """The last message, or part of one, that the service did not keep."""
+
+    reason: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    clock_offset_ms: int | None = None
+    """How far the device's clock is ahead of the service's; negative when it is behind."""
+    last_drop: LastDroppedMessage | None = None
+    reconnects: int = 0
+    """Connections after the first one."""
+    firmware: str | None = None
+    max_packet_size: int | None = None
+    """Bytes; what the last connection announced (MQTT 5). None: no limit, or not known."""
+
+
+UNKNOWN_HEALTH = DeviceHealth()
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedMessages:
+    """Messages of one device that were dropped for one reason. `at_ms` is the time of the last one."""
+
+    device_no: int
+    reason: str
+    count: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewConnectionsSummary:
+    """New connections of a device, and what the last of them announced."""
+
+    count: int
+    max_packet_size: int | None

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from domain.devices.model import Device, DeviceCredentials, DeviceGroup, DeviceType
+from domain.devices.model import (
+    Device,
+    DeviceCredentials,
+    DeviceGroup,
+    DeviceHealth,
+    DeviceType,
+    DroppedMessages,
+    NewConnectionsSummary,
+)
+from domain.devices.search import DeviceCounts, DeviceSearch
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
@@ -227,3 +236,50 @@ class DeviceConnectionHolderRepository(Protocol):
 class HasDeviceConnectionHolders(Protocol):
     @property
     def device_sessions(self) -> DeviceConnectionHolderRepository: ...
+
+
+class DeviceHealthRepository(Protocol):
+    async def list_by_numbers(self, numbers: Collection[int]) -> Mapping[int, DeviceHealth]:
+        """Of those devices about which anything is known."""
+
+    async def add_connections(self, connections: Mapping[int, NewConnectionsSummary]) -> None: ...
+
+    async def set_firmware(self, versions: Mapping[int, str]) -> None: ...
+
+    async def set_clock_offsets(self, offsets_ms: Mapping[int, int]) -> None: ...
+
+    async def add_drops(self, drops: Sequence[DroppedMessages]) -> None:
+        """Count the drops, and remember when the last one of each reason was."""
+
+    async def take_unannounced_drops(
+        self, numbers: Collection[int], announced_before_ms: int, now_ms: int
+    ) -> Sequence[DroppedMessages]:
+        """Of these devices, the counts of each reason that were not announced yet, and whose last announcement, if any, was at or
+        before `announced_before_ms`. They count as announced at `now_ms` then."""
+
+
+class DeviceSearchRepository(Protocol):
+    """Devices that are being deleted are never found."""
+
+    async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]: ...
+
+    async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
+        """How many `find` without `limit` and `offset` would return."""
+
+    async def count_by_state(self, account_id: AccountId) -> DeviceCounts: ...
+
+
+BatchEnd = tuple[int, int] | None
+"""The key of the last reading that a batch deleted; None before the first batch."""
+
+
+class ErasableDeviceRowsRepository(Protocol):
+    """Implemented by the repositories of roll-ups, due marks and dead letters."""
+
+    async def delete_batch(self, device_no: int, limit: int) -> int: ...
+
+
+class ErasableReadings(Protocol):
+    """Implemented by the repository of readings: of millions, each batch begins where the last one ended."""
+
+    async def delete_next_batch(self, device_no: int, limit: int, after: BatchEnd) -> tuple[int, BatchEnd]: ...

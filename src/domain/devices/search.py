@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from domain.devices.model import Device
-from domain.kernel.ids import AccountId, GroupId, ProjectId
+from domain.devices.ports import DeviceSearchRepository
+from domain.kernel.ids import GroupId, ProjectId
 
 MAX_SEARCH_WORDS = 8
 
@@ -68,17 +67,6 @@ class DeviceCounts:
     revoked: int
     dead_letters: int = 0
     """Messages of these devices that are set aside because the database refused them."""
-
-
-class DeviceSearchRepository(Protocol):
-    """Devices that are being deleted are never found."""
-
-    async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]: ...
-
-    async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
-        """How many `find` without `limit` and `offset` would return."""
-
-    async def count_by_state(self, account_id: AccountId) -> DeviceCounts: ...
 
 
 class HasDeviceSearch(Protocol):

@@ -13,9 +13,9 @@ from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.ports import HasProjects
-from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
+from domain.devices.health import HasDeviceHealth
 from domain.devices.lookup import get_device, save_device
-from domain.devices.model import Device, DeviceLifecycleAction, DeviceMetadata, DeviceStatus
+from domain.devices.model import UNKNOWN_HEALTH, Device, DeviceHealth, DeviceLifecycleAction, DeviceMetadata, DeviceStatus
 from domain.devices.ports import HasDeviceCredentials, HasDeviceGroups, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
 from domain.devices.presence import PresenceService
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references

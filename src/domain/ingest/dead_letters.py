@@ -6,17 +6,16 @@ set aside before its device gets the PUBACK. At most MAX_DEAD_LETTERS are kept; 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from domain.devices.health import device_event
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
+from domain.ingest.ports import IngestDeadLetter, IngestDeadLetterRepository
 from domain.ingest.restore import find_rules
 from domain.kernel.clock import HOUR_MS, Clock
-from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.rules.model import EngineRule
 from domain.rules.ports import HasRules
@@ -28,56 +27,6 @@ MAX_ANNOUNCED = 10_000
 """Devices whose last announcement is remembered."""
 TELEMETRY_KIND = "telemetry"
 """The kind of native telemetry; every other kind is a topic below the device's prefix."""
-
-
-class IngestDeadLetterState(StrEnum):
-    SET_ASIDE = "SET_ASIDE"
-    REPLAY = "REPLAY"
-    """Marked by the operator; the service replays it next."""
-
-
-@dataclass(frozen=True, slots=True)
-class IngestDeadLetter:
-    letter_id: int
-    """Assigned by the database; 0 before."""
-    device_no: int
-    device_id: DeviceId | None
-    """None for a device that was deleted."""
-    kind: str
-    payload: bytes
-    arrived_ms: int
-    reason: str
-    created_ms: int = 0
-    state: IngestDeadLetterState = IngestDeadLetterState.SET_ASIDE
-
-
-class IngestDeadLetterRepository(Protocol):
-    async def add_many(self, letters: Sequence[IngestDeadLetter]) -> None: ...
-
-    async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[IngestDeadLetter]:
-        """Newest first."""
-
-    async def find(self, letter_id: int) -> IngestDeadLetter | None: ...
-
-    async def count(self) -> int: ...
-
-    async def mark_for_replay(self, letter_ids: Collection[int] | None) -> int:
-        """Mark these, or all; returns how many exist."""
-
-    async def list_for_replay(self, limit: int) -> Sequence[IngestDeadLetter]:
-        """The marked ones, oldest first."""
-
-    async def set_aside_again(self, letter_id: int, reason: str) -> None:
-        """Remove the mark of a letter whose replay failed."""
-
-    async def delete(self, letter_ids: Collection[int] | None) -> int:
-        """Delete these, or all; returns how many were deleted."""
-
-    async def delete_oldest(self, keep: int) -> int:
-        """Delete all but the `keep` newest; returns how many were deleted."""
-
-    async def delete_batch(self, device_no: int, limit: int) -> int:
-        """Delete at most `limit` of a device; returns how many were deleted."""
 
 
 class IngestDeadLetterTx(Transaction, HasDevices, HasRules, Protocol):

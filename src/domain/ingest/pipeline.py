@@ -27,7 +27,7 @@ from typing import Protocol
 
 from domain.devices.link import InboundBatch, InboundMessage, OutboundDeviceMessagePort
 from domain.devices.messages import StockFirmwareTelemetryReport
-from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, reason_of
+from domain.ingest.dead_letters import TELEMETRY_KIND, reason_of
 from domain.ingest.device_messages import (
     AfterCommitDeviceWorkList,
     DecodedBatch,
@@ -35,6 +35,7 @@ from domain.ingest.device_messages import (
     DeviceMessagesTx,
     NonTelemetryMessageIngestService,
 )
+from domain.ingest.ports import IngestDeadLetter
 from domain.ingest.results import NOTHING, EngineResultWriter, IngestResult, IngestTx
 from domain.kernel.clock import Clock, ClockStepDetector
 from domain.kernel.dataclasses import service

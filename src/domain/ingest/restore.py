@@ -14,29 +14,12 @@ from functools import partial
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
+from domain.ingest.ports import PartitionEngineStateRepository
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import hash_range
 from domain.rules.model import EngineRule, Rule
 from domain.rules.ports import HasRules, TelemetryEngine
 from domain.telemetry.ports import HasReadings, PackedRow, RowKey
-
-HashRange = tuple[int, int]
-"""The lowest and the highest hash of the devices; see `domain/partitions/model.py`."""
-
-
-class PartitionEngineStateRepository(Protocol):
-    async def list_checkpoints(self, hashes: HashRange) -> Sequence[tuple[int, int, bytes]]:
-        """(device number, newest Unix ms, packed values) by device number."""
-
-    async def list_newer_than_checkpoint(
-        self, hashes: HashRange, limit: int, after: tuple[int, int, int] | None
-    ) -> Sequence[PackedRow]:
-        """Rows newer than their device's checkpoint, ordered by (device, time, digest). `after` is the key of the last row of the
-        previous page."""
-
-    async def list_enabled_rules(self, hashes: HashRange) -> Sequence[Rule]:
-        """By device number."""
-
 
 PAGE_ROWS = 10_000
 

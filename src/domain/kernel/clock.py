@@ -106,3 +106,19 @@ class ClockStepDetector:
             if self._clock.monotonic_ms() - before_ms <= _MAX_READING_MS:
                 break
         return offset_ms
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSteadyTime:
+    """`age_ms`: how long ago it was stored, by the wall clock of the database; negative when that was set back."""
+
+    steady_ms: int
+    age_ms: int
+
+
+class SteadyTimeRepository(Protocol):
+    async def find(self, wall_ms: int) -> StoredSteadyTime | None:
+        """`wall_ms`: the wall time for a database without a clock of its own."""
+
+    async def advance(self, steady_ms: int, wall_ms: int) -> int:
+        """Store `steady_ms` unless a greater one is stored. Returns the greater one."""

@@ -10,32 +10,15 @@ KEEP_INTERVAL_S before a kill, what waits is due early, by a day at most, or lat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.clock import DAY_MS, Clock, SteadyTimeRepository
 from domain.kernel.unit_of_work import UnitOfWork
 
 KEEP_INTERVAL_S = 10.0
 MAX_STOP_MS = DAY_MS
 """A longer stop counts as this long. Any pause that is stored is over by then, and the five days after which a webhook is
 disabled are not: a wrong clock at the start disables none."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSteadyTime:
-    """`age_ms`: how long ago it was stored, by the wall clock of the database; negative when that was set back."""
-
-    steady_ms: int
-    age_ms: int
-
-
-class SteadyTimeRepository(Protocol):
-    async def find(self, wall_ms: int) -> StoredSteadyTime | None:
-        """`wall_ms`: the wall time for a database without a clock of its own."""
-
-    async def advance(self, steady_ms: int, wall_ms: int) -> int:
-        """Store `steady_ms` unless a greater one is stored. Returns the greater one."""
 
 
 class HasSavedSteadyTime(Protocol):

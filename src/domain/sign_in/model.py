@@ -9,8 +9,9 @@ finger, face or PIN). So one is enough to sign in, and each counts as a second f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.ids import AccountId, MembershipId, PasskeyId, SessionId, UserId
 
 
@@ -204,3 +205,26 @@ class VerifiedPasskeyAssertion:
     user_id: UserId
     sign_count: int
     challenge: VerifiedPasskeyChallenge
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSessionToken:
+    """Only the SHA-256 of its token is kept. `operations`: such as `devices:write`, which includes `devices:read`."""
+
+    session_id: SessionId
+    account_id: AccountId
+    membership_id: MembershipId
+    name: str
+    prefix: str
+    secret_hash: bytes = field(repr=False)
+    role: Role
+    operations: tuple[str, ...]
+    created_ms: int
+    expires_ms: int
+    last_used_ms: int | None = None
+
+    def act_for(self, member: SessionCaller) -> SessionCaller | None:
+        """The caller that its requests come from; None if the member has a lower role now than it has."""
+        if not member.role.is_at_least(self.role):
+            return None
+        return replace(member, role=self.role, session_id=self.session_id, operations=frozenset(self.operations))

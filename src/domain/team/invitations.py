@@ -37,33 +37,13 @@ from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound, Unavailable, ValidationFailed
-from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, InvitationId, UserId, has_id_format
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, UserId, has_id_format
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.policy import AttemptLimit
 from domain.sign_in.ports import HasLoginFailures, PasswordHasher, TokenHasher
 from domain.team.members import check_email_is_free, store_member
-
-
-class InvitationRepository(Protocol):
-    async def add(self, invitation: Invitation) -> None:
-        """Raises Conflict `INVITATION_EXISTS` when the account has one for this address."""
-
-    async def get_for_update(self, account_id: AccountId, invitation_id: InvitationId) -> Invitation | None:
-        """Locks the invitation until the write transaction ends."""
-
-    async def find_by_token(self, token_hash: bytes) -> Invitation | None: ...
-
-    async def find_by_email(self, account_id: AccountId, email: str) -> Invitation | None: ...
-
-    async def list_by_account(self, account_id: AccountId) -> Sequence[Invitation]:
-        """Oldest first."""
-
-    async def save(self, invitation: Invitation) -> None: ...
-
-    async def delete(self, invitation_id: InvitationId) -> None: ...
-
-    async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
+from domain.team.ports import InvitationRepository
 
 
 class HasInvitations(Protocol):

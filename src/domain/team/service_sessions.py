@@ -10,8 +10,8 @@ approved ends with it. What it never may: sign-in, members, decisions on approva
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.accounts.policy import check_name
@@ -20,12 +20,13 @@ from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
-from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, SessionId
+from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
-from domain.sign_in.model import UserSession
+from domain.sign_in.model import ServiceSessionToken, UserSession
 from domain.sign_in.policy import STEP_UP_TTL_MS
 from domain.sign_in.ports import HasSecondFactors, HasUserSessions, TokenHasher
 from domain.sign_in.step_up import require_second_factor_if_enabled
+from domain.team.ports import ServiceSessionTokenRepository
 
 SERVICE_TOKEN_PREFIX = "lbs_"  # noqa: S105 - a prefix, not a secret
 RANDOM_LENGTH = 40
@@ -44,29 +45,6 @@ _OPERATION = re.compile(r"([a-z-]{1,32}):(read|write)")
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSessionToken:
-    """Only the SHA-256 of its token is kept. `operations`: such as `devices:write`, which includes `devices:read`."""
-
-    session_id: SessionId
-    account_id: AccountId
-    membership_id: MembershipId
-    name: str
-    prefix: str
-    secret_hash: bytes = field(repr=False)
-    role: Role
-    operations: tuple[str, ...]
-    created_ms: int
-    expires_ms: int
-    last_used_ms: int | None = None
-
-    def act_for(self, member: SessionCaller) -> SessionCaller | None:
-        """The caller that its requests come from; None if the member has a lower role now than it has."""
-        if not member.role.is_at_least(self.role):
-            return None
-        return replace(member, role=self.role, session_id=self.session_id, operations=frozenset(self.operations))
-
-
-@dataclass(frozen=True, slots=True)
 class ServiceSessionTokenInput:
     name: str
     role: Role
@@ -80,21 +58,6 @@ class CreatedServiceSession:
 
     session: ServiceSessionToken
     token: str = field(repr=False)
-
-
-class ServiceSessionTokenRepository(Protocol):
-    async def add(self, session: ServiceSessionToken) -> None: ...
-
-    async def find_by_hash(self, secret_hash: bytes) -> ServiceSessionToken | None: ...
-
-    async def find_open_for_share(self, session_id: SessionId, now_ms: int) -> ServiceSessionToken | None:
-        """None if it has expired or was revoked; it stays open until the transaction ends."""
-
-    async def list_open(self, account_id: AccountId, now_ms: int) -> Sequence[ServiceSessionToken]:
-        """Those that are neither expired nor revoked, oldest first."""
-
-    async def update_last_used(self, used: Mapping[SessionId, int]) -> None:
-        """Set `last_used_ms` of many; unknown ones are ignored, and none goes back."""
 
 
 class HasServiceSessionTokens(Protocol):

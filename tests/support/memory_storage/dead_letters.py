@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from domain.ingest.dead_letters import IngestDeadLetter, IngestDeadLetterState
+from domain.ingest.ports import IngestDeadLetter, IngestDeadLetterState
 from domain.kernel.ids import DeviceId
 from support.memory_storage.tables import Database, Table
 

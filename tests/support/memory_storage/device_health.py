@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
+from domain.devices.model import UNKNOWN_HEALTH, DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
 from support.memory_storage.tables import Database, Table
 
 HEALTH: Table[int, tuple[int, DeviceHealth]] = Table("device_health")

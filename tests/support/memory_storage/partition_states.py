@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.ingest.restore import HashRange
+from domain.ingest.ports import HashRange
 from domain.partitions.model import hash_of
 from domain.rules.model import Rule
 from domain.telemetry.ports import PackedRow

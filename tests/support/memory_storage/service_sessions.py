@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from domain.kernel.ids import AccountId, SessionId
-from domain.team.service_sessions import ServiceSessionToken
+from domain.sign_in.model import ServiceSessionToken
 from support.memory_storage.sessions import USER_SESSIONS
 from support.memory_storage.tables import Database, Table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.kernel.steady_time import StoredSteadyTime
+from domain.kernel.clock import StoredSteadyTime
 from support.memory_storage.tables import Database, Table
 
 STEADY_TIME: Table[int, tuple[int, int]] = Table("steady_time")

@@ -15,9 +15,9 @@ from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundDeviceConnected, InboundMessage
 from domain.devices.messages import StockFirmwareTelemetryReport
-from domain.ingest.dead_letters import IngestDeadLetter
 from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import EvaluatedBatch
+from domain.ingest.ports import IngestDeadLetter
 from domain.ingest.results import NOTHING, IngestResult
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable

@@ -14,9 +14,10 @@ from app.workers.dead_letter_replay import IngestDeadLetterReplayWorker
 from app.workers.due import WakeEvent
 from domain.devices.messages import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
-from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetter, IngestDeadLetterService, IngestDeadLetterState
+from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetterService
 from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch, DecodedMessage
 from domain.ingest.pipeline import EngineClockJumpCorrector, EvaluatedBatch, IngestPipeline
+from domain.ingest.ports import IngestDeadLetter, IngestDeadLetterState
 from domain.telemetry.history import HistoryTimeRange
 from domain.telemetry.model import Reading
 from domain.telemetry.reference_engine import PythonTelemetryBatch

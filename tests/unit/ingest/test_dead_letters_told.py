@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from domain.ingest.dead_letters import IngestDeadLetter, IngestDeadLetterService
+from domain.ingest.dead_letters import IngestDeadLetterService
+from domain.ingest.ports import IngestDeadLetter
 from domain.kernel.domain_event import DomainEvent
 from support.manual_clock import ManualClock
 from support.storage import NOW, open_storage, populate

@@ -25,7 +25,7 @@ from adapters.storage.sql.tables import api_keys, service_secrets, service_sessi
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, KeyId, SessionId
 from domain.keys.model import ApiKey
-from domain.team.service_sessions import ServiceSessionToken
+from domain.sign_in.model import ServiceSessionToken
 
 API_KEY = RowMapper(api_keys, ApiKey, cached=1_024)
 

@@ -16,7 +16,7 @@ from adapters.storage.sql.probes import session_name
 from adapters.storage.sql.session import POSTGRES, SQLITE, Row
 from adapters.storage.sql.statements import insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import members, partitions
-from domain.kernel.steady_time import StoredSteadyTime
+from domain.kernel.clock import StoredSteadyTime
 from domain.partitions.model import (
     NOBODY,
     ClusterMember,

@@ -18,10 +18,17 @@ from adapters.storage.sql.mapping import RowMapper, SqlRepository, enum_converte
 from adapters.storage.sql.repositories.devices import DEVICE
 from adapters.storage.sql.statements import listed, listed_integers, upsert
 from adapters.storage.sql.tables import credentials, dead_letters, device_drops, device_health, device_sessions, devices
-from domain.devices.health import DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
-from domain.devices.model import Device, DeviceCredentials, DeviceStatus
+from domain.devices.model import (
+    Device,
+    DeviceCredentials,
+    DeviceHealth,
+    DeviceStatus,
+    DroppedMessages,
+    LastDroppedMessage,
+    NewConnectionsSummary,
+)
 from domain.devices.ports import NO_FRONT
-from domain.ingest.dead_letters import IngestDeadLetter, IngestDeadLetterState
+from domain.ingest.ports import IngestDeadLetter, IngestDeadLetterState
 from domain.kernel.ids import DeviceId
 
 CREDENTIALS = RowMapper(credentials, DeviceCredentials)

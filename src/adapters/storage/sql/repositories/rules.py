@@ -24,7 +24,7 @@ from adapters.storage.sql.mapping import (
 from adapters.storage.sql.session import POSTGRES, SQLITE
 from adapters.storage.sql.statements import text_with_bigints
 from adapters.storage.sql.tables import PARTITION_HASH, rules
-from domain.ingest.restore import HashRange
+from domain.ingest.ports import HashRange
 from domain.kernel.columnar_records import read_column
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Comparator, MatchMode, Rule, RuleAction, RuleCondition, RuleState, RuleTransition

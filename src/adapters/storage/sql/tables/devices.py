@@ -26,7 +26,7 @@ from adapters.storage.sql.tables.columns import (
     text_column,
 )
 from domain.devices.model import DeviceStatus, FirmwareProfile
-from domain.ingest.dead_letters import IngestDeadLetterState
+from domain.ingest.ports import IngestDeadLetterState
 from domain.partitions.model import HASH_BITS, HASH_FACTOR
 from domain.provisioning.model import ClaimStatus
 
