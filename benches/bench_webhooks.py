@@ -278,7 +278,7 @@ async def fan_out(
         began, worked = time.perf_counter(), time.process_time()
         for number in range(events):
             async with feed.world.uow.write() as tx:
-                await tx.emit(feed.world.domain_event("relay_changed", device.device_id, number=number, sent=time.time()))
+                tx.emit(feed.world.domain_event("relay_changed", device.device_id, number=number, sent=time.time()))
             await asyncio.sleep(pause_s)
         took = json.loads(await crowd.stdout.readline())
         rate = clients * events / (time.perf_counter() - began)

@@ -123,7 +123,7 @@ async def test_a_member_who_is_removed_is_closed_with_4003(feed: FeedWorld) -> N
         await client.next()
         async with feed.world.uow.write() as tx:
             await tx.memberships.delete(feed.world.session(Role.MEMBER).membership_id)
-            await tx.emit(feed.world.domain_event("member_changed"))
+            tx.emit(feed.world.domain_event("member_changed"))
         assert await client.closed() == 4003
 
 
@@ -160,7 +160,7 @@ async def test_filters_choose_types_and_a_device(feed: FeedWorld) -> None:
         await feed.world.switch(one)
         await feed.world.switch(two)
         async with feed.world.uow.write() as tx:
-            await tx.emit(feed.world.domain_event("device_online", one.device_id, reason="connected"))
+            tx.emit(feed.world.domain_event("device_online", one.device_id, reason="connected"))
         assert (await kinds.next())["type"] == "device_online"
         assert (await only.next())["deviceId"] == two.device_id
         assert await only.is_quiet()
@@ -191,7 +191,7 @@ async def test_a_client_that_does_not_read_is_closed_with_4008_and_slows_nobody(
         reported = 0
         while not feed.world.feed.dropped:
             async with feed.world.uow.write() as tx:
-                await tx.emit(feed.world.domain_event("relay_changed", device.device_id, relay="ON", filler="x" * 30_000))
+                tx.emit(feed.world.domain_event("relay_changed", device.device_id, relay="ON", filler="x" * 30_000))
             await good.next()
             reported += 1
             assert reported < 5_000
@@ -226,4 +226,4 @@ async def end_key(feed: FeedWorld, key_id: KeyId, how: str) -> None:
         else:
             key = await tx.api_keys.get(ACCOUNT, key_id)
             await tx.api_keys.save(replace(key, enabled=False))
-        await tx.emit(feed.world.domain_event(f"key_{how}"))
+        tx.emit(feed.world.domain_event(f"key_{how}"))

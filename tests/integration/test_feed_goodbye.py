@@ -41,7 +41,7 @@ async def chattering(client: FeedListener) -> AsyncIterator[None]:
 async def revoked(feed: FeedWorld, key_id: KeyId) -> None:
     async with feed.world.uow.write() as tx:
         await tx.api_keys.delete(key_id)
-        await tx.emit(feed.world.domain_event("key_deleted"))
+        tx.emit(feed.world.domain_event("key_deleted"))
 
 
 async def expired(feed: FeedWorld, _: KeyId) -> None:
@@ -145,7 +145,7 @@ async def test_a_client_that_stops_reading_is_closed_without_a_leak(monkeypatch:
             lazy.raw.transport.pause_reading()
             while not feed.world.feed.dropped:
                 async with feed.world.uow.write() as tx:
-                    await tx.emit(feed.world.domain_event("relay_changed", device.device_id, filler="x" * 30_000))
+                    tx.emit(feed.world.domain_event("relay_changed", device.device_id, filler="x" * 30_000))
                 await asyncio.sleep(0)
             async with asyncio.timeout(TIMEOUT_S):
                 while feed.world.feed.clients or [task for task in asyncio.all_tasks() if "feed" in task.get_name()]:

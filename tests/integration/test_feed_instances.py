@@ -51,7 +51,7 @@ class Instance:
 
     async def switch(self, device_id: DeviceId, **data: Any) -> None:
         async with self.feed.world.uow.write() as tx:
-            await tx.emit(self.feed.world.domain_event("relay_changed", device_id, **data))
+            tx.emit(self.feed.world.domain_event("relay_changed", device_id, **data))
 
 
 @contextlib.asynccontextmanager
@@ -135,7 +135,7 @@ async def test_a_key_revoked_in_one_instance_is_closed_in_the_other(pair: tuple[
         await client.next()
         async with here.feed.world.uow.write() as tx:
             await tx.api_keys.delete(key_id)
-            await tx.emit(here.feed.world.domain_event("key_deleted", None))
+            tx.emit(here.feed.world.domain_event("key_deleted", None))
         assert await client.closed() == 4003
 
 
@@ -188,7 +188,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
             world = at.feed.world
             async with world.uow.write() as tx:
                 for part in range(chance.randrange(1, 4)):
-                    await tx.emit(world.domain_event("relay_changed", device.device_id, by=name, number=number * 10 + part))
+                    tx.emit(world.domain_event("relay_changed", device.device_id, by=name, number=number * 10 + part))
                 await asyncio.sleep(chance.random() / 200)
 
     async def follow(at: Instance, token: str) -> list[str]:

@@ -54,7 +54,7 @@ async def test_a_thousand_missed_events_come_in_order_and_once(feed: FeedWorld) 
     token = feed.callers.accept_token("ada")
     async with feed.world.uow.write() as tx:
         for number in range(1_100):
-            await tx.emit(feed.world.domain_event("relay_changed", device.device_id, number=number))
+            tx.emit(feed.world.domain_event("relay_changed", device.device_id, number=number))
     async with feed.client(f"?token={token}&cursor={encode_cursor(EVENTS, 0)}") as client:
         await client.next()
         assert [(await client.next())["number"] for _ in range(1_100)] == list(range(1_100))
@@ -135,4 +135,4 @@ async def test_a_client_that_reconnects_repeatedly_receives_exactly_the_log(feed
 
 async def switch(feed: FeedWorld, device: Device, number: int) -> None:
     async with feed.world.uow.write() as tx:
-        await tx.emit(feed.world.domain_event("relay_changed", device.device_id, number=number))
+        tx.emit(feed.world.domain_event("relay_changed", device.device_id, number=number))

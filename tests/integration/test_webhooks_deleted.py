@@ -46,7 +46,7 @@ async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_wri
     else:
         async with world.uow.write() as tx:
             await tx.api_keys.delete(webhook.key_id)
-            await tx.emit(world.domain_event("key_deleted"))
+            tx.emit(world.domain_event("key_deleted"))
     assert not await world.webhooks.list(world.session())
     with pytest.raises(NotFound):
         await world.log.list_attempts(world.session(), webhook_id)

@@ -298,7 +298,7 @@ async def test_no_more_than_four_deliveries_of_one_webhook_are_under_way_at_once
         await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
             for _ in range(40):
-                await tx.emit(world.domain_event("relay_changed", device.device_id))
+                tx.emit(world.domain_event("relay_changed", device.device_id))
         await receiver.wait_for(40)
         assert receiver.max_open == 4
 

@@ -45,7 +45,7 @@ async def delivery() -> tuple[str, ReceivedRequest]:
     async with webhook_receiver(respond()) as receiver, world.delivering():
         made = await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
-            await tx.emit(world.domain_event("relay_changed", device.device_id, relay="ON", note="Küche"))
+            tx.emit(world.domain_event("relay_changed", device.device_id, relay="ON", note="Küche"))
         [got] = await receiver.wait_for(1)
     return made.secret, got
 

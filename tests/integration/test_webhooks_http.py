@@ -47,7 +47,7 @@ class Site:
     async def record(self, kind: str, device_id: str | None = None, **data: Any) -> None:
         device = None if device_id is None else DeviceId(device_id)
         async with self.hooks.uow.write() as tx:
-            await tx.emit(DomainEvent(self.account_id, kind, f"It {kind}", self.hooks.clock.now_ms(), "device", device, data))
+            tx.emit(DomainEvent(self.account_id, kind, f"It {kind}", self.hooks.clock.now_ms(), "device", device, data))
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ class StdinCommands:
     async def switch(self, device: str, numbers: list[int]) -> None:
         async with self.world.uow.write() as tx:
             for number in numbers:
-                await tx.emit(self.world.domain_event("relay_changed", DeviceId(device), number=number))
+                tx.emit(self.world.domain_event("relay_changed", DeviceId(device), number=number))
 
 
 async def hurry(world: WebhookWorld) -> None:

@@ -140,14 +140,14 @@ class WebhookWorld:
         )
         async with self.uow.write() as tx:
             stored = await tx.devices.add(device)
-            await tx.emit(self.domain_event("device_registered", device.device_id))
+            tx.emit(self.domain_event("device_registered", device.device_id))
         return stored  # type: ignore[no-any-return]
 
     async def key(self) -> KeyId:
         key_id = KeyId(self.ids.new_id(IdPrefix.KEY))
         async with self.uow.write() as tx:
             await tx.api_keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_abcd", key_id.encode(), True, None, 0))
-            await tx.emit(self.domain_event("key_created"))
+            tx.emit(self.domain_event("key_created"))
         return key_id
 
     async def grant(
@@ -156,7 +156,7 @@ class WebhookWorld:
         grant = await self.grant_of(key_id, device, project=project, expires_ms=expires_ms)
         async with self.uow.write() as tx:
             await tx.grants.add(grant)
-            await tx.emit(self.domain_event("grant_created"))
+            tx.emit(self.domain_event("grant_created"))
         return grant
 
     async def grant_of(
@@ -181,7 +181,7 @@ class WebhookWorld:
     async def revoke(self, grant: Grant) -> None:
         async with self.uow.write() as tx:
             await tx.grants.delete(grant.grant_id)
-            await tx.emit(self.domain_event("grant_revoked"))
+            tx.emit(self.domain_event("grant_revoked"))
 
     async def webhook(self, url: str, *devices: Device, project: bool = False) -> WebhookWithSecret:
         """A webhook of a new key with a grant on each device."""
@@ -198,7 +198,7 @@ class WebhookWorld:
     async def switch(self, device: Device, relay: str = "ON") -> None:
         """A relay change reported by the device."""
         async with self.uow.write() as tx:
-            await tx.emit(self.domain_event("relay_changed", device.device_id, relay=relay, triggeredBy="device"))
+            tx.emit(self.domain_event("relay_changed", device.device_id, relay=relay, triggeredBy="device"))
 
     @contextlib.asynccontextmanager
     async def delivering(self) -> AsyncIterator[None]:

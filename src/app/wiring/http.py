@@ -78,9 +78,10 @@ from domain.devices.credentials import FirmwareProjectService
 from domain.devices.firmware import BrokerEndpoint
 from domain.feed.interest import no_other_instances
 from domain.feed.snapshot import FeedSnapshotAndReplayService
-from domain.fleet_file.model import FleetAfterApplyWork, FleetFileTx, FleetFileWriteServices
+from domain.fleet_file.model import FleetAfterApplyWork, FleetFileWriteServices
 from domain.fleet_file.service import FleetFileService
 from domain.groups.bulk_actions import GroupBulkActionService
+from domain.groups.service import GroupsTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.unit_of_work import JoinedUnitOfWork
 from domain.keys.service import ApiKeyService
@@ -154,7 +155,7 @@ def _service_login(settings: Settings) -> ServiceBrokerLogin | None:
 
 
 def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapters, webhooks: WebhookService) -> FleetFileService:
-    def make_writers(uow: JoinedUnitOfWork[FleetFileTx], postponed: FleetAfterApplyWork) -> FleetFileWriteServices:
+    def make_writers(uow: JoinedUnitOfWork[GroupsTx], postponed: FleetAfterApplyWork) -> FleetFileWriteServices:
         joined: dict[str, Any] = {"uow": uow}
         creating: dict[str, Any] = {**services.creating, **joined}
         return FleetFileWriteServices(

@@ -10,20 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import structlog
 
 from domain.devices.health import ClockSkewService, LastSeenBuffer
-from domain.devices.ports import HasDevices
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import PartitionLostError
 from domain.partitions.ownership import OwnedPartitions
-from domain.partitions.ports import HasPartitions
 from domain.rules.ports import Checkpoint, TelemetryEngine
-from domain.telemetry.ports import HasReadings
+from domain.telemetry.ports import TelemetryTx
 
 INTERVAL_S = 5.0
 BATCH_SIZE = 2_000
@@ -32,15 +29,12 @@ BATCH_SIZE = 2_000
 log = structlog.get_logger("checkpoint")
 
 
-class EngineCheckpointTx(HasDevices, HasPartitions, HasReadings, Protocol): ...
-
-
 @service
 class EngineCheckpointWorker:
     name = "checkpoint"
 
     engine: TelemetryEngine
-    uow: UnitOfWork[EngineCheckpointTx]
+    uow: UnitOfWork[TelemetryTx]
     last_seen: LastSeenBuffer
     clock_offsets: ClockSkewService
     engine_commit_lock: asyncio.Lock

@@ -19,7 +19,7 @@ from app.workers.due import DueTaskWorker, WakeEvent
 from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.model import is_access_change
-from domain.events.ports import FeedHub, HasEvents
+from domain.events.ports import EventsTx, FeedHub
 from domain.feed.interest import DevicesWithSubscribersService
 from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
@@ -35,7 +35,7 @@ LOG_PAGE = 10_000
 class EventLogAccessChangeDetector:
     """Asks the event log, for several instances on one database."""
 
-    def __init__(self, uow: UnitOfWork[HasEvents]) -> None:
+    def __init__(self, uow: UnitOfWork[EventsTx]) -> None:
         self._uow = uow
         self._cursor: EventLogCursor | None = None
 

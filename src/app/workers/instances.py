@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -33,21 +33,20 @@ from app.runtime.supervisor import FatalWorkerError
 from app.workers.due import DueTaskWorker, WakeEvents
 from app.workers.schedules import InProcessDevicePlanQueue
 from app.workers.webhook_delivery import WebhookDeliveryWorker
-from domain.approvals.ports import ApprovalWaiter, HasApprovals
+from domain.approvals.ports import ApprovalWaiter
 from domain.commands.dispatch import CommandDispatchService
-from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
+from domain.commands.ports import CommandsTx, ExecutionWaiter
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.link import DeviceBrokerLink
 from domain.events.cursors import EventLogCursor
 from domain.events.model import DEFAULT_TYPES, Event
-from domain.events.ports import HasEvents
+from domain.events.ports import EventsTx
 from domain.kernel.backoff import RETRY_BACKOFF, Backoff
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.service import RuleService
-from domain.webhooks.ports import HasWebhooks
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.leadership import PostgresCoordinationConnection
@@ -59,12 +58,9 @@ MAX_PENDING_RESULTS = 10_000
 Noted = TypeVar("Noted")
 
 
-class OtherInstanceEventTx(HasApprovals, HasCommandExecutions, HasWebhooks, Protocol): ...
-
-
 @service
 class OtherInstanceEventHandler:
-    uow: UnitOfWork[OtherInstanceEventTx]
+    uow: UnitOfWork[CommandsTx]
     rules: RuleService
     credential_sync: CredentialSyncService
     dispatch: CommandDispatchService
@@ -164,7 +160,7 @@ class EventLogFollower(DueTaskWorker):
     backoff = Backoff((0.05, 0.2, POLL_INTERVAL_S))
     """Revoked devices are found here: a database that is back must not wait for its reader."""
 
-    uow: UnitOfWork[HasEvents]
+    uow: UnitOfWork[EventsTx]
     feed: LogOrderedFeedPublisher
     peer_changes: OtherInstanceEventHandler
     _cursor: EventLogCursor | None = field(default=None, init=False)

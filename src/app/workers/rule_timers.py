@@ -15,7 +15,8 @@ from typing import TypeVar
 import structlog
 
 from app.workers.due import WakeEvent, seconds_until
-from domain.ingest.pipeline import EngineClockJumpCorrector, IngestPipelineTx
+from domain.ingest.pipeline import EngineClockJumpCorrector
+from domain.ingest.ports import IngestTx
 from domain.ingest.restore import find_rules
 from domain.ingest.results import EngineResultWriter, FencedTimerResultWriter, IngestResult
 from domain.kernel.clock import SECOND_MS
@@ -38,7 +39,7 @@ class RuleTimerWorker:
 
     engine: TelemetryEngine
     ingest: EngineResultWriter | FencedTimerResultWriter
-    uow: UnitOfWork[IngestPipelineTx]
+    uow: UnitOfWork[IngestTx]
     engine_clock: EngineClockJumpCorrector
     engine_commit_lock: asyncio.Lock
     wake_event: WakeEvent

@@ -10,7 +10,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from domain.accounts.model import Membership, User
-from domain.accounts.ports import HasUsers, Translator
+from domain.accounts.ports import AccountsTx, Translator
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import FORBIDDEN_IN_LINE, single_line_fault
 from domain.kernel.clock import DAY_MS, MINUTE_MS
@@ -111,7 +111,7 @@ class TranslatableMailTemplate:
         return translator.translate(self.subject, language), translator.translate(self.text, language).format(**values)
 
 
-async def choose_language(tx: HasUsers, user: User | None, requested: str) -> str:
+async def choose_language(tx: AccountsTx, user: User | None, requested: str) -> str:
     """The one that the user has stored, else that of the request."""
     stored = None if user is None else await tx.users.find_language(user.user_id)
     return stored or requested

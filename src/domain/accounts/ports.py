@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
 from domain.kernel.caller import SessionCaller
 from domain.kernel.ids import AccountId, KeyId, MembershipId, ProjectId, UserId
+from domain.partitions.ports import PartitionsTx
 
 
 class AccountRepository(Protocol):
@@ -89,26 +90,6 @@ class ProjectRepository(Protocol):
     async def delete(self, project_id: ProjectId) -> None: ...
 
 
-class HasAccounts(Protocol):
-    @property
-    def accounts(self) -> AccountRepository: ...
-
-
-class HasUsers(Protocol):
-    @property
-    def users(self) -> UserRepository: ...
-
-
-class HasMemberships(Protocol):
-    @property
-    def memberships(self) -> MembershipRepository: ...
-
-
-class HasProjects(Protocol):
-    @property
-    def projects(self) -> ProjectRepository: ...
-
-
 class Mailer(Protocol):
     async def send(self, to: str, subject: str, text: str) -> None:
         """Raises Unavailable when the mail server does not accept the mail."""
@@ -143,3 +124,19 @@ class PendingApprovalCloserPort(Protocol[TxT_contra]):
         membership_id: MembershipId | None = None,
     ) -> None:
         """Exactly one of `key_id` and `membership_id` is given; the changes are part of `tx`."""
+
+
+class AccountsTx(PartitionsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def accounts(self) -> AccountRepository: ...
+
+    @property
+    def users(self) -> UserRepository: ...
+
+    @property
+    def memberships(self) -> MembershipRepository: ...
+
+    @property
+    def projects(self) -> ProjectRepository: ...

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.policy import check_name
-from domain.accounts.ports import HasProjects
+from domain.accounts.ports import AccountsTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, ProjectId, has_id_format
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
-
-
-class ProjectTx(Transaction, HasProjects, Protocol): ...
+from domain.kernel.unit_of_work import UnitOfWork
 
 
 class ProjectService:
-    def __init__(self, *, uow: UnitOfWork[ProjectTx], clock: Clock, ids: IdAndSecretGenerator) -> None:
+    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdAndSecretGenerator) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -40,7 +36,7 @@ class ProjectService:
             existing = await tx.projects.list_with_device_counts(caller.account_id)
             check_capacity(len(existing), "PROJECT_LIMIT", "An account has at most {limit} projects")
             await tx.projects.add(project)
-            await self._emit(tx, caller, "project_created", f"Project {project.name} was created")
+            self._emit(tx, caller, "project_created", f"Project {project.name} was created")
         return project
 
     async def rename(self, caller: SessionCaller, project_id: str, name: str) -> tuple[Project, int]:
@@ -48,7 +44,7 @@ class ProjectService:
             project, devices = await _get_project(tx, caller, project_id)
             renamed = replace(project, name=check_name(name))
             await tx.projects.save(renamed)
-            await self._emit(tx, caller, "project_changed", f"Project {project.name} is now called {renamed.name}")
+            self._emit(tx, caller, "project_changed", f"Project {project.name} is now called {renamed.name}")
         return renamed, devices
 
     async def delete(self, caller: SessionCaller, project_id: str) -> None:
@@ -63,13 +59,13 @@ class ProjectService:
                     code="PROJECT_NOT_EMPTY",
                 )
             await tx.projects.delete(project.project_id)
-            await self._emit(tx, caller, "project_deleted", f"Project {project.name} was deleted")
+            self._emit(tx, caller, "project_deleted", f"Project {project.name} was deleted")
 
-    async def _emit(self, tx: ProjectTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
+    def _emit(self, tx: AccountsTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
+        tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
 
 
-async def _get_project(tx: ProjectTx, caller: SessionCaller, project_id: str) -> tuple[Project, int]:
+async def _get_project(tx: AccountsTx, caller: SessionCaller, project_id: str) -> tuple[Project, int]:
     if has_id_format(IdPrefix.PROJECT, project_id):
         for project, devices in await tx.projects.list_with_device_counts(caller.account_id):
             if project.project_id == project_id:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.model import User
-from domain.accounts.ports import HasMemberships, HasUsers
 from domain.approvals.model import ALREADY_DECIDED, Approval, ApprovalStatus
-from domain.approvals.ports import ApprovalTx
+from domain.approvals.ports import ApprovalsTx
 from domain.approvals.service import ApprovalService
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
@@ -30,8 +29,7 @@ from domain.kernel.ids import ApprovalId, ExecutionId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys import PasskeySignInService
 from domain.sign_in.policy import RolesRequiringSecondFactor
-from domain.sign_in.ports import HasPasskeys
-from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker, SecondFactorCheckTx
+from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker
 from domain.sign_in.step_up import invalid_factor_error
 
 
@@ -56,10 +54,7 @@ LINK_TTL_MS = HOUR_MS
 """From the moment it is sent. Later the person signs in: the request itself waits for a day."""
 
 
-class ApprovalLinkTx(ApprovalTx, SecondFactorCheckTx, HasMemberships, HasPasskeys, HasUsers, Protocol): ...
-
-
-TxT = TypeVar("TxT", bound=ApprovalLinkTx)
+TxT = TypeVar("TxT", bound=ApprovalsTx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +138,12 @@ class ApprovalLinkService(Generic[TxT]):
             accepted = await self.factors.check(tx, caller.user_id, prepared, now_ms)
             if not accepted:
                 text = f"{linked.user.name} failed to confirm a decision by link"
-                await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
+                tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
         if not accepted:
             raise invalid_factor_error()
         return True
 
-    async def _list_methods(self, tx: ApprovalLinkTx, user: User) -> tuple[str, ...]:
+    async def _list_methods(self, tx: ApprovalsTx, user: User) -> tuple[str, ...]:
         if not await tx.second_factors.is_enabled(user.user_id):
             return ()
         has_totp, passkeys = await tx.second_factors.has_totp(user.user_id), await tx.passkeys.list_by_user(user.user_id)
@@ -156,7 +151,7 @@ class ApprovalLinkService(Generic[TxT]):
         return tuple(name for name, available in found if available)
 
 
-async def _was_cut_off(tx: ApprovalLinkTx, user: User, issued_ms: int) -> bool:
+async def _was_cut_off(tx: ApprovalsTx, user: User, issued_ms: int) -> bool:
     """Whether the person changed the password or had a session revoked since."""
     return max(user.password_changed_ms, await tx.user_sessions.last_revoked_ms(user.user_id) or 0) > issued_ms
 

@@ -7,13 +7,9 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.model import Device
-from domain.devices.ports import HasDeviceGroups, HasDevices
-from domain.grants.ports import HasGrants
+from domain.grants.ports import GrantsTx
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.ports import ResultNotifier
-from domain.kernel.unit_of_work import Transaction
-from domain.keys.ports import HasApiKeys
-from domain.sign_in.ports import HasSecondFactors, HasUserSessions
 
 
 class ApprovalRepository(Protocol):
@@ -59,19 +55,6 @@ class ApprovalRepository(Protocol):
         """Delete the decided approvals among the `limit` oldest; returns the number deleted."""
 
 
-class HasApprovals(Protocol):
-    @property
-    def approvals(self) -> ApprovalRepository: ...
-
-
-class PendingApprovalCloserTx(Transaction, HasApprovals, Protocol): ...
-
-
-class ApprovalTx(
-    Transaction, HasApiKeys, HasApprovals, HasDeviceGroups, HasDevices, HasGrants, HasSecondFactors, HasUserSessions, Protocol
-): ...
-
-
 ApprovalWaiter: TypeAlias = ResultNotifier[ApprovalId, Approval]
 """Of decisions."""
 
@@ -84,3 +67,10 @@ class ApprovedCommandSubmitterPort(Protocol[TxT_contra]):
     submitted command. The commands part, a higher layer, implements it."""
 
     async def submit_approved(self, tx: TxT_contra, approval: Approval, device: Device, now_ms: int) -> ExecutionId: ...
+
+
+class ApprovalsTx(GrantsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def approvals(self) -> ApprovalRepository: ...

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 from domain.approvals import model
 from domain.approvals.model import Approval, ApprovalStatus, apply_decision
-from domain.approvals.ports import ApprovalTx, ApprovalWaiter, ApprovedCommandSubmitterPort, PendingApprovalCloserTx
+from domain.approvals.ports import ApprovalsTx, ApprovalWaiter, ApprovedCommandSubmitterPort
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
@@ -67,7 +67,7 @@ EXPIRY_BATCH_SIZE = 100
 LIST_LIMIT = 200
 
 
-TxT = TypeVar("TxT", bound=ApprovalTx)
+TxT = TypeVar("TxT", bound=ApprovalsTx)
 
 
 @service
@@ -140,7 +140,7 @@ class ApprovalService(Generic[TxT]):
             for approval in overdue:
                 expired = model.apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
                 if await tx.approvals.decide_if_pending(expired):
-                    await tx.emit(decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
+                    tx.emit(decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
         return len(overdue)
 
     async def count_pending(self) -> int:
@@ -172,18 +172,18 @@ class ApprovalService(Generic[TxT]):
         async with self.uow.write(caller=None) as tx:
             text = f"Approval failed: {error.message}"
             data: dict[str, Json] = {"approvalId": approval_id, "code": error.code}
-            await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
+            tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
 
     async def _save_decision(self, tx: TxT, approval: Approval, caller: SessionCaller) -> None:
         """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
         if not await tx.approvals.decide_if_pending(approval):
             raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=model.ALREADY_DECIDED)
-        await tx.emit(decided_event(approval, caller))
+        tx.emit(decided_event(approval, caller))
         tx.after_commit(lambda: self.waiter.notify(approval))
 
 
 async def _get_approval(
-    tx: ApprovalTx, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId
+    tx: ApprovalsTx, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId
 ) -> Approval:
     await get_device(tx, caller.account_id, device_id)
     approval = await tx.approvals.get(caller.account_id, approval_id)
@@ -192,7 +192,7 @@ async def _get_approval(
     return approval
 
 
-async def _list_sponsors(tx: ApprovalTx, approval: Approval, device: Device) -> set[str]:
+async def _list_sponsors(tx: ApprovalsTx, approval: Approval, device: Device) -> set[str]:
     """The labels of those who made the requesting key, or made or changed a grant of it on the device, or put the device in
     a group that has such a grant. Empty for a member's request."""
     key_id = approval.requested_by.key_id
@@ -214,7 +214,7 @@ class PendingApprovalCloser:
 
     async def close_requests(
         self,
-        tx: PendingApprovalCloserTx,
+        tx: ApprovalsTx,
         caller: SessionCaller,
         now_ms: int,
         *,
@@ -228,5 +228,5 @@ class PendingApprovalCloser:
             status = ApprovalStatus.EXPIRED if overdue else ApprovalStatus.DENIED
             ended = apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
             if await tx.approvals.decide_if_pending(ended):
-                await tx.emit(decided_event(ended, caller, reason))
+                tx.emit(decided_event(ended, caller, reason))
                 tx.after_commit(partial(self._waiter.notify, ended))

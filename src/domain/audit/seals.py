@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from domain.events.cursors import EventLogCursor
 from domain.events.hash_chain import NO_HASH, ChainedEvent, EventChainHead
-from domain.events.ports import HasEvents
+from domain.events.ports import EventsTx
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.dataclasses import service
@@ -131,7 +131,9 @@ class AuditLogRepository(Protocol):
         """Raises Conflict if another process sealed one of the accounts meanwhile."""
 
 
-class AuditTx(HasEvents, Protocol):
+class AuditTx(EventsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
     @property
     def audit_log(self) -> AuditLogRepository: ...
 

@@ -6,25 +6,16 @@ Who asked for an approval, and what they may do when it is approved.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
-from domain.accounts.ports import HasMemberships, HasUsers
 from domain.approvals.model import APPROVAL_TTL_MS, MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus, Requester
-from domain.approvals.ports import HasApprovals
 from domain.commands.model import CommandRequest
+from domain.commands.ports import CommandsTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated
 from domain.kernel.ids import ApprovalId, GrantId
-from domain.keys.ports import HasApiKeys
-from domain.team.service_sessions import HasServiceSessionTokens
 
 
-class ApprovalRequesterIdentityTx(HasApiKeys, HasApprovals, HasMemberships, HasServiceSessionTokens, HasUsers, Protocol): ...
-
-
-async def requester_from_caller(
-    tx: ApprovalRequesterIdentityTx, caller: SessionCaller | ApiKeyCaller, now_ms: int
-) -> tuple[Requester, int]:
+async def requester_from_caller(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, now_ms: int) -> tuple[Requester, int]:
     """With the time when the request ends: that of a service session, with it at the latest."""
     expires_ms = now_ms + APPROVAL_TTL_MS
     if isinstance(caller, ApiKeyCaller):
@@ -40,7 +31,7 @@ async def requester_from_caller(
     return replace(person, name=name, session_id=service.session_id), min(expires_ms, service.expires_ms)
 
 
-async def resolve_requester(tx: ApprovalRequesterIdentityTx, approval: Approval, now_ms: int) -> SessionCaller | ApiKeyCaller:
+async def resolve_requester(tx: CommandsTx, approval: Approval, now_ms: int) -> SessionCaller | ApiKeyCaller:
     """The requester with their current role, which stays so until the transaction ends.
 
     Raises PermissionDenied `GRANT_MISSING` if they have lost access."""
@@ -61,7 +52,7 @@ async def resolve_requester(tx: ApprovalRequesterIdentityTx, approval: Approval,
 
 
 async def create_approval(
-    tx: ApprovalRequesterIdentityTx,
+    tx: CommandsTx,
     approval_id: ApprovalId,
     caller: SessionCaller | ApiKeyCaller,
     request: CommandRequest,

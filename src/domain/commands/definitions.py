@@ -16,24 +16,21 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
-from domain.approvals.ports import HasApprovals
 from domain.commands.model import BUILT_IN_BY_NAME, CommandDefinition, CommandKind, CommandWidget
-from domain.commands.ports import HasCommandDefinitions, ParamsValidator
+from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.grants.authorizer import Authorizer, get_readable_device
-from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json, JsonObject
 from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
 MAX_DEFINITIONS = 100
@@ -60,7 +57,7 @@ def approval_names(definitions: Iterable[CommandDefinition]) -> frozenset[str]:
     return frozenset(one.name for one in definitions if one.requires_approval)
 
 
-async def find_waiting_devices(tx: HasApprovals, account_id: AccountId, commands: Collection[str]) -> set[DeviceId]:
+async def find_waiting_devices(tx: CommandsTx, account_id: AccountId, commands: Collection[str]) -> set[DeviceId]:
     """The devices for which a request for one of the commands waits."""
     if not commands:
         return set()
@@ -75,11 +72,6 @@ def check_nothing_waits(caller: SessionCaller, lifted: Collection[str], waits: b
             "decided first, or ask an Owner.",
             code="REQUEST_PENDING",
         )
-
-
-class CommandDefinitionTx(
-    Transaction, AuthorizationTx, HasApprovals, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol
-): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +116,7 @@ EDITABLE_FIELDS = frozenset(one.name for one in fields(CommandDefinitionInput))
 
 @service
 class CommandDefinitionService:
-    uow: UnitOfWork[CommandDefinitionTx]
+    uow: UnitOfWork[CommandsTx]
     clock: Clock
     ids: IdAndSecretGenerator
     authorizer: Authorizer
@@ -153,7 +145,7 @@ class CommandDefinitionService:
             before_edit = await self.commands.effective_definitions(tx, device)
             await tx.definitions.add(definition)
             await self._check_edit(tx, caller, device, before_edit)
-            await self._emit(tx, caller, definition, "command_defined", now_ms)
+            self._emit(tx, caller, definition, "command_defined", now_ms)
         return definition
 
     async def update(
@@ -173,7 +165,7 @@ class CommandDefinitionService:
             before_edit = await self.commands.effective_definitions(tx, device)
             await tx.definitions.save(after)
             await self._check_edit(tx, caller, device, before_edit)
-            await self._emit(tx, caller, after, "command_updated", now_ms)
+            self._emit(tx, caller, after, "command_updated", now_ms)
         return after
 
     async def delete(self, caller: SessionCaller, device_id: DeviceId, command_id: CommandId) -> None:
@@ -186,16 +178,16 @@ class CommandDefinitionService:
             before_edit = await self.commands.effective_definitions(tx, device)
             await tx.definitions.delete(command_id)
             await self._check_edit(tx, caller, device, before_edit)
-            await self._emit(tx, caller, definition, "command_removed", now_ms)
+            self._emit(tx, caller, definition, "command_removed", now_ms)
 
-    async def _check_keeps_approval(self, tx: CommandDefinitionTx, caller: SessionCaller, device: Device, name: str) -> None:
+    async def _check_keeps_approval(self, tx: CommandsTx, caller: SessionCaller, device: Device, name: str) -> None:
         """Raises PermissionDenied `ROLE_REQUIRED` when a Member edits a command that needs approval."""
         for definition in await self.commands.effective_definitions(tx, device):
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
 
     async def _check_edit(
-        self, tx: CommandDefinitionTx, caller: SessionCaller, device: Device, before: Sequence[CommandDefinition]
+        self, tx: CommandsTx, caller: SessionCaller, device: Device, before: Sequence[CommandDefinition]
     ) -> None:
         """After the change, which an error rolls back. A READ grant allows every QUERY, so only callers who may grant can define
         one. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
@@ -205,23 +197,21 @@ class CommandDefinitionService:
         lifted = approval_names(before) - approval_names(after)
         check_nothing_waits(caller, lifted, device.device_id in await find_waiting_devices(tx, device.account_id, lifted))
 
-    async def _emit(
-        self, tx: CommandDefinitionTx, caller: SessionCaller, definition: CommandDefinition, kind: EventKind, now_ms: int
-    ) -> None:
+    def _emit(self, tx: CommandsTx, caller: SessionCaller, definition: CommandDefinition, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {definition.name}"
         data: dict[str, Json] = {
             "commandId": definition.command_id,
             "cmd": definition.name,
             "requiresApproval": definition.requires_approval,
         }
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=definition.device_id, data=data))
+        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=definition.device_id, data=data))
 
 
 def _query_names(definitions: Sequence[CommandDefinition]) -> frozenset[str]:
     return frozenset(one.name for one in definitions if one.kind is CommandKind.QUERY)
 
 
-async def _lock_device(tx: CommandDefinitionTx, caller: SessionCaller, device_id: DeviceId) -> Device:
+async def _lock_device(tx: CommandsTx, caller: SessionCaller, device_id: DeviceId) -> Device:
     """Lock everything that decides the device's effective definitions until the transaction ends. Raises NotFound."""
     device = await get_device(tx, caller.account_id, device_id, for_update=True)
     if device.device_type_id is not None:
@@ -229,14 +219,14 @@ async def _lock_device(tx: CommandDefinitionTx, caller: SessionCaller, device_id
     return device
 
 
-async def _get_own_definition(tx: CommandDefinitionTx, device: Device, command_id: CommandId) -> CommandDefinition:
+async def _get_own_definition(tx: CommandsTx, device: Device, command_id: CommandId) -> CommandDefinition:
     definition = await tx.definitions.get_for_update(device.account_id, command_id)
     if definition is None or definition.device_id != device.device_id:
         raise NotFound.for_resource("command of this device", command_id)
     return definition
 
 
-async def _check_name_free(tx: CommandDefinitionTx, definition: CommandDefinition) -> None:
+async def _check_name_free(tx: CommandsTx, definition: CommandDefinition) -> None:
     if definition.device_id is None:
         return
     existing = await tx.definitions.list_by_device(definition.device_id)

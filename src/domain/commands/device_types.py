@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from domain.approvals.ports import HasApprovals
 from domain.commands.definitions import (
     MAX_DEFINITIONS,
     CommandDefinitionInput,
@@ -16,20 +14,16 @@ from domain.commands.definitions import (
     find_waiting_devices,
 )
 from domain.commands.model import CommandDefinition
-from domain.commands.ports import HasCommandDefinitions, ParamsValidator
+from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.devices.model import DeviceType
-from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_DEVICE_TYPES = 500
-
-
-class DeviceTypeTx(Transaction, HasApprovals, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,7 @@ class DeviceTypeWithCommands:
 
 class DeviceTypeAdminService:
     def __init__(
-        self, *, uow: UnitOfWork[DeviceTypeTx], clock: Clock, ids: IdAndSecretGenerator, validator: ParamsValidator
+        self, *, uow: UnitOfWork[CommandsTx], clock: Clock, ids: IdAndSecretGenerator, validator: ParamsValidator
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -68,7 +62,7 @@ class DeviceTypeAdminService:
             await tx.device_types.add(device_type)
             for definition in definitions:
                 await tx.definitions.add(definition)
-            await self._emit(tx, caller, device_type, "device_type_created", now_ms)
+            self._emit(tx, caller, device_type, "device_type_created", now_ms)
         return DeviceTypeWithCommands(device_type, tuple(definitions))
 
     async def update(
@@ -88,7 +82,7 @@ class DeviceTypeAdminService:
                 await tx.device_types.save(device_type)
             if definition_inputs is not None:
                 await self._replace_definitions(tx, caller, device_type, definition_inputs, now_ms)
-            await self._emit(tx, caller, device_type, "device_type_updated", now_ms)
+            self._emit(tx, caller, device_type, "device_type_updated", now_ms)
             return await _load_with_commands(tx, device_type)
 
     async def delete(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> None:
@@ -101,11 +95,11 @@ class DeviceTypeAdminService:
                     f"Number of devices of this type: {used}. Give them another type first.", code="DEVICE_TYPE_IN_USE"
                 )
             await tx.device_types.delete(device_type_id)
-            await self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
+            self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
 
     async def _replace_definitions(
         self,
-        tx: DeviceTypeTx,
+        tx: CommandsTx,
         caller: SessionCaller,
         device_type: DeviceType,
         definition_inputs: Sequence[CommandDefinitionInput],
@@ -153,14 +147,14 @@ class DeviceTypeAdminService:
             definitions.append(definition)
         return definitions
 
-    async def _emit(self, tx: DeviceTypeTx, caller: SessionCaller, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
+    def _emit(self, tx: CommandsTx, caller: SessionCaller, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {device_type.name}"
         data: dict[str, Json] = {"deviceTypeId": device_type.device_type_id}
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
+        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
 
 
 async def _get_device_type(
-    tx: DeviceTypeTx, caller: SessionCaller, device_type_id: DeviceTypeId, *, for_update: bool = False
+    tx: CommandsTx, caller: SessionCaller, device_type_id: DeviceTypeId, *, for_update: bool = False
 ) -> DeviceType:
     find = tx.device_types.get_for_update if for_update else tx.device_types.get
     device_type = await find(caller.account_id, device_type_id)
@@ -169,11 +163,11 @@ async def _get_device_type(
     return device_type
 
 
-async def _load_with_commands(tx: DeviceTypeTx, device_type: DeviceType) -> DeviceTypeWithCommands:
+async def _load_with_commands(tx: CommandsTx, device_type: DeviceType) -> DeviceTypeWithCommands:
     return DeviceTypeWithCommands(device_type, tuple(await tx.definitions.list_by_device_type(device_type.device_type_id)))
 
 
-async def _check_name(tx: DeviceTypeTx, device_type: DeviceType) -> None:
+async def _check_name(tx: CommandsTx, device_type: DeviceType) -> None:
     listed = await tx.device_types.list(device_type.account_id)
     others = [one for one in listed if one.device_type_id != device_type.device_type_id]
     if any(one.name == device_type.name for one in others):

@@ -33,19 +33,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from domain.commands.model import Execution, ExecutionStatus
-from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandExecutions
+from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution, is_done_when_sent
 from domain.devices.link import OutboundDeviceMessagePort, PublishResult
 from domain.devices.messages import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
 from domain.kernel.clock import MINUTE_MS, Clock, ClockStepDetector
 from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId, ExecutionId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_QUEUED = 20_000
 
@@ -58,7 +57,7 @@ class DispatchEntry:
     execution: Execution
 
     @classmethod
-    async def load_devices(cls, tx: HasDevices, page: Sequence[Execution]) -> Sequence[DispatchEntry]:
+    async def load_devices(cls, tx: CommandsTx, page: Sequence[Execution]) -> Sequence[DispatchEntry]:
         """Stored executions with their devices, without those of deleted devices."""
         found = await tx.devices.list_by_ids({execution.device_id for execution in page})
         devices = {device.device_id: device for device in found}
@@ -212,7 +211,7 @@ their deadlines by the new time."""
 
 
 class ClockStepDeadlineShifter:
-    def __init__(self, *, uow: UnitOfWork[HasCommandExecutions], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._steps: ClockStepDetector | None = None
@@ -256,14 +255,11 @@ _FAILURES: Mapping[PublishResult | None, str] = {None: "UNSUPPORTED", PublishRes
 """Result codes of commands that no later attempt can deliver."""
 
 
-class DispatchTx(Transaction, HasDevices, HasCommandExecutions, Protocol): ...
-
-
 class CommandDispatchService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[DispatchTx],
+        uow: UnitOfWork[CommandsTx],
         clock: Clock,
         link: OutboundDeviceMessagePort,
         codec: DeviceCodec,
@@ -411,7 +407,7 @@ class CommandDispatchService:
         return commands
 
     async def _connected_only(
-        self, tx: DispatchTx | None, by_device: Mapping[DeviceId, QueuedForDevice]
+        self, tx: CommandsTx | None, by_device: Mapping[DeviceId, QueuedForDevice]
     ) -> Sequence[DispatchItem]:
         """Only connected devices. A device with a backlog gets all of it, to keep the order."""
         items: list[DispatchItem] = []
@@ -501,19 +497,19 @@ class CommandDispatchService:
             await self._write_transitions(tx, self._sent_not_recorded, now_ms)
         self._sent_not_recorded = []
 
-    async def _write_transitions(self, tx: DispatchTx, transitions: Sequence[ExecutionTransition], now_ms: int) -> None:
+    async def _write_transitions(self, tx: CommandsTx, transitions: Sequence[ExecutionTransition], now_ms: int) -> None:
         """If a transition affects no row, the device's result was stored first and wins."""
         if not any(after.status.is_final for after, _ in transitions):
             await tx.executions.record_many(transitions)
             return
         stored = await tx.executions.transition_many(transitions)
         for execution in [after for after, _ in transitions if after.status.is_final and after.execution_id in stored]:
-            await tx.emit(command_result_event(execution, "service", now_ms))
+            tx.emit(command_result_event(execution, "service", now_ms))
             tx.after_commit(partial(self._execution_waiter.notify, execution))
 
 
 class CommandCrashRecovery:
-    def __init__(self, *, uow: UnitOfWork[HasCommandExecutions], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 

@@ -8,12 +8,11 @@ from typing import Protocol, TypeAlias
 from domain.commands.model import CommandContext, CommandDefinition, Execution, ExecutionStatus
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
-from domain.grants.ports import AuthorizationTx
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 from domain.kernel.ports import ResultNotifier
-from domain.kernel.unit_of_work import Transaction
+from domain.webhooks.ports import WebhooksTx
 
 ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]
 """An execution after the transition, and the expected stored status before it."""
@@ -101,25 +100,6 @@ class CommandExecutionRepository(Protocol):
         """Delete finished executions only. Returns how many."""
 
 
-class HasCommandDefinitions(Protocol):
-    @property
-    def definitions(self) -> CommandDefinitionRepository: ...
-
-
-class HasCommandExecutions(Protocol):
-    @property
-    def executions(self) -> CommandExecutionRepository: ...
-
-
-class HasCommandContexts(Protocol):
-    @property
-    def command_contexts(self) -> CommandContextRepository: ...
-
-
-class AutomationTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasCommandExecutions, Protocol):
-    """Checks and queues the commands of schedules and rules."""
-
-
 class ParamsValidator(Protocol):
     """JSON Schema 2020-12; compiled once per schema; remote references are refused."""
 
@@ -132,3 +112,16 @@ class ParamsValidator(Protocol):
 
 ExecutionWaiter: TypeAlias = ResultNotifier[ExecutionId, Execution]
 """Of finished executions."""
+
+
+class CommandsTx(WebhooksTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def definitions(self) -> CommandDefinitionRepository: ...
+
+    @property
+    def executions(self) -> CommandExecutionRepository: ...
+
+    @property
+    def command_contexts(self) -> CommandContextRepository: ...

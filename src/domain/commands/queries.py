@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from domain.accounts.ports import HasProjects
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.approvals.ports import ApprovalWaiter, HasApprovals
+from domain.approvals.ports import ApprovalWaiter
 from domain.commands.model import Execution
-from domain.commands.ports import ExecutionWaiter, HasCommandExecutions
+from domain.commands.ports import CommandsTx, ExecutionWaiter
 from domain.commands.submission import CommandSubmissionResult
-from domain.devices.health import HasDeviceHealth
 from domain.devices.model import UNKNOWN_HEALTH, Device
-from domain.devices.ports import HasDevices
-from domain.devices.search import DeviceCounts, DeviceSearch, HasDeviceSearch
+from domain.devices.search import DeviceCounts, DeviceSearch
 from domain.devices.service import DeviceDetails
 from domain.grants.authorizer import Authorizer, get_readable_device
-from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
@@ -33,11 +28,6 @@ from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_PAGE_SIZE = 200
 ALL_DEVICES = DeviceSearch()
-
-
-class DeviceQueryTx(
-    AuthorizationTx, HasDeviceHealth, HasDevices, HasDeviceSearch, HasCommandExecutions, HasProjects, Protocol
-): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +47,7 @@ class CommandExecutionPage:
 
 
 class DeviceAndExecutionQueryService:
-    def __init__(self, *, uow: UnitOfWork[DeviceQueryTx], clock: Clock, authorizer: Authorizer) -> None:
+    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, authorizer: Authorizer) -> None:
         self._uow = uow
         self._clock = clock
         self._authorizer = authorizer
@@ -82,7 +72,7 @@ class DeviceAndExecutionQueryService:
         ]
         return DevicePage(found, total)
 
-    async def _find_devices(self, tx: DeviceQueryTx, caller: Caller, search: DeviceSearch) -> tuple[Sequence[Device], int]:
+    async def _find_devices(self, tx: CommandsTx, caller: Caller, search: DeviceSearch) -> tuple[Sequence[Device], int]:
         """The page, and how many match. What a key may read is known only after reading, so its page is cut here."""
         if not isinstance(caller, ApiKeyCaller):
             devices = await tx.device_search.find(caller.account_id, search)
@@ -115,12 +105,9 @@ class DeviceAndExecutionQueryService:
         return execution
 
 
-class SubmittedCommandWaiterTx(HasApprovals, HasCommandExecutions, Protocol): ...
-
-
 @service
 class SubmittedCommandWaiter:
-    uow: UnitOfWork[SubmittedCommandWaiterTx]
+    uow: UnitOfWork[CommandsTx]
     clock: Clock
     execution_waiter: ExecutionWaiter
     approval_waiter: ApprovalWaiter

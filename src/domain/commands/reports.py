@@ -20,16 +20,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus, TriggeredBy
-from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasCommandContexts, HasCommandExecutions
+from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
-from domain.devices.ports import HasDevices
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.ids import DeviceId, ExecutionId
-from domain.kernel.unit_of_work import Transaction
 
 MAX_ATTEMPTS = 3
 """The dispatcher may write SENT meanwhile; a status only moves forward, so three attempts always suffice."""
@@ -49,11 +46,8 @@ def can_report(execution: Execution, status: ExecutionStatus) -> bool:
     return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
 
 
-class CommandReportTx(Transaction, HasCommandContexts, HasDevices, HasCommandExecutions, Protocol): ...
-
-
 class ExecutionChangeCollector:
-    def __init__(self, tx: CommandReportTx, executions: Sequence[Execution]) -> None:
+    def __init__(self, tx: CommandsTx, executions: Sequence[Execution]) -> None:
         """`executions`: those that the reports of the batch name."""
         self.tx = tx
         self._stored = {execution.execution_id: execution for execution in executions}
@@ -103,9 +97,9 @@ class ExecutionChangeCollector:
         stored = await self._transition_all()
         for event, execution_id in self._events:
             if execution_id is None:
-                await self.tx.emit(event)
+                self.tx.emit(event)
             elif execution_id in stored:
-                await self.tx.emit(_with_correction(event, stored[execution_id]))
+                self.tx.emit(_with_correction(event, stored[execution_id]))
         finished = [after for after, before in stored.values() if after.status.is_final and not before.is_final]
 
         def announce() -> None:

@@ -23,11 +23,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from domain.accounts.ports import HasUsers
 from domain.approvals.model import Approval
-from domain.approvals.ports import HasApprovals
 from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.dispatch import DispatchEntry, DispatchQueue
 from domain.commands.model import (
@@ -45,12 +42,11 @@ from domain.commands.model import (
     find_definition,
     require_definition,
 )
-from domain.commands.ports import AutomationTx, HasCommandContexts, HasCommandDefinitions, ParamsValidator
+from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.devices.model import Device, DeviceStatus
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckInput, grant_subject_of
 from domain.grants.checks import GrantCheckInput
 from domain.grants.model import GrantSubject, RemainingRateLimit
-from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.checks import is_nested_deeper_than
 from domain.kernel.clock import Clock, to_iso
@@ -60,8 +56,6 @@ from domain.kernel.errors import Conflict, DomainError, FieldError, NotFound, Pe
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.keys.ports import HasApiKeys
-from domain.team.service_sessions import HasServiceSessionTokens
 
 MAX_OPEN_EXECUTIONS = 100
 """Unfinished commands of one device: more than anyone queues on purpose, few enough to send at once."""
@@ -147,7 +141,7 @@ def check_accepts_commands(device: Device) -> None:
         raise PermissionDenied(f"The device is {device.status} and takes no commands. {todo} first.", code="DEVICE_DISABLED")
 
 
-async def load_contexts(tx: AutomationTx, devices: Sequence[Device]) -> Mapping[DeviceId, CommandContext]:
+async def load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[DeviceId, CommandContext]:
     """The contexts of these devices, without grants."""
     by_id = {device.device_id: device for device in devices}
     types = {device.device_type_id for device in devices if device.device_type_id is not None}
@@ -166,16 +160,12 @@ async def load_contexts(tx: AutomationTx, devices: Sequence[Device]) -> Mapping[
     }
 
 
-async def get_context_for_caller(
-    tx: HasCommandContexts, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId
-) -> CommandContext:
+async def get_context_for_caller(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId) -> CommandContext:
     """The device's context with the caller's grants. Raises NotFound."""
     return await get_context(tx, caller.account_id, device_id, grant_subject_of(caller))
 
 
-async def get_context(
-    tx: HasCommandContexts, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None
-) -> CommandContext:
+async def get_context(tx: CommandsTx, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext:
     """The device's context with the grants of `subject`. Raises NotFound."""
     context = await tx.command_contexts.get(account_id, device_id, subject)
     if context is None or context.device.status is DeviceStatus.DELETING:
@@ -219,7 +209,7 @@ def _because(reason: str | None) -> str:
 
 async def end_replay(
     authorizer: Authorizer,
-    tx: AuthorizationTx,
+    tx: CommandsTx,
     caller: SessionCaller | ApiKeyCaller,
     context: CommandContext,
     cmds: Sequence[str],
@@ -240,9 +230,6 @@ async def end_replay(
     raise IdempotentReplayRollbackError
 
 
-class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasServiceSessionTokens, HasUsers, Protocol): ...
-
-
 @dataclass(frozen=True, slots=True)
 class CommandSubmissionResult:
     """Exactly one of the first two is set. `quota`: what is left of the grant's rate limit, where it has one."""
@@ -256,7 +243,7 @@ class CommandSubmissionResult:
 class CommandSubmissionService:
     """Implements `ApprovedCommandSubmitterPort` and `DeviceCommandLister`."""
 
-    uow: UnitOfWork[CommandTx]
+    uow: UnitOfWork[CommandsTx]
     clock: Clock
     ids: IdAndSecretGenerator
     authorizer: Authorizer
@@ -288,7 +275,7 @@ class CommandSubmissionService:
             )
 
     async def submit_in_transaction(
-        self, tx: CommandTx, caller: SessionCaller | ApiKeyCaller, context: CommandContext, request: CommandRequest, now_ms: int
+        self, tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, context: CommandContext, request: CommandRequest, now_ms: int
     ) -> CommandSubmissionResult:
         """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
         if caller.is_replay:
@@ -307,13 +294,13 @@ class CommandSubmissionService:
         await self._queue(tx, [(caller, DispatchEntry(context.device, execution))], now_ms, request.reason)
         return CommandSubmissionResult(execution=execution, quota=permit.quota)
 
-    async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
+    async def effective_definitions(self, tx: CommandsTx, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
         of_type = [] if device.device_type_id is None else await tx.definitions.list_by_device_type(device.device_type_id)
         return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id))
 
     async def check_unattended(
-        self, tx: AutomationTx, caller: SessionCaller, device: Device, cmd: str, params: Json, now_ms: int
+        self, tx: CommandsTx, caller: SessionCaller, device: Device, cmd: str, params: Json, now_ms: int
     ) -> CommandDefinition:
         """For a schedule or rule that is being saved. Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and
         PermissionDenied."""
@@ -324,7 +311,7 @@ class CommandSubmissionService:
         return definition
 
     async def authorize_replay(
-        self, tx: AutomationTx, caller: SessionCaller, device: Device, cmds: Sequence[str], now_ms: int
+        self, tx: CommandsTx, caller: SessionCaller, device: Device, cmds: Sequence[str], now_ms: int
     ) -> None:
         """For a schedule or rule with these commands. Ends the transaction of a replay; nothing for a first request.
 
@@ -334,7 +321,7 @@ class CommandSubmissionService:
             await end_replay(self.authorizer, tx, caller, context, cmds, now_ms, run_later=True)
 
     async def run_unattended(
-        self, tx: AutomationTx, commands: Sequence[AutomationCommand], now_ms: int
+        self, tx: CommandsTx, commands: Sequence[AutomationCommand], now_ms: int
     ) -> Sequence[Execution | DomainError]:
         """Check and queue the commands in `tx`, in a few statements for all. For each, the queued execution or the reason why
         it was not queued."""
@@ -358,7 +345,7 @@ class CommandSubmissionService:
         await self._queue(tx, queued, now_ms)
         return outcomes
 
-    async def submit_approved(self, tx: CommandTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
+    async def submit_approved(self, tx: CommandsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
         """Check everything again as of now, except the rate limit, which counted the original request."""
         context = await get_context(tx, device.account_id, device.device_id, None)
         request = CommandRequest(context.device, approval.cmd, approval.params, approval.ttl_ms, approval.reason)
@@ -429,22 +416,22 @@ class CommandSubmissionService:
         )
 
     async def _queue(
-        self, tx: AutomationTx, queued: Sequence[tuple[Caller, DispatchEntry]], now_ms: int, reason: str | None = None
+        self, tx: CommandsTx, queued: Sequence[tuple[Caller, DispatchEntry]], now_ms: int, reason: str | None = None
     ) -> None:
         if not queued:
             return
         commands = [command for _, command in queued]
         await tx.executions.add_many([command.execution for command in commands])
         for caller, command in queued:
-            await tx.emit(command_sent_event(caller, command, now_ms, reason))
+            tx.emit(command_sent_event(caller, command, now_ms, reason))
         tx.after_commit(lambda: self.dispatch_queue.put(commands))
 
     async def _request_approval(
-        self, tx: CommandTx, caller: SessionCaller | ApiKeyCaller, request: CommandRequest, grant_id: GrantId | None, now_ms: int
+        self, tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, request: CommandRequest, grant_id: GrantId | None, now_ms: int
     ) -> Approval:
         approval_id = ApprovalId(self.ids.new_id(IdPrefix.APPROVAL))
         approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)
-        await tx.emit(approval_requested_event(caller, request, approval, now_ms))
+        tx.emit(approval_requested_event(caller, request, approval, now_ms))
         tx.after_commit(self.wake_approvals)
         return approval
 

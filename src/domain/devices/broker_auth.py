@@ -10,10 +10,9 @@ import hmac
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from domain.devices.model import DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDevices
+from domain.devices.ports import DevicesTx
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
 from domain.kernel.ports import Vault
@@ -57,11 +56,8 @@ class ServiceBrokerLogin:
     password: str
 
 
-class BrokerAccessTx(HasDeviceCredentials, HasDevices, Protocol): ...
-
-
 class ExternalBrokerAuthService:
-    def __init__(self, *, uow: UnitOfWork[BrokerAccessTx], vault: Vault, service: ServiceBrokerLogin | None) -> None:
+    def __init__(self, *, uow: UnitOfWork[DevicesTx], vault: Vault, service: ServiceBrokerLogin | None) -> None:
         self._uow = uow
         self._vault = vault
         self._service = service

@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field
-from typing import Protocol
 
 from domain.devices.link import BrokerCredentialUpdater
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDevices
+from domain.devices.ports import DevicesTx
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable
@@ -70,16 +69,13 @@ class RecentCredentialChanges:
 BATCH_SIZE = 100
 
 
-class CredentialSyncTx(HasDeviceCredentials, HasDevices, Protocol): ...
-
-
 @service
 class CredentialSyncService:
     """`wake` wakes the worker that calls `retry_pending`. `on_synced`: removing a device from the link drops its retained
     messages, so its schedule plan must be published again. `lock` belongs to this object alone. `changes`: told of every
     change, in a cluster."""
 
-    uow: UnitOfWork[CredentialSyncTx]
+    uow: UnitOfWork[DevicesTx]
     link: BrokerCredentialUpdater
     vault: Vault
     lock: EngineCommitLock

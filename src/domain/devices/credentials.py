@@ -11,9 +11,7 @@ The complete firmware of a device, joined from its configuration and the sources
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from domain.accounts.ports import HasUsers
 from domain.devices.catalog import default_config_format
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.firmware import (
@@ -28,7 +26,7 @@ from domain.devices.firmware import (
 )
 from domain.devices.lookup import get_device, save_device
 from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleAction, DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDevices
+from domain.devices.ports import DevicesTx
 from domain.devices.presence import PresenceService
 from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
@@ -37,17 +35,14 @@ from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator
 from domain.kernel.ports import Vault
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import LoginFailures
 from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS
-from domain.sign_in.ports import HasLoginFailures, HasSecondFactors, HasUserSessions, PasswordHasher
+from domain.sign_in.ports import PasswordHasher
 from domain.sign_in.step_up import require_second_factor_if_enabled
 
 PASSWORD_LENGTH = 32
 """190 bits; every firmware's settings page accepts this length."""
-
-
-class CredentialIssueTx(Transaction, HasDeviceCredentials, HasDevices, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ class CredentialIssuer:
         self.endpoint = endpoint
 
     async def issue(
-        self, tx: CredentialIssueTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
+        self, tx: DevicesTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
     ) -> RevealedCredentials:
         """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. After the commit the
         caller syncs the device to the link. Raises Conflict."""
@@ -74,7 +69,7 @@ class CredentialIssuer:
         await tx.credentials.upsert(DeviceCredentials(device.device_id, self._vault.seal(password, device.device_id), now_ms))
         text = "Credentials rotated" if rotated else "Credentials generated"
         data: dict[str, Json] = {"rotated": rotated}
-        await tx.emit(
+        tx.emit(
             DomainEvent.from_caller(
                 caller, "credentials_generated", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
             )
@@ -91,11 +86,6 @@ def usual_config_format(device: Device) -> FirmwareConfigFormat:
     return FirmwareConfigFormat(default_config_format(device.profile, device.board_type))
 
 
-class CredentialTx(
-    Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasSecondFactors, HasUsers, HasUserSessions, Protocol
-): ...
-
-
 @dataclass(frozen=True, slots=True)
 class RenderedFirmwareConfig:
     config_block: str
@@ -104,7 +94,7 @@ class RenderedFirmwareConfig:
 
 @service
 class DeviceCredentialService:
-    uow: UnitOfWork[CredentialTx]
+    uow: UnitOfWork[DevicesTx]
     clock: Clock
     issuer: CredentialIssuer
     vault: Vault
@@ -157,9 +147,7 @@ class DeviceCredentialService:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleAction.REVOKE))
             await tx.credentials.delete(device_id)
-            await tx.emit(
-                DomainEvent.from_caller(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id=device_id)
-            )
+            tx.emit(DomainEvent.from_caller(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id=device_id))
             await self.presence.mark_revoked(tx, device, now_ms)
         await self.credential_sync.sync(device_id)
         return device
@@ -187,9 +175,7 @@ class DeviceCredentialService:
                 raise Conflict("The credentials are revoked. Generate new ones.", code="CREDENTIALS_REVOKED")
             if credentials is None:
                 raise NotFound("This device has no credentials yet. Generate them first.")
-            await tx.emit(
-                DomainEvent.from_caller(caller, "credentials_revealed", "Credentials revealed", now_ms, device_id=device_id)
-            )
+            tx.emit(DomainEvent.from_caller(caller, "credentials_revealed", "Credentials revealed", now_ms, device_id=device_id))
             await tx.login_failures.delete(_throttle_subject(caller))
         return credentials.sealed
 
@@ -208,7 +194,7 @@ class DeviceCredentialService:
                     await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, _throttle_subject(caller), now_ms))
             text = f"Reveal of credentials denied ({refusal.code})"
             data: dict[str, Json] = {"code": refusal.code}
-            await tx.emit(
+            tx.emit(
                 DomainEvent.from_caller(caller, "credentials_reveal_refused", text, now_ms, device_id=device.device_id, data=data)
             )
         return refusal
@@ -223,7 +209,7 @@ def _throttle_subject(caller: SessionCaller) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FirmwareProjectService:
-    uow: UnitOfWork[HasDevices] = field(repr=False)
+    uow: UnitOfWork[DevicesTx] = field(repr=False)
     endpoint: BrokerEndpoint
     sources: FirmwareSourceReader
 

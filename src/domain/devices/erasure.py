@@ -10,14 +10,13 @@ was deleted is stored like any other. After a crash, the mark or the tombstone l
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from domain.devices.model import Device
-from domain.devices.ports import BatchEnd, ErasableDeviceRowsRepository, ErasableReadings, HasDevices
+from domain.devices.ports import BatchEnd, DevicesTx
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 BATCH_ROWS = 2_000
 """About 10 ms of database time, which does not delay commands noticeably."""
@@ -31,27 +30,13 @@ Pause = Callable[[], Awaitable[None]]
 """Awaited between two batches."""
 
 
-class DeviceErasureTx(Transaction, HasDevices, Protocol):
-    @property
-    def readings(self) -> ErasableReadings: ...
-
-    @property
-    def due_rollups(self) -> ErasableDeviceRowsRepository: ...
-
-    @property
-    def rollups(self) -> ErasableDeviceRowsRepository: ...
-
-    @property
-    def dead_letters(self) -> ErasableDeviceRowsRepository: ...
-
-
 @service
 class DeviceErasureService:
     """`wake` wakes the worker that calls `erase_pending`. `on_deleted` gets the number of each device when its row is
     deleted, and again when its tombstone is deleted. `erase_elsewhere` deletes what another store has of a device number;
     if it raises Unavailable, the tombstone stays."""
 
-    uow: UnitOfWork[DeviceErasureTx]
+    uow: UnitOfWork[DevicesTx]
     clock: Clock
     wake: Callable[[], None]
     on_deleted: Callable[[int], None]
@@ -116,7 +101,7 @@ class DeviceErasureService:
             return True
 
 
-async def _delete_batch(tx: DeviceErasureTx, device_no: int, after: BatchEnd) -> tuple[int, BatchEnd]:
+async def _delete_batch(tx: DevicesTx, device_no: int, after: BatchEnd) -> tuple[int, BatchEnd]:
     """Returns how many rows, 0 when none are left, and the `after` of the next batch."""
     deleted, after = await tx.readings.delete_next_batch(device_no, BATCH_ROWS, after)
     for repository in (tx.due_rollups, tx.rollups, tx.dead_letters):

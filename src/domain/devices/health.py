@@ -24,19 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from domain.devices.model import Device, DroppedMessages, NewConnectionsSummary
-from domain.devices.ports import DeviceHealthRepository, HasDevices
+from domain.devices.ports import DevicesTx
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
-
-
-class HasDeviceHealth(Protocol):
-    @property
-    def device_health(self) -> DeviceHealthRepository: ...
-
+from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_FIRMWARE_LENGTH = 64
 
@@ -53,7 +46,7 @@ class DeviceHealthBatch:
     def set_firmware(self, device_no: int, version: str) -> None:
         self._firmware[device_no] = "".join(filter(str.isprintable, version))[:MAX_FIRMWARE_LENGTH]
 
-    async def write(self, tx: HasDeviceHealth) -> None:
+    async def write(self, tx: DevicesTx) -> None:
         if self._connections:
             await tx.device_health.add_connections(self._connections)
         if self._firmware:
@@ -93,9 +86,6 @@ _MIN_CHANGE_MS = SECOND_MS
 """A smaller change of the offset is jitter of the network, and not worth a write."""
 
 
-class ClockSkewTx(Transaction, HasDeviceHealth, HasDevices, Protocol): ...
-
-
 @dataclass(slots=True)
 class _SkewState:
     """A clock that is wrong, or was. Times are monotonic; `announced_ms` is None before the first event."""
@@ -108,7 +98,7 @@ class _SkewState:
 
 
 class ClockSkewService:
-    def __init__(self, *, uow: UnitOfWork[ClockSkewTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[DevicesTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._written: dict[int, int] = {}
@@ -173,7 +163,7 @@ class ClockSkewService:
         at_ms, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         async with self._uow.write(caller=None) as tx:
             for device in await tx.devices.list_by_numbers(due):
-                await tx.emit(_skew_event(device, due[device.device_no], at_ms))
+                tx.emit(_skew_event(device, due[device.device_no], at_ms))
         self._events_in_minute += len(due)
         for device_no, offset_ms in due.items():
             if device_no in self._skewed:
@@ -225,11 +215,8 @@ EXPLANATIONS = {
 }
 
 
-class DroppedMessagesTx(Transaction, HasDeviceHealth, HasDevices, Protocol): ...
-
-
 class DroppedMessageService:
-    def __init__(self, *, uow: UnitOfWork[DroppedMessagesTx], clock: Clock, wake: Callable[[], None]) -> None:
+    def __init__(self, *, uow: UnitOfWork[DevicesTx], clock: Clock, wake: Callable[[], None]) -> None:
         """`wake` wakes the worker that calls `write_pending`."""
         self._uow = uow
         self._clock = clock
@@ -263,7 +250,7 @@ class DroppedMessageService:
             devices = {device.device_no: device for device in found}
             await tx.device_health.add_drops([drop for drop in drops if drop.device_no in devices])
             for drop in await tx.device_health.take_unannounced_drops(devices, now.steady_ms - HOUR_MS, now.steady_ms):
-                await tx.emit(_dropped_event(devices[drop.device_no], drop, now.wall_ms))
+                tx.emit(_dropped_event(devices[drop.device_no], drop, now.wall_ms))
 
     def _put_back(self, drop: DroppedMessages) -> None:
         newer = self._pending.get((drop.device_no, drop.reason))

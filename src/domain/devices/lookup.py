@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.ports import HasDevices
+from domain.devices.ports import DevicesTx
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, DeviceId
 
@@ -17,7 +17,7 @@ def external_id_taken_error(external_id: str | None) -> Conflict:
     )
 
 
-async def get_device(tx: HasDevices, account_id: AccountId, device_id: DeviceId, *, for_update: bool = False) -> Device:
+async def get_device(tx: DevicesTx, account_id: AccountId, device_id: DeviceId, *, for_update: bool = False) -> Device:
     """Raises NotFound, also for a device of another account. `for_update`: lock the row until the transaction ends."""
     find = tx.devices.get_for_update if for_update else tx.devices.get
     device = await find(account_id, device_id)
@@ -26,7 +26,7 @@ async def get_device(tx: HasDevices, account_id: AccountId, device_id: DeviceId,
     return device
 
 
-async def save_device(tx: HasDevices, device: Device) -> Device:
+async def save_device(tx: DevicesTx, device: Device) -> Device:
     """Save the device with its next version. Raises Conflict after a concurrent change."""
     if not await tx.devices.save(device):
         raise Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")

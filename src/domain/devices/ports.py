@@ -21,7 +21,8 @@ from domain.devices.model import (
 )
 from domain.devices.search import DeviceCounts, DeviceSearch
 from domain.kernel.errors import NotFound
-from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, KeyId, ProjectId
+from domain.keys.ports import KeysTx
 
 
 class DeviceRepository(Protocol):
@@ -136,31 +137,15 @@ class DeviceTypeRepository(Protocol):
     async def count_devices(self, device_type_id: DeviceTypeId) -> int: ...
 
 
-class PendingApprovalCounter(Protocol):
-    """What the devices part needs to know of the approvals part, a higher layer."""
+class PendingApprovals(Protocol):
+    """What the devices and grants parts need to know of the requests that wait for approval. The approvals part, a higher layer,
+    implements it."""
 
     async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
-        """The number of the device's requests that wait for approval."""
+        """The number of the device's requests that wait."""
 
-
-class HasPendingApprovalCounter(Protocol):
-    @property
-    def approvals(self) -> PendingApprovalCounter: ...
-
-
-class HasDevices(Protocol):
-    @property
-    def devices(self) -> DeviceRepository: ...
-
-
-class HasDeviceCredentials(Protocol):
-    @property
-    def credentials(self) -> DeviceCredentialsRepository: ...
-
-
-class HasDeviceTypes(Protocol):
-    @property
-    def device_types(self) -> DeviceTypeRepository: ...
+    async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
+        """The devices for which a request of this key waits."""
 
 
 MAX_GROUP_DEVICES = 200
@@ -201,12 +186,7 @@ class DeviceGroupRepository(Protocol):
         """The groups of the device, each with the label of who added the device to it."""
 
 
-class HasDeviceGroups(Protocol):
-    @property
-    def groups(self) -> DeviceGroupRepository: ...
-
-
-async def get_group(tx: HasDeviceGroups, account_id: AccountId, group_id: GroupId, *, for_update: bool = False) -> DeviceGroup:
+async def get_group(tx: DevicesTx, account_id: AccountId, group_id: GroupId, *, for_update: bool = False) -> DeviceGroup:
     """Raises NotFound, also for a group of another account."""
     find = tx.groups.get_for_update if for_update else tx.groups.get
     group = await find(account_id, group_id)
@@ -231,11 +211,6 @@ class DeviceConnectionHolderRepository(Protocol):
 
     async def abandon(self, live: Collection[str]) -> Sequence[int]:
         """Set NO_FRONT for the devices of all instances that are not among `live`. Returns the numbers of all that have it."""
-
-
-class HasDeviceConnectionHolders(Protocol):
-    @property
-    def device_sessions(self) -> DeviceConnectionHolderRepository: ...
 
 
 class DeviceHealthRepository(Protocol):
@@ -283,3 +258,43 @@ class ErasableReadings(Protocol):
     """Implemented by the repository of readings: of millions, each batch begins where the last one ended."""
 
     async def delete_next_batch(self, device_no: int, limit: int, after: BatchEnd) -> tuple[int, BatchEnd]: ...
+
+
+class DevicesTx(KeysTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def readings(self) -> ErasableReadings: ...
+
+    @property
+    def due_rollups(self) -> ErasableDeviceRowsRepository: ...
+
+    @property
+    def rollups(self) -> ErasableDeviceRowsRepository: ...
+
+    @property
+    def dead_letters(self) -> ErasableDeviceRowsRepository: ...
+
+    @property
+    def device_search(self) -> DeviceSearchRepository: ...
+
+    @property
+    def devices(self) -> DeviceRepository: ...
+
+    @property
+    def credentials(self) -> DeviceCredentialsRepository: ...
+
+    @property
+    def device_types(self) -> DeviceTypeRepository: ...
+
+    @property
+    def groups(self) -> DeviceGroupRepository: ...
+
+    @property
+    def device_sessions(self) -> DeviceConnectionHolderRepository: ...
+
+    @property
+    def device_health(self) -> DeviceHealthRepository: ...
+
+    @property
+    def approvals(self) -> PendingApprovals: ...

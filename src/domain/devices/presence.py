@@ -14,20 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from domain.devices.health import device_event
 from domain.devices.link import LOST, REVOKED, STOPPED, TAKEN_OVER, OutboundDeviceMessagePort
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.ports import NO_FRONT, HasDeviceConnectionHolders, HasDevices
+from domain.devices.ports import NO_FRONT, DevicesTx
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
-
-
-class PresenceBatchTx(Transaction, HasDevices, Protocol): ...
+from domain.kernel.unit_of_work import UnitOfWork
 
 
 class PresenceBatch:
@@ -55,7 +51,7 @@ class PresenceBatch:
         self._current[device.device_id] = online
         self._last_event[device.device_id] = event
 
-    async def write(self, tx: PresenceBatchTx) -> None:
+    async def write(self, tx: DevicesTx) -> None:
         """Write all changes and emit their events. A concurrent writer has already emitted the event of a change that both made,
         so it is not emitted again; a change that reverts the other writer's is emitted although it was none when we read."""
         if self._last_seen_ms:
@@ -69,9 +65,9 @@ class PresenceBatch:
         not_emitted = {device_id: self._last_event[device_id] for device_id in expected - changed}
         for device_id, event in self._change_events:
             if not_emitted.get(device_id) is not event:
-                await tx.emit(event)
+                tx.emit(event)
         for device_id in sorted(changed - expected):
-            await tx.emit(self._last_event[device_id])
+            tx.emit(self._last_event[device_id])
 
 
 OFFLINE_GRACE_MS = 2_000
@@ -88,15 +84,12 @@ class PendingOfflineDevice:
     reason: str
 
 
-class PresenceServiceTx(PresenceBatchTx, HasDeviceConnectionHolders, Protocol): ...
-
-
 @service
 class PresenceService:
     """`wake` wakes the worker that calls `expire_due` at `next_due_ms`. `front`: this instance of a cluster; it
     announces only those devices as offline that have not connected to another instance."""
 
-    uow: UnitOfWork[PresenceServiceTx]
+    uow: UnitOfWork[DevicesTx]
     clock: Clock
     link: OutboundDeviceMessagePort
     wake: Callable[[], None]
@@ -131,11 +124,11 @@ class PresenceService:
         elif device.device_id not in self._pending_offline:
             self._start_grace(device, LOST, self.grace_ms)
 
-    async def mark_revoked(self, tx: PresenceBatchTx, device: Device, at_ms: int) -> None:
+    async def mark_revoked(self, tx: DevicesTx, device: Device, at_ms: int) -> None:
         """Announce the device as offline at once: the service has disconnected it."""
         tx.after_commit(lambda: self._forget(device.device_id))
         if await tx.devices.set_online(device.device_id, False):
-            await tx.emit(_presence_event(device, "device_offline", REVOKED, at_ms))
+            tx.emit(_presence_event(device, "device_offline", REVOKED, at_ms))
 
     def _forget(self, device_id: DeviceId) -> None:
         self._pending_offline.pop(device_id, None)
@@ -165,7 +158,7 @@ class PresenceService:
             await tx.device_sessions.detach(numbers - {device.device_no for device in online}, self.front)
         return self._start_restart_grace(online)
 
-    async def _not_held_elsewhere(self, tx: PresenceServiceTx, devices: Sequence[Device]) -> Sequence[Device]:
+    async def _not_held_elsewhere(self, tx: DevicesTx, devices: Sequence[Device]) -> Sequence[Device]:
         if self.front is None or not devices:
             return devices
         fronts = await tx.device_sessions.fronts({device.device_no for device in devices})

@@ -11,26 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
-from domain.accounts.ports import HasProjects
 from domain.devices.catalog import infer_profile
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, RevealedCredentials
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
+from domain.devices.ports import DevicesTx
 from domain.kernel.caller import Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_DEVICES_PER_ACCOUNT = 100_000
-
-
-class DeviceRegistrationTx(Transaction, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ def check_device_capacity(count: int) -> None:
 
 
 async def check_references(
-    tx: DeviceRegistrationTx, account_id: AccountId, project_id: ProjectId | None, device_type_id: DeviceTypeId | None
+    tx: DevicesTx, account_id: AccountId, project_id: ProjectId | None, device_type_id: DeviceTypeId | None
 ) -> None:
     """Raises NotFound for a project or device type that the account does not have."""
     if project_id is not None and await tx.projects.get(account_id, project_id) is None:
@@ -63,7 +58,7 @@ async def check_references(
 
 
 async def add_device(
-    tx: DeviceRegistrationTx, caller: Caller, device_id: DeviceId, registration: DeviceRegistrationInput, now_ms: int
+    tx: DevicesTx, caller: Caller, device_id: DeviceId, registration: DeviceRegistrationInput, now_ms: int
 ) -> Device:
     """A PENDING device. Its references are checked before. Raises Conflict `EXTERNAL_ID_TAKEN`."""
     project_id = registration.project_id or (await tx.projects.get_default(caller.account_id)).project_id
@@ -86,16 +81,13 @@ async def add_device(
         )
     )
     text = f"Device registered: {device.name}"
-    await tx.emit(
+    tx.emit(
         DomainEvent.from_caller(caller, "device_registered", text, now_ms, device_id=device.device_id, device_name=device.name)
     )
     return device
 
 
 MAX_DEVICES_PER_REQUEST = 200
-
-
-class BulkRegistrationTx(Transaction, HasDeviceCredentials, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
 
 
 class BulkCredentials(StrEnum):
@@ -131,7 +123,7 @@ class BulkRegistrationRowResult:
 
 @service
 class BulkRegistrationService:
-    uow: UnitOfWork[BulkRegistrationTx]
+    uow: UnitOfWork[DevicesTx]
     clock: Clock
     ids: IdAndSecretGenerator
     issuer: CredentialIssuer
@@ -160,7 +152,7 @@ class BulkRegistrationService:
 
     async def _register(
         self,
-        tx: BulkRegistrationTx,
+        tx: DevicesTx,
         caller: SessionCaller,
         row: DeviceRegistrationInput,
         existing: Mapping[str | None, Device],
@@ -178,12 +170,7 @@ class BulkRegistrationService:
         return BulkRegistrationRowResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
 
     async def _with_credentials(
-        self,
-        tx: BulkRegistrationTx,
-        caller: SessionCaller,
-        result: BulkRegistrationRowResult,
-        wanted: BulkCredentials,
-        now_ms: int,
+        self, tx: DevicesTx, caller: SessionCaller, result: BulkRegistrationRowResult, wanted: BulkCredentials, now_ms: int
     ) -> BulkRegistrationRowResult:
         device = result.device
         if device is None or not wanted.are_due(device):

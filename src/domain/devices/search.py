@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
-from domain.devices.ports import DeviceSearchRepository
 from domain.kernel.ids import GroupId, ProjectId
 
 MAX_SEARCH_WORDS = 8
@@ -67,8 +65,3 @@ class DeviceCounts:
     revoked: int
     dead_letters: int = 0
     """Messages of these devices that are set aside because the database refused them."""
-
-
-class HasDeviceSearch(Protocol):
-    @property
-    def device_search(self) -> DeviceSearchRepository: ...

@@ -12,11 +12,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
-from domain.accounts.ports import HasProjects
-from domain.devices.health import HasDeviceHealth
 from domain.devices.lookup import get_device, save_device
 from domain.devices.model import UNKNOWN_HEALTH, Device, DeviceHealth, DeviceLifecycleAction, DeviceMetadata, DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDeviceGroups, HasDevices, HasDeviceTypes, HasPendingApprovalCounter
+from domain.devices.ports import DevicesTx
 from domain.devices.presence import PresenceService
 from domain.devices.registration import DeviceRegistrationInput, add_device, check_device_capacity, check_references
 from domain.kernel.caller import Role, SessionCaller, require_role
@@ -25,25 +23,12 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 _METADATA_FIELDS = frozenset(one.name for one in fields(DeviceMetadata))
 _EDITABLE_FIELDS = frozenset(
     {"name", "board_type", "app_type", "app_type_other", "project_id", "device_type_id", "profile", "external_id"}
 )
-
-
-class DeviceTx(
-    Transaction,
-    HasDeviceCredentials,
-    HasDeviceGroups,
-    HasDeviceHealth,
-    HasDevices,
-    HasDeviceTypes,
-    HasPendingApprovalCounter,
-    HasProjects,
-    Protocol,
-): ...
 
 
 class DeviceCredentialSyncPort(Protocol):
@@ -69,7 +54,7 @@ class DeviceDetails:
 
 @service
 class DeviceService:
-    uow: UnitOfWork[DeviceTx]
+    uow: UnitOfWork[DevicesTx]
     clock: Clock
     ids: IdAndSecretGenerator
     credential_sync: DeviceCredentialSyncPort
@@ -119,7 +104,7 @@ class DeviceService:
             after = await save_device(tx, after)
             changed: list[Json] = [_api_name(name) for name in sorted(changes)]
             text, data = f"Device updated: {', '.join(map(str, changed))}", {"fields": changed}
-            await tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device_id, data=data))
+            tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device_id, data=data))
         if after.profile is not before.profile:
             await self.credential_sync.sync(device_id)
         return after
@@ -133,7 +118,7 @@ class DeviceService:
             device = await save_device(tx, device.transition(trigger))
             kind: EventKind = "device_enabled" if device.is_active else "device_disabled"
             text = "Device enabled" if device.is_active else "Device disabled"
-            await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device_id))
+            tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device_id))
             if not device.is_active:
                 await self.presence.mark_revoked(tx, device, now_ms)
         await self.credential_sync.sync(device_id)
@@ -148,7 +133,7 @@ class DeviceService:
             await tx.credentials.delete(device_id)
             await self.presence.mark_revoked(tx, device, now_ms)
             text = f"Device deleted: {device.name}"
-            await tx.emit(DomainEvent.from_caller(caller, "device_deleted", text, now_ms, device_id=device_id))
+            tx.emit(DomainEvent.from_caller(caller, "device_deleted", text, now_ms, device_id=device_id))
         await self.credential_sync.sync(device_id)
         await self.erasure.erase(device)
 
@@ -158,7 +143,7 @@ def _api_name(field: str) -> str:
     return re.sub("_(.)", lambda match: match[1].upper(), field)
 
 
-async def _check_can_leave(tx: DeviceTx, caller: SessionCaller, device: Device, place: Literal["type", "project"]) -> None:
+async def _check_can_leave(tx: DevicesTx, caller: SessionCaller, device: Device, place: Literal["type", "project"]) -> None:
     """Commands of the type may need approval, and grants on the project apply to the device: another type or project changes
     permissions. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
     require_role(caller, Role.ADMIN)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from domain.devices.lookup import get_device
-from domain.devices.ports import HasDevices
+from domain.events.ports import EventsTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.errors import DomainError, NotFound
 from domain.kernel.ids import DeviceId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 
 EVENT_KIND: Final = "access_refused"
 MAX_LOGGED_PER_MINUTE = 30
@@ -26,9 +26,6 @@ MAX_LOGGED_PER_MINUTE = 30
 MAX_CALLERS = 10_000
 
 log = logging.getLogger(__name__)
-
-
-class DeniedRequestLogTx(Transaction, HasDevices, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -43,7 +40,7 @@ class _DeniedRequestMinute:
 class RateLimitedDeniedRequestLog:
     """Implements `DeniedRequestLog`."""
 
-    def __init__(self, *, uow: UnitOfWork[DeniedRequestLogTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._minutes: dict[str, _DeniedRequestMinute] = {}
@@ -90,12 +87,12 @@ class RateLimitedDeniedRequestLog:
         try:
             async with self._uow.write(caller=None) as tx:  # a denied request changes nothing; its claim stays unmarked
                 device_id = await _own_device_id(tx, caller, device)
-                await tx.emit(DomainEvent.from_caller(caller, EVENT_KIND, text, now_ms, device_id=device_id, data=data))
+                tx.emit(DomainEvent.from_caller(caller, EVENT_KIND, text, now_ms, device_id=device_id, data=data))
         except DomainError as error:
             log.warning("denied request not stored in the event log: %s (%s): %s", caller.label, text, error.message)
 
 
-async def _own_device_id(tx: HasDevices, caller: SessionCaller | ApiKeyCaller, device: str | None) -> DeviceId | None:
+async def _own_device_id(tx: EventsTx, caller: SessionCaller | ApiKeyCaller, device: str | None) -> DeviceId | None:
     """The id if the device belongs to the caller's account, so that no event refers to another account's device."""
     if device is None:
         return None

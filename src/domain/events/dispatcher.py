@@ -11,12 +11,12 @@ from typing import Generic, TypeVar
 
 from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import PUBLIC_TYPES, Event
-from domain.events.ports import EventLogTx, FeedPublisher, TransactionEventObserver
+from domain.events.ports import EventsTx, FeedPublisher, TransactionEventObserver
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.ids import DeviceId, EventId, IdAndSecretGenerator, IdPrefix
 
-TxT = TypeVar("TxT", bound=EventLogTx)
+TxT = TypeVar("TxT", bound=EventsTx)
 
 
 @service

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from domain.devices.ports import HasDevices
 from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter, FeedFrame, ReadingAsEvent
 from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import NO_SEARCH, Event, EventSearch
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
-from domain.kernel.unit_of_work import Transaction
+from domain.provisioning.ports import ProvisioningTx
 
 
 class EventRepository(Protocol):
@@ -62,14 +61,6 @@ class EventRepository(Protocol):
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
         """Delete at most `limit` of the oldest events, of those that were sealed before this time (see `audit.seal_model`).
         Events of a version without seals go by their own time."""
-
-
-class HasEvents(Protocol):
-    @property
-    def events(self) -> EventRepository: ...
-
-
-class EventLogTx(Transaction, HasDevices, HasEvents, Protocol): ...
 
 
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
@@ -145,3 +136,10 @@ class TransactionEventDispatcher(Protocol[TxT_contra]):
 
     async def dispatch(self, tx: TxT_contra, events: Sequence[DomainEvent]) -> None:
         """Called once per transaction with all of its events, as its last step."""
+
+
+class EventsTx(ProvisioningTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def events(self) -> EventRepository: ...

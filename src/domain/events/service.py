@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from domain.devices.lookup import get_device
-from domain.devices.ports import HasDevices
 from domain.events.feed_model import ReadingAsEvent, reading_event_id
 from domain.events.model import NO_SEARCH, TELEMETRY, Event, EventSearch
-from domain.events.ports import HasEvents, ReadingsAsEventsSource
+from domain.events.ports import EventsTx, ReadingsAsEventsSource
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_cursor
@@ -52,11 +50,8 @@ class EventViewPage:
         return self.cursor is not None
 
 
-class EventHistoryTx(HasDevices, HasEvents, Protocol): ...
-
-
 class EventService:
-    def __init__(self, *, uow: UnitOfWork[EventHistoryTx], clock: Clock, telemetry: ReadingsAsEventsSource | None = None) -> None:
+    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock, telemetry: ReadingsAsEventsSource | None = None) -> None:
         self._uow = uow
         self._clock = clock
         self._telemetry = telemetry

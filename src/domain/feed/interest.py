@@ -17,21 +17,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.accounts.ports import HasAccounts
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.kernel.clock import Clock
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.ports import WebhookRecipientTx
+from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.recipients import load_recipients
 
 
-class DevicesWithSubscribersTx(WebhookRecipientTx, HasAccounts, Protocol): ...
-
-
 class DevicesWithSubscribersService:
-    def __init__(self, *, uow: UnitOfWork[DevicesWithSubscribersTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[WebhooksTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 
@@ -44,9 +40,7 @@ class DevicesWithSubscribersService:
                 numbers |= await self._watched_in_account(tx, account_id, wanted.get(account_id, frozenset()))
         return numbers
 
-    async def _watched_in_account(
-        self, tx: DevicesWithSubscribersTx, account_id: AccountId, devices: frozenset[DeviceId] | None
-    ) -> set[int]:
+    async def _watched_in_account(self, tx: WebhooksTx, account_id: AccountId, devices: frozenset[DeviceId] | None) -> set[int]:
         now_ms = self._clock.now_ms()
         recipients = (await load_recipients(tx, [account_id]))[account_id]
         if devices is not None and not devices and not recipients.webhooks:

@@ -8,30 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from domain.accounts.ports import HasMemberships
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.ports import HasDevices
 from domain.events.cursors import EventLogCursor
 from domain.events.model import Event
-from domain.events.ports import HasEvents
 from domain.grants.model import GrantSubject
-from domain.grants.ports import HasGrants
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.keys.ports import HasApiKeys
-from domain.sign_in.ports import HasUserSessions
+from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.recipients import NEVER_EXPIRES_MS, ApiKeyReadScope
 
 PAGE_EVENTS = 500
 
 Viewer = SessionCaller | ApiKeyCaller
-
-
-class FeedAudienceTx(HasApiKeys, HasDevices, HasEvents, HasGrants, HasMemberships, HasUserSessions, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,7 @@ class MissedEventsPage:
 
 
 class FeedSnapshotAndReplayService:
-    def __init__(self, *, uow: UnitOfWork[FeedAudienceTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[WebhooksTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 
@@ -95,7 +86,7 @@ class FeedSnapshotAndReplayService:
         has_more = len(events) >= PAGE_EVENTS
         return MissedEventsPage(events, after.after(events) if has_more else after.union(end), has_more)
 
-    async def _visibility(self, tx: FeedAudienceTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
+    async def _visibility(self, tx: WebhooksTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
         if not isinstance(viewer, ApiKeyCaller):
             return FeedVisibility(None, NEVER_EXPIRES_MS)
         now_ms = self._clock.now_ms()
@@ -106,12 +97,12 @@ class FeedSnapshotAndReplayService:
         return FeedVisibility(frozenset(visible), visibility.next_expiry_ms(now_ms))
 
 
-async def _is_still_complete(tx: HasEvents, after: EventLogCursor) -> bool:
+async def _is_still_complete(tx: WebhooksTx, after: EventLogCursor) -> bool:
     """Whether no event has been deleted that `after` does not cover. Retention deletes the oldest events first."""
     return after.highest == 0 or 0 < await tx.events.oldest_position() <= after.lowest + 1
 
 
-async def _is_authorized(tx: FeedAudienceTx, viewer: Viewer) -> bool:
+async def _is_authorized(tx: WebhooksTx, viewer: Viewer) -> bool:
     if isinstance(viewer, ApiKeyCaller):
         key = await tx.api_keys.get(viewer.account_id, viewer.key_id)
         return key is not None and key.enabled
@@ -125,6 +116,6 @@ async def _is_authorized(tx: FeedAudienceTx, viewer: Viewer) -> bool:
     return viewer.operations is None or membership.role.is_at_least(viewer.role)  # a service session ends with its maker's role
 
 
-async def _list_devices(tx: FeedAudienceTx, viewer: Viewer) -> list[Device]:
+async def _list_devices(tx: WebhooksTx, viewer: Viewer) -> list[Device]:
     found = await tx.devices.list(viewer.account_id)
     return [device for device in found if device.status is not DeviceStatus.DELETING]

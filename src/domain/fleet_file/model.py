@@ -15,30 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from domain.accounts.ports import HasProjects
 from domain.accounts.projects import ProjectService
-from domain.approvals.ports import HasApprovals
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService
 from domain.devices.credentials import CredentialIssuer, RevealedCredentials
-from domain.devices.health import HasDeviceHealth
 from domain.devices.model import Device
-from domain.devices.ports import HasDeviceCredentials, HasDeviceGroups, HasDeviceTypes
 from domain.devices.service import DeviceService
 from domain.grants.service import GrantService, GroupGrantService
-from domain.groups.service import DeviceGroupService
+from domain.groups.service import DeviceGroupService, GroupsTx
 from domain.kernel.errors import Conflict, DomainError, FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, DeviceTypeId, ProjectId
 from domain.kernel.unit_of_work import JoinedUnitOfWork
-from domain.keys.ports import HasApiKeys
 from domain.keys.service import ApiKeyService
-from domain.rules.ports import HasMetricDeclarations, HasRules
 from domain.rules.service import RuleService
-from domain.schedules.ports import ScheduleTx
 from domain.schedules.service import ScheduleService
-from domain.webhooks.ports import HasWebhookDeliveries, HasWebhooks
 from domain.webhooks.service import WebhookService
 
 MAX_OBJECTS = 2_500
@@ -184,24 +176,6 @@ class FleetAfterApplyWork:
         return True
 
 
-class FleetFileTx(
-    ScheduleTx,
-    HasApiKeys,
-    HasApprovals,
-    HasWebhookDeliveries,
-    HasDeviceCredentials,
-    HasDeviceGroups,
-    HasDeviceHealth,
-    HasDeviceTypes,
-    HasMetricDeclarations,
-    HasProjects,
-    HasRules,
-    HasWebhooks,
-    Protocol,
-):
-    """The transactions of all of them in one."""
-
-
 @dataclass(frozen=True, slots=True)
 class FleetFileWriteServices:
     projects: ProjectService
@@ -212,10 +186,10 @@ class FleetFileWriteServices:
     schedules: ScheduleService
     rules: RuleService
     groups: DeviceGroupService
-    keys: ApiKeyService[FleetFileTx]
-    grants: GrantService[FleetFileTx]
-    group_grants: GroupGrantService[FleetFileTx]
+    keys: ApiKeyService[GroupsTx]
+    grants: GrantService[GroupsTx]
+    group_grants: GroupGrantService[GroupsTx]
     webhooks: WebhookService
 
 
-MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[FleetFileTx], FleetAfterApplyWork], FleetFileWriteServices]
+MakeWriters: TypeAlias = Callable[[JoinedUnitOfWork[GroupsTx], FleetAfterApplyWork], FleetFileWriteServices]

@@ -19,7 +19,6 @@ from domain.fleet_file.model import (
     Fields,
     FleetAction,
     FleetAfterApplyWork,
-    FleetFileTx,
     FleetFileWriteServices,
     FleetKind,
     FleetObjectOutcome,
@@ -29,6 +28,7 @@ from domain.fleet_file.model import (
     display_name,
     with_place,
 )
+from domain.groups.service import GroupsTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, IdPrefix, KeyId, MembershipId, ProjectId, has_id_format
@@ -49,7 +49,7 @@ class FleetNameIndex:
         self.groups: dict[GroupId, DeviceGroup] = {}
         self._devices: dict[str, Device] = {}
 
-    async def load(self, tx: FleetFileTx, project: str | None) -> None:
+    async def load(self, tx: GroupsTx, project: str | None) -> None:
         """Raises ValidationFailed when there is no project of the name `project`."""
         for each, _ in await tx.projects.list_with_device_counts(self.account_id):
             self.projects[each.project_id] = each.name
@@ -61,7 +61,7 @@ class FleetNameIndex:
         default = (await tx.projects.get_default(self.account_id)).project_id
         self.default_project = self.projects[default if project is None else self.project_id(project)]
 
-    async def load_devices(self, tx: FleetFileTx, references: Iterable[str]) -> None:
+    async def load_devices(self, tx: GroupsTx, references: Iterable[str]) -> None:
         """Before `device`: one query for many."""
         wanted = set(references) - self._devices.keys()
         ids = {DeviceId(each) for each in wanted if has_id_format(IdPrefix.DEVICE, each)}
@@ -126,7 +126,7 @@ def _id_of(field: str, section: str, name: str, names: Mapping[Id, str]) -> Id:
 class FleetFileReadContext:
     """One look at an account, in one transaction. `project`: the only one that it is about."""
 
-    tx: FleetFileTx
+    tx: GroupsTx
     caller: SessionCaller
     names: FleetNameIndex
     now_ms: int

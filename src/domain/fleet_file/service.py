@@ -32,7 +32,6 @@ from domain.fleet_file.model import (
     Fields,
     FleetAfterApplyWork,
     FleetDocument,
-    FleetFileTx,
     FleetKind,
     FleetObjectOutcome,
     MakeWriters,
@@ -46,6 +45,7 @@ from domain.fleet_file.reconciler import (
     prune,
     reconcile,
 )
+from domain.groups.service import GroupsTx
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
@@ -75,7 +75,7 @@ class ExportedFleet:
 
 @service
 class FleetFileService:
-    uow: UnitOfWork[FleetFileTx]
+    uow: UnitOfWork[GroupsTx]
     clock: Clock
     make_writers: MakeWriters
     webhooks: WebhookService

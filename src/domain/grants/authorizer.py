@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from domain.accounts.model import Membership
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
 from domain.grants import checks
 from domain.grants.checks import READ_REQUEST, FailedGrantCheck, GrantCheckInput, GrantCheckStep
 from domain.grants.model import Grant, GrantSubject, GrantWindowAndRateEvaluator, RemainingRateLimit, rate_window
-from domain.grants.ports import AuthorizationTx
+from domain.grants.ports import GrantsTx
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
 from domain.kernel.ids import DeviceId, GrantId, MembershipId
@@ -77,7 +75,7 @@ class Authorizer:
 
     async def authorize(
         self,
-        tx: AuthorizationTx,
+        tx: GrantsTx,
         caller: Caller,
         device: Device,
         request: GrantCheckInput,
@@ -104,7 +102,7 @@ class Authorizer:
         return AccessPermit(grant, principal.subject_to_approval, quota)
 
     async def authorize_many(
-        self, tx: AuthorizationTx, requests: Sequence[AutomationGrantCheckInput], now_ms: int
+        self, tx: GrantsTx, requests: Sequence[AutomationGrantCheckInput], now_ms: int
     ) -> Sequence[AccessPermit | PermissionDenied | RateLimited]:
         """`authorize` for many commands, with one look-up of memberships and grants. Returns errors instead of raising them."""
         membership_ids = {item.caller.on_behalf_of for item in requests if item.caller.on_behalf_of is not None}
@@ -125,7 +123,7 @@ class Authorizer:
 
     async def _authorize_automation(
         self,
-        tx: AuthorizationTx,
+        tx: GrantsTx,
         principal: Principal,
         grants: Mapping[GrantSubject, Sequence[Grant]],
         item: AutomationGrantCheckInput,
@@ -140,7 +138,7 @@ class Authorizer:
             return error
         return AccessPermit(grant, principal.subject_to_approval, quota)
 
-    async def filter_readable(self, tx: AuthorizationTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
+    async def filter_readable(self, tx: GrantsTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
         """The devices that the caller may read, in the given order. All must belong to the caller's account."""
         if not isinstance(caller, ApiKeyCaller):
             return list(devices)
@@ -151,7 +149,7 @@ class Authorizer:
 
     async def _choose_grant(
         self,
-        tx: AuthorizationTx,
+        tx: GrantsTx,
         principal: Principal,
         grants: Sequence[Grant],
         device: Device,
@@ -182,7 +180,7 @@ class Authorizer:
         raise Unavailable("The grants on this device are being changed. Try again in a moment.")
 
     async def _count_use(
-        self, tx: AuthorizationTx, passing: Iterable[Grant], request: GrantCheckInput, now_ms: int
+        self, tx: GrantsTx, passing: Iterable[Grant], request: GrantCheckInput, now_ms: int
     ) -> tuple[Grant, RemainingRateLimit | None] | None:
         """Count one use on the first grant that has one left. Raises RateLimited for the grant that is free again soonest. None
         when a grant changed after it was read: a use must be counted against the current limit."""
@@ -202,12 +200,12 @@ class Authorizer:
         raise checks.denial_error(checks.closest_denial(spent), request, now_ms)
 
 
-async def _lock_memberships(tx: AuthorizationTx, grants: Sequence[Grant], device: Device) -> bool:
+async def _lock_memberships(tx: GrantsTx, grants: Sequence[Grant], device: Device) -> bool:
     """Keep the device in the groups of these grants until the commit. False when it has left one since the grants were read."""
     return all([await tx.grants.lock_membership(grant, device.device_id) for grant in grants if grant.group_id is not None])
 
 
-async def _lock_grant(tx: AuthorizationTx, grant: Grant) -> tuple[Grant, None] | None:
+async def _lock_grant(tx: GrantsTx, grant: Grant) -> tuple[Grant, None] | None:
     """The grant, which nobody can take away before the commit; None when it has changed since it was read."""
     return (grant, None) if await tx.grants.lock_for_share(grant) else None
 
@@ -219,7 +217,7 @@ def grant_subject_of(caller: SessionCaller | ApiKeyCaller) -> GrantSubject | Non
     return session_principal(caller.membership_id, caller.role, "").subject
 
 
-async def resolve_principal(tx: AuthorizationTx, caller: Caller, device: Device) -> Principal:
+async def resolve_principal(tx: GrantsTx, caller: Caller, device: Device) -> Principal:
     """Raises PermissionDenied when the membership that a schedule or rule acts for no longer exists."""
     if isinstance(caller, ApiKeyCaller):
         return Principal("This API key", None, GrantSubject(key_id=caller.key_id))
@@ -279,12 +277,7 @@ def required_grant_subject(principal: Principal, request: GrantCheckInput) -> Gr
     return principal.subject
 
 
-class ReadableDeviceTx(AuthorizationTx, HasDevices, Protocol): ...
-
-
-async def get_readable_device(
-    tx: ReadableDeviceTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
-) -> Device:
+async def get_readable_device(tx: GrantsTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int) -> Device:
     """Raises NotFound, PermissionDenied."""
     device = await get_device(tx, caller.account_id, device_id)
     await authorizer.authorize(tx, caller, device, READ_REQUEST, now_ms)

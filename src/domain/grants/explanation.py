@@ -20,7 +20,7 @@ from domain.grants.checks import (
     missing_grant_error,
 )
 from domain.grants.model import Grant, GrantSubject, GrantWindowAndRateEvaluator, rate_window
-from domain.grants.ports import AccessExplanationTx
+from domain.grants.ports import GrantsTx
 from domain.grants.service import DeviceCommandLister
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
@@ -29,7 +29,7 @@ from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
 
-TxT = TypeVar("TxT", bound=AccessExplanationTx)
+TxT = TypeVar("TxT", bound=GrantsTx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _check_can_explain(caller: SessionCaller | ApiKeyCaller, key_id: KeyId | Non
 
 
 async def _resolve_principal(
-    tx: AccessExplanationTx, caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None
+    tx: GrantsTx, caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None
 ) -> Principal:
     if isinstance(caller, ApiKeyCaller):
         return Principal("This API key", None, GrantSubject(key_id=caller.key_id))

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from domain.accounts.ports import HasMemberships
+from domain.audit.seals import AuditTx
 from domain.devices.model import Device
-from domain.devices.ports import HasDeviceGroups, HasDevices
 from domain.grants.model import ApiKeyReadAccess, Grant, GrantSubject
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId
-from domain.kernel.unit_of_work import Transaction
-from domain.keys.ports import HasApiKeys
 
 
 class GrantRepository(Protocol):
@@ -62,29 +59,8 @@ class GrantRepository(Protocol):
     async def delete_uses_older_than(self, at_ms: int, limit: int) -> int: ...
 
 
-class HasGrants(Protocol):
+class GrantsTx(AuditTx, Protocol):
+    """The repositories of this part and of those below it."""
+
     @property
     def grants(self) -> GrantRepository: ...
-
-
-class AuthorizationTx(HasGrants, HasMemberships, Protocol): ...
-
-
-class AccessExplanationTx(AuthorizationTx, HasApiKeys, HasDevices, Protocol): ...
-
-
-class PendingApprovalDeviceFinderPort(Protocol):
-    """What the grants part needs to know of the approvals part, a higher layer."""
-
-    async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
-        """The devices for which a request of this key waits for approval."""
-
-
-class HasPendingApprovalFinder(Protocol):
-    @property
-    def approvals(self) -> PendingApprovalDeviceFinderPort: ...
-
-
-class GrantTx(
-    Transaction, HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasMemberships, HasPendingApprovalFinder, Protocol
-): ...

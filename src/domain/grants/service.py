@@ -19,7 +19,7 @@ from domain.devices.model import Device, DeviceGroup
 from domain.devices.ports import get_group
 from domain.grants.checks import is_wider
 from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, GrantSubject, GrantWindowEvaluator, Scope, WeeklyGrantWindow
-from domain.grants.ports import GrantTx
+from domain.grants.ports import GrantsTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity, is_portable_timezone
 from domain.kernel.clock import Clock
@@ -160,7 +160,7 @@ def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterato
 OnGrantsChanged = Callable[[AccountId], None]
 """Called after the commit of any change to an account's grants."""
 
-TxT = TypeVar("TxT", bound=GrantTx)
+TxT = TypeVar("TxT", bound=GrantsTx)
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
@@ -211,7 +211,7 @@ class GrantTarget:
         """The places of the grants that are listed here."""
         return self.device.places if self.device is not None else ("" if self.group is None else self.group.group_id,)
 
-    async def list_grants(self, tx: GrantTx) -> Sequence[Grant]:
+    async def list_grants(self, tx: GrantsTx) -> Sequence[Grant]:
         """Oldest first."""
         if self.group is not None:
             return await tx.grants.list_by_group(self.group.group_id)
@@ -250,7 +250,7 @@ class GrantService(Generic[TxT]):
             message = "A device or group has at most {limit} grants, those on the device's project and groups included"
             check_capacity(len(await place.list_grants(tx)), "GRANT_LIMIT", message)
             await tx.grants.add(grant)
-            await self._emit_change(tx, caller, place, grant, "grant_created", now_ms)
+            self._emit_change(tx, caller, place, grant, "grant_created", now_ms)
             return GrantWithWarnings(grant, await self._list_warnings(tx, place, grant_input))
 
     async def update(
@@ -270,7 +270,7 @@ class GrantService(Generic[TxT]):
             if is_wider(grant, before):
                 await _check_no_pending_request(tx, caller, grant)
             await tx.grants.save(grant)
-            await self._emit_change(tx, caller, place, grant, "grant_updated", now_ms)
+            self._emit_change(tx, caller, place, grant, "grant_updated", now_ms)
             return GrantWithWarnings(grant, await self._list_warnings(tx, place, grant_input))
 
     async def delete(self, caller: SessionCaller, on: DeviceId | GroupId, grant_id: GrantId) -> None:
@@ -279,7 +279,7 @@ class GrantService(Generic[TxT]):
             place = await self._find_target(tx, caller.account_id, on)
             grant = await _get_grant_for_update(tx, place, grant_id)
             await tx.grants.delete(grant_id)
-            await self._emit_change(tx, caller, place, grant, "grant_revoked", now_ms)
+            self._emit_change(tx, caller, place, grant, "grant_revoked", now_ms)
 
     async def _find_target(self, tx: TxT, account_id: AccountId, on: str) -> GrantTarget:
         """Raises NotFound."""
@@ -320,14 +320,14 @@ class GrantService(Generic[TxT]):
         kinds = {definition.name: str(definition.kind) for definition in definitions}
         return tuple(input_warnings(grant_input, kinds))
 
-    async def _emit_change(
+    def _emit_change(
         self, tx: TxT, caller: SessionCaller, place: GrantTarget, grant: Grant, kind: EventKind, now_ms: int
     ) -> None:
         subject_id = grant.subject.key_id or grant.subject.membership_id or ""
         reach = _REACHES[grant.applies_via] if place.group is None else f"group {place.group.name}"
         description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {subject_id} on {reach}"
         device_id = None if place.device is None else place.device.device_id
-        await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms, device_id=device_id, data=_event_data(grant)))
+        tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms, device_id=device_id, data=_event_data(grant)))
         tx.after_commit(lambda: self.on_grants_changed(place.account_id))
 
 
@@ -369,7 +369,7 @@ def _apply_input(grant: Grant, grant_input: GrantInput, caller: SessionCaller) -
     )
 
 
-async def _check_no_pending_request(tx: GrantTx, caller: SessionCaller, grant: Grant) -> None:
+async def _check_no_pending_request(tx: GrantsTx, caller: SessionCaller, grant: Grant) -> None:
     """While a request of a key waits for approval, an Admin does not give the key more on that device; an Owner may.
 
     Raises Conflict `REQUEST_PENDING`."""
@@ -385,7 +385,7 @@ async def _check_no_pending_request(tx: GrantTx, caller: SessionCaller, grant: G
         )
 
 
-async def _resolve_subject(tx: GrantTx, account_id: AccountId, draft: NewGrantInput) -> GrantSubject:
+async def _resolve_subject(tx: GrantsTx, account_id: AccountId, draft: NewGrantInput) -> GrantSubject:
     """Raises ValidationFailed for the field when the account has no such key or member."""
     if draft.key_id is not None:
         if await tx.api_keys.get(account_id, draft.key_id) is None:
@@ -401,14 +401,14 @@ async def _resolve_subject(tx: GrantTx, account_id: AccountId, draft: NewGrantIn
     return GrantSubject(membership_id=draft.membership_id)
 
 
-async def _get_grant_for_update(tx: GrantTx, place: GrantTarget, grant_id: GrantId) -> Grant:
+async def _get_grant_for_update(tx: GrantsTx, place: GrantTarget, grant_id: GrantId) -> Grant:
     grant = await tx.grants.get_for_update(place.account_id, grant_id)
     if grant is None or grant.place not in place.ids:
         raise NotFound.for_resource("grant", grant_id)
     return grant
 
 
-async def _subject_names(tx: GrantTx, account_id: AccountId) -> dict[GrantSubject, str]:
+async def _subject_names(tx: GrantsTx, account_id: AccountId) -> dict[GrantSubject, str]:
     names = {GrantSubject(key_id=key.key_id): key.name for key in await tx.api_keys.list_by_account(account_id)}
     for member in await tx.memberships.list_members(account_id):
         names[GrantSubject(membership_id=member.membership.membership_id)] = member.user.name

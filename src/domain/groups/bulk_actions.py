@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from domain.accounts.ports import HasUsers
-from domain.approvals.ports import HasApprovals
 from domain.commands import submission
 from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
-from domain.commands.ports import AutomationTx, HasCommandContexts
 from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService, get_context_for_caller
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup
-from domain.devices.ports import HasDeviceGroups
-from domain.groups.service import DeviceGroupService, GroupWithMembers
+from domain.groups.service import DeviceGroupService, GroupsTx, GroupWithMembers
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
@@ -30,33 +26,14 @@ from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDeni
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
-from domain.keys.ports import HasApiKeys
 from domain.rules.model import Rule
-from domain.rules.ports import HasReportedDeviceMetrics, HasRules
 from domain.rules.service import RuleService
-from domain.schedules.ports import DevicePlanTx
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot
-from domain.team.service_sessions import HasServiceSessionTokens
 
 _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
 """What a single request may be refused with; any other error ends the whole request."""
 
 T = TypeVar("T")
-
-
-class GroupActionTx(
-    DevicePlanTx,
-    AutomationTx,
-    HasApiKeys,
-    HasApprovals,
-    HasCommandContexts,
-    HasDeviceGroups,
-    HasReportedDeviceMetrics,
-    HasRules,
-    HasServiceSessionTokens,
-    HasUsers,
-    Protocol,
-): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +63,7 @@ class GroupCommandInput:
 
 @service
 class GroupBulkActionService:
-    uow: UnitOfWork[GroupActionTx]
+    uow: UnitOfWork[GroupsTx]
     clock: Clock
     groups: DeviceGroupService
     commands: CommandSubmissionService
@@ -145,7 +122,7 @@ class GroupBulkActionService:
             )
 
     async def _send(
-        self, tx: GroupActionTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
+        self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         now_ms = self.clock.now_ms()
         ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
@@ -157,10 +134,10 @@ class GroupBulkActionService:
 
         view = await self._view(tx, caller, group_id)
         report = await _for_each(caller, view, submit)
-        await tx.emit(_command_event(caller, report, command, now_ms))
+        tx.emit(_command_event(caller, report, command, now_ms))
         return report
 
-    async def _view(self, tx: GroupActionTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId) -> GroupWithMembers:
+    async def _view(self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId) -> GroupWithMembers:
         """The group with its members. For a replay, with the devices that the stored response has results of: a device that has
         left the group is authorised too."""
         view = await self.groups.view(tx, caller, group_id)

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from domain.accounts.model import Project
-from domain.accounts.ports import HasProjects
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup, DeviceStatus
-from domain.devices.ports import MAX_GROUP_DEVICES, HasDeviceGroups, HasDevices, get_group
+from domain.devices.ports import MAX_GROUP_DEVICES, get_group
 from domain.grants.authorizer import Authorizer
-from domain.grants.ports import AuthorizationTx, HasPendingApprovalFinder
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
@@ -24,15 +22,11 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.rules.ports import RulesTx
+from domain.schedules.ports import SchedulesTx
 
 Viewer = SessionCaller | ApiKeyCaller
-
-
-class GroupReadTx(AuthorizationTx, HasDeviceGroups, HasDevices, Protocol): ...
-
-
-class GroupTx(GroupReadTx, Transaction, HasPendingApprovalFinder, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +46,15 @@ class GroupMembershipChangeCounts:
     total: int
 
 
+class GroupsTx(RulesTx, SchedulesTx, Protocol):
+    """The repositories of the parts below."""
+
+
 @service
 class DeviceGroupService:
     """`on_access_changed` is called after the commit of a change of members."""
 
-    uow: UnitOfWork[GroupTx]
+    uow: UnitOfWork[GroupsTx]
     clock: Clock
     ids: IdAndSecretGenerator
     authorizer: Authorizer
@@ -80,7 +78,7 @@ class DeviceGroupService:
         async with self.uow.read() as tx:
             return await self.view(tx, caller, group_id)
 
-    async def view(self, tx: GroupReadTx, caller: Viewer, group_id: GroupId) -> GroupWithMembers:
+    async def view(self, tx: GroupsTx, caller: Viewer, group_id: GroupId) -> GroupWithMembers:
         """`get` as a part of a transaction. Oldest device first. Raises NotFound, for a key also if it sees no member."""
         group = await get_group(tx, caller.account_id, group_id)
         members = await tx.groups.list_device_ids([group_id])
@@ -106,7 +104,7 @@ class DeviceGroupService:
             group_id = GroupId(self.ids.new_id(IdPrefix.GROUP))
             group = DeviceGroup(group_id, caller.account_id, project.project_id, name, description, now_ms)
             await tx.groups.add(group)
-            await self._emit(tx, caller, "group_created", f"Group {name} was created", {"groupId": group_id})
+            self._emit(tx, caller, "group_created", f"Group {name} was created", {"groupId": group_id})
             await self._add(tx, caller, group, set(device_ids), now_ms)
             return await self.view(tx, caller, group_id)
 
@@ -116,7 +114,7 @@ class DeviceGroupService:
             before = await get_group(tx, caller.account_id, group_id, for_update=True)
             group = replace(before, **changes)
             await tx.groups.save(group)
-            await self._emit(tx, caller, "group_updated", f"Group {group.name} was changed", {"groupId": group_id})
+            self._emit(tx, caller, "group_updated", f"Group {group.name} was changed", {"groupId": group_id})
         return group
 
     async def delete(self, caller: SessionCaller, group_id: GroupId) -> None:
@@ -125,7 +123,7 @@ class DeviceGroupService:
             group = await get_group(tx, caller.account_id, group_id, for_update=True)
             await tx.groups.remove_devices(group_id, [each for _, each in await tx.groups.list_device_ids([group_id])])
             await tx.groups.delete(group_id)
-            await self._emit(tx, caller, "group_deleted", f"Group {group.name} was deleted", {"groupId": group_id})
+            self._emit(tx, caller, "group_deleted", f"Group {group.name} was deleted", {"groupId": group_id})
 
     async def change_members(
         self, caller: SessionCaller, group_id: GroupId, add: Collection[DeviceId], remove: Collection[DeviceId]
@@ -145,11 +143,11 @@ class DeviceGroupService:
                 await tx.groups.remove_devices(group_id, gone)
             added = await self._add(tx, caller, group, set(add) - members, now_ms, others=len(members - gone))
             if added or gone:
-                await self._emit_members(tx, caller, group, added, gone)
+                self._emit_members(tx, caller, group, added, gone)
         return GroupMembershipChangeCounts(len(added), len(gone), len(members) - len(gone) + len(added))
 
     async def _add(
-        self, tx: GroupTx, caller: SessionCaller, group: DeviceGroup, device_ids: set[DeviceId], now_ms: int, *, others: int = 0
+        self, tx: GroupsTx, caller: SessionCaller, group: DeviceGroup, device_ids: set[DeviceId], now_ms: int, *, others: int = 0
     ) -> set[DeviceId]:
         if others + len(device_ids) > MAX_GROUP_DEVICES:
             raise Conflict(
@@ -165,23 +163,23 @@ class DeviceGroupService:
             await tx.groups.add_devices(group.group_id, device_ids, caller.label, now_ms)
         return device_ids
 
-    async def _visible(self, tx: GroupReadTx, caller: Viewer, device_ids: Collection[DeviceId]) -> Sequence[Device]:
+    async def _visible(self, tx: GroupsTx, caller: Viewer, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         found = [each for each in await tx.devices.list_by_ids(device_ids) if each.status is not DeviceStatus.DELETING]
         return await self.authorizer.filter_readable(tx, caller, sorted(found, key=_registration_order), self.clock.now_ms())
 
-    async def _emit_members(
-        self, tx: GroupTx, caller: SessionCaller, group: DeviceGroup, added: set[DeviceId], gone: set[DeviceId]
+    def _emit_members(
+        self, tx: GroupsTx, caller: SessionCaller, group: DeviceGroup, added: set[DeviceId], gone: set[DeviceId]
     ) -> None:
         text = f"Group {group.name}: {len(added)} devices added, {len(gone)} removed"
         data: dict[str, Json] = {"groupId": group.group_id, "added": [*sorted(added)], "removed": [*sorted(gone)]}
-        await self._emit(tx, caller, "group_members_changed", text, data)
+        self._emit(tx, caller, "group_members_changed", text, data)
 
-    async def _emit(self, tx: GroupTx, caller: SessionCaller, kind: EventKind, text: str, data: Mapping[str, Json]) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms(), data=data))
+    def _emit(self, tx: GroupsTx, caller: SessionCaller, kind: EventKind, text: str, data: Mapping[str, Json]) -> None:
+        tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms(), data=data))
         tx.after_commit(lambda: self.on_access_changed(caller.account_id))
 
 
-async def _get_project(tx: GroupTx, account_id: AccountId, project_id: ProjectId | None) -> Project:
+async def _get_project(tx: GroupsTx, account_id: AccountId, project_id: ProjectId | None) -> Project:
     """The default project for None. Raises NotFound."""
     if project_id is None:
         return await tx.projects.get_default(account_id)
@@ -191,7 +189,7 @@ async def _get_project(tx: GroupTx, account_id: AccountId, project_id: ProjectId
     return project
 
 
-async def _check_no_pending_request(tx: GroupTx, caller: SessionCaller, group: DeviceGroup, device_ids: set[DeviceId]) -> None:
+async def _check_no_pending_request(tx: GroupsTx, caller: SessionCaller, group: DeviceGroup, device_ids: set[DeviceId]) -> None:
     """While a request of a key waits for approval, an Admin does not give the key more on that device; an Owner may.
 
     Raises Conflict `REQUEST_PENDING`."""

@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from domain.accounts.ports import HasAccounts
-from domain.approvals.ports import HasApprovals
 from domain.commands.model import Execution, effective_definitions
-from domain.commands.ports import HasCommandDefinitions
+from domain.commands.ports import CommandsTx
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
 from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.homeassistant.discovery import (
     TOPIC_ROOT,
@@ -43,9 +39,6 @@ from domain.rules.ports import TelemetryEngine
 DeviceFingerprint = tuple[object, ...]
 
 
-class HomeAssistantTx(HasAccounts, HasApprovals, HasCommandDefinitions, HasDevices, Protocol): ...
-
-
 @dataclass(frozen=True, slots=True)
 class HomeAssistantVisibleDevicesSnapshot:
     """`valid_for_s`: seconds until a grant expires and the devices must be loaded again."""
@@ -63,7 +56,7 @@ def device_fingerprint(device: Device) -> DeviceFingerprint:
 class HomeAssistantBridge:
     """`secret` is the API key that Home Assistant acts as; `discovery_prefix` is Home Assistant's own setting."""
 
-    uow: UnitOfWork[HomeAssistantTx]
+    uow: UnitOfWork[CommandsTx]
     clock: Clock
     audience: FeedSnapshotAndReplayService
     authenticator: CallerAuthenticator

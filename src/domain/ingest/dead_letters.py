@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from domain.devices.health import device_event
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
-from domain.ingest.ports import IngestDeadLetter, IngestDeadLetterRepository
+from domain.ingest.ports import IngestDeadLetter, IngestTx
 from domain.ingest.restore import find_rules
 from domain.kernel.clock import HOUR_MS, Clock
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import EngineRule
-from domain.rules.ports import HasRules
 
 MAX_DEAD_LETTERS = 100_000
 """A payload is 64 KiB at most and usually below 200 bytes, so this is some 30 MB of the database."""
@@ -29,13 +26,8 @@ TELEMETRY_KIND = "telemetry"
 """The kind of native telemetry; every other kind is a topic below the device's prefix."""
 
 
-class IngestDeadLetterTx(Transaction, HasDevices, HasRules, Protocol):
-    @property
-    def dead_letters(self) -> IngestDeadLetterRepository: ...
-
-
 class IngestDeadLetterService:
-    def __init__(self, *, uow: UnitOfWork[IngestDeadLetterTx], clock: Clock, max_letters: int = MAX_DEAD_LETTERS) -> None:
+    def __init__(self, *, uow: UnitOfWork[IngestTx], clock: Clock, max_letters: int = MAX_DEAD_LETTERS) -> None:
         self._uow = uow
         self._clock = clock
         self._max_letters = max_letters
@@ -58,14 +50,14 @@ class IngestDeadLetterService:
                 [replace(letter, device_id=device_ids.get(letter.device_no), created_ms=now_ms) for letter in letters]
             )
             for device in devices:
-                await self._announce(tx, device, now_ms)
+                self._announce(tx, device, now_ms)
             discarded = await tx.dead_letters.delete_oldest(self._max_letters)
             count = await tx.dead_letters.count()
         self.added += len(letters)
         self.discarded += discarded
         self.count = count
 
-    async def _announce(self, tx: IngestDeadLetterTx, device: Device, now_ms: int) -> None:
+    def _announce(self, tx: IngestTx, device: Device, now_ms: int) -> None:
         """`device_message_set_aside`, at most once an hour for a device."""
         now, last = self._clock.monotonic_ms(), self._announced_ms.get(device.device_no)
         if last is not None and now - last < HOUR_MS:
@@ -74,7 +66,7 @@ class IngestDeadLetterService:
             self._announced_ms.clear()  # rather told twice than never
         tx.after_commit(lambda: self._announced_ms.__setitem__(device.device_no, now))
         text = "The database refused what the device sent. It is set aside: latchboard deadletters shows it"
-        await tx.emit(device_event(device, "device_message_set_aside", text, now_ms))
+        tx.emit(device_event(device, "device_message_set_aside", text, now_ms))
 
     async def list_for_replay(self, limit: int) -> Sequence[IngestDeadLetter]:
         async with self._uow.read() as tx:

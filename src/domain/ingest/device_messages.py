@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from domain.commands.reports import CommandReportTx, ExecutionChangeCollector, RelayAndCommandReportService
-from domain.devices.health import DeviceHealthBatch, HasDeviceHealth
+from domain.commands.reports import ExecutionChangeCollector, RelayAndCommandReportService
+from domain.devices.health import DeviceHealthBatch
 from domain.devices.link import (
     FORBIDDEN_TOPIC,
     InboundDeviceConnected,
@@ -41,15 +40,14 @@ from domain.devices.messages import (
     UnreadableMessage,
 )
 from domain.devices.model import Device
-from domain.devices.ports import HasDeviceConnectionHolders
-from domain.devices.presence import PresenceBatch, PresenceBatchTx, PresenceService
+from domain.devices.presence import PresenceBatch, PresenceService
+from domain.ingest.ports import IngestTx
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.offline import OfflineScheduleEdgeResolver, RelayEvidence
-from domain.schedules.ports import ScheduleTx
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 
@@ -84,13 +82,10 @@ class AfterCommitDeviceWorkList:
         self.subscribed_devices += other.subscribed_devices
 
 
-class DeviceMessagesTx(ScheduleTx, PresenceBatchTx, CommandReportTx, HasDeviceHealth, HasDeviceConnectionHolders, Protocol): ...
-
-
 class MessageBatchChanges:
     """The changes that one transaction collects while it applies messages."""
 
-    def __init__(self, tx: DeviceMessagesTx, changes: ExecutionChangeCollector) -> None:
+    def __init__(self, tx: IngestTx, changes: ExecutionChangeCollector) -> None:
         self.tx = tx
         self.changes = changes
         self.presence = PresenceBatch()
@@ -112,7 +107,7 @@ class NonTelemetryMessageIngestService:
     """`front`: this instance of a cluster, whose devices these are. `is_connected`: whether a device has a connection here
     now; the event that says so may have waited while the device has connected elsewhere."""
 
-    uow: UnitOfWork[DeviceMessagesTx]
+    uow: UnitOfWork[IngestTx]
     clock: Clock
     codec: DeviceCodec
     reports: RelayAndCommandReportService
@@ -144,7 +139,7 @@ class NonTelemetryMessageIngestService:
                 self._connected_ms.pop(event.device_no, None)
         return decoded
 
-    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> AfterCommitDeviceWorkList:
+    async def apply(self, tx: IngestTx, messages: Sequence[DecodedMessage]) -> AfterCommitDeviceWorkList:
         """Apply the messages in their order. Devices and commands are loaded together and written together."""
         if not messages:
             return AfterCommitDeviceWorkList()
@@ -166,7 +161,7 @@ class NonTelemetryMessageIngestService:
         await self._resolve_left_edges(context)
         return context.follow_ups
 
-    async def _record_sessions(self, tx: DeviceMessagesTx, front: str, messages: Sequence[DecodedMessage]) -> None:
+    async def _record_sessions(self, tx: IngestTx, front: str, messages: Sequence[DecodedMessage]) -> None:
         """Call this before presence is written: an instance whose grace period ends just now either sees the row or is seen. What
         the instance before may have sent, and not recorded, is treated as after a crash."""
         connected = {

@@ -9,31 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
 
-from domain.ingest.restore import EnginePartitionRestoreTx, restore_partition
+from domain.ingest.ports import IngestTx
+from domain.ingest.restore import restore_partition
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
+from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.partitions.liveness import OWN_LEASE_MS, ClusterFailureDetector, InboundLogReachabilityMonitor, without_log
 from domain.partitions.model import NOBODY, Partition, partition_of
 from domain.partitions.overview import PartitionMoveHistory
 from domain.partitions.ownership import OwnedPartitions
-from domain.partitions.ports import MISSING, DisconnectedInstanceProbe, HasPartitions, InboundLog
+from domain.partitions.ports import MISSING, DisconnectedInstanceProbe, InboundLog
 from domain.rules.ports import TelemetryEngine
-from domain.telemetry.ports import HasReadings
 
 CHECKPOINT_BATCH = 2_000
 
 
-class PartitionOwnershipTx(Transaction, HasPartitions, EnginePartitionRestoreTx, HasReadings, Protocol): ...
-
-
 @service
 class PartitionOwnershipService:
-    uow: UnitOfWork[PartitionOwnershipTx]
-    membership_uow: UnitOfWork[PartitionOwnershipTx]
+    uow: UnitOfWork[IngestTx]
+    membership_uow: UnitOfWork[IngestTx]
     """The same storage, which does not wait for the other work of this instance: a beat that comes late costs the partitions. Its
     commits need not survive a crash of the server, as long as those after a lost one are lost too."""
     clock: Clock

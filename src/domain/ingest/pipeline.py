@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
 
 from domain.devices.link import InboundBatch, InboundMessage, OutboundDeviceMessagePort
 from domain.devices.messages import StockFirmwareTelemetryReport
@@ -32,24 +31,21 @@ from domain.ingest.device_messages import (
     AfterCommitDeviceWorkList,
     DecodedBatch,
     DecodedMessage,
-    DeviceMessagesTx,
     NonTelemetryMessageIngestService,
 )
-from domain.ingest.ports import IngestDeadLetter
-from domain.ingest.results import NOTHING, EngineResultWriter, IngestResult, IngestTx
+from domain.ingest.ports import IngestDeadLetter, IngestTx
+from domain.ingest.results import NOTHING, EngineResultWriter, IngestResult
 from domain.kernel.clock import Clock, ClockStepDetector
 from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import PartitionLogAdvance
-from domain.partitions.ports import HasPartitions
 from domain.rules.ports import BatchResult, ClockOffset, RawTelemetryBatch, TelemetryEngine
-from domain.telemetry.ports import HasReadings
 
 AssignNames = Callable[[Sequence[str]], Awaitable[Mapping[str, Exception]]]
 """Tells the engine the numbers of these names. Returns the names that the database refuses, each with its error."""
 
 
-async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[HasReadings], names: Sequence[str]) -> None:
+async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[IngestTx], names: Sequence[str]) -> None:
     """Raises Unavailable when the database does not answer."""
     async with uow.write(caller=None) as tx:
         numbered = await tx.readings.assign_metric_numbers(names)
@@ -114,9 +110,6 @@ BatchFactory = Callable[[list[tuple[int, int, bytes]]], RawTelemetryBatch]
 ReadyDevicesCallback = Callable[[Sequence[tuple[int, int, int]]], None]
 DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
 """Takes (device number, Unix ms) pairs."""
-
-
-class IngestPipelineTx(DeviceMessagesTx, IngestTx, HasPartitions, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +210,7 @@ def refused_messages(
 
 @service
 class IngestPipeline:
-    uow: UnitOfWork[IngestPipelineTx]
+    uow: UnitOfWork[IngestTx]
     link: OutboundDeviceMessagePort
     engine: TelemetryEngine
     engine_clock: EngineClockJumpCorrector

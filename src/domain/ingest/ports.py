@@ -1,4 +1,4 @@
-"""TODO header."""
+"""What the ingest part keeps: messages that were set aside, and what the engine of a partition is restored from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from domain.kernel.ids import DeviceId
 from domain.rules.model import Rule
-from domain.telemetry.ports import PackedRow
+from domain.telemetry.ports import PackedRow, TelemetryTx
 
 
 class IngestDeadLetterState(StrEnum):
@@ -78,3 +78,13 @@ class PartitionEngineStateRepository(Protocol):
 
     async def list_enabled_rules(self, hashes: HashRange) -> Sequence[Rule]:
         """By device number."""
+
+
+class IngestTx(TelemetryTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def dead_letters(self) -> IngestDeadLetterRepository: ...
+
+    @property
+    def partition_states(self) -> PartitionEngineStateRepository: ...

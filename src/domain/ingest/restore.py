@@ -11,28 +11,15 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
-from domain.devices.ports import HasDevices
-from domain.ingest.ports import PartitionEngineStateRepository
+from domain.ingest.ports import IngestTx
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import hash_range
 from domain.rules.model import EngineRule, Rule
-from domain.rules.ports import HasRules, TelemetryEngine
-from domain.telemetry.ports import HasReadings, PackedRow, RowKey
+from domain.rules.ports import TelemetryEngine
+from domain.telemetry.ports import PackedRow, RowKey
 
 PAGE_ROWS = 10_000
-
-
-class EngineRestoreTx(HasReadings, HasRules, Protocol): ...
-
-
-class EnginePartitionRestoreTx(HasReadings, Protocol):
-    @property
-    def partition_states(self) -> PartitionEngineStateRepository: ...
-
-
-class DeviceRulesReadTx(HasDevices, HasRules, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -51,7 +38,7 @@ class EngineRestoreReport:
             self.unreadable_devices.add(device_no)
 
 
-async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[EngineRestoreTx], now_ms: int) -> EngineRestoreReport:
+async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[IngestTx], now_ms: int) -> EngineRestoreReport:
     """Set the rules last: a replayed row updates values and evaluates no rule. Whatever the database contains from after `now_ms`
     was written while the service's clock was ahead, or the clock is behind now: it counts as now."""
     restore = _EngineRestore(engine, now_ms)
@@ -65,7 +52,7 @@ async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[EngineRestoreT
 
 
 async def restore_partition(
-    engine: TelemetryEngine, uow: UnitOfWork[EnginePartitionRestoreTx], partition: int, partitions: int, now_ms: int
+    engine: TelemetryEngine, uow: UnitOfWork[IngestTx], partition: int, partitions: int, now_ms: int
 ) -> EngineRestoreReport:
     """`restore_engine` for the devices of a partition that this instance has just taken over. Replaces what the engine has of
     them: without owning them it may have read some of their messages for the API."""
@@ -112,7 +99,7 @@ class _EngineRestore:
             self._engine.set_rules(device_no, specs)
 
 
-async def find_rules(uow: UnitOfWork[DeviceRulesReadTx], device_no: int) -> Sequence[EngineRule] | None:
+async def find_rules(uow: UnitOfWork[IngestTx], device_no: int) -> Sequence[EngineRule] | None:
     """The rules of a device with their stored states; None if the device was deleted."""
     async with uow.read() as tx:
         devices = await tx.devices.list_by_numbers({device_no})

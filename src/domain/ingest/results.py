@@ -27,33 +27,27 @@ from itertools import chain
 from typing import Any, Protocol, cast
 
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
-from domain.commands.ports import AutomationTx
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import DeviceStatus
 from domain.events.dispatcher import DomainEventDispatcher
 from domain.events.model import Event
+from domain.ingest.ports import IngestTx
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.columnar_records import read_column
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import EventId
-from domain.kernel.unit_of_work import Transaction
 from domain.partitions.model import partition_of
 from domain.partitions.ownership import OwnedPartitions
-from domain.partitions.ports import HasPartitions
 from domain.rules.loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
-from domain.rules.ports import BatchResult, Checkpoint, HasRules, TelemetryEngine, TelemetryRow, WatchedReading
+from domain.rules.ports import BatchResult, Checkpoint, TelemetryEngine, TelemetryRow, WatchedReading
 from domain.telemetry.model import reading_event
-from domain.telemetry.ports import LATE_AFTER_MS, HasReadingArrivals, HasReadings, HasRollups, LateMark, RowKey
+from domain.telemetry.ports import LATE_AFTER_MS, LateMark, RowKey
 from domain.telemetry.rollups import DueRollupMarkCache
-from domain.webhooks.ports import WebhookFanoutTx
 
 MAX_TRACKED_RESULTS = 64
-
-
-class ReadingAnnouncerTx(WebhookFanoutTx, HasReadings, Protocol): ...
 
 
 class ReadingAnnouncerInput(Protocol):
@@ -81,7 +75,7 @@ class ReadingAnnouncer:
         self._stored_before: dict[int, tuple[ReadingAnnouncerInput, Set[RowKey]]] = {}
         """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
 
-    async def prepare(self, tx: ReadingAnnouncerTx, result: ReadingAnnouncerInput) -> ReadingAnnouncements:
+    async def prepare(self, tx: IngestTx, result: ReadingAnnouncerInput) -> ReadingAnnouncements:
         """What to announce of these readings: nothing of a message that was stored before, because a device has sent it
         twice. When a retry finds a message that was not stored before the first attempt, that attempt has committed although the
         database did not say so: its deliveries are stored, but the feed has not got it."""
@@ -109,14 +103,11 @@ class ReadingAnnouncer:
     def _forget(self, result: ReadingAnnouncerInput) -> None:
         self._stored_before.pop(id(result), None)
 
-    async def publish(self, tx: ReadingAnnouncerTx, announcements: ReadingAnnouncements) -> None:
+    async def publish(self, tx: IngestTx, announcements: ReadingAnnouncements) -> None:
         if announcements.new:
             await self._publisher.publish_transient(tx, announcements.new)
         if announcements.feed_only:
             self._publisher.publish_to_feed(tx, announcements.feed_only)
-
-
-class ReadingArrivalTx(Transaction, HasReadingArrivals, Protocol): ...
 
 
 class ReadingArrivalRecorder:
@@ -127,7 +118,7 @@ class ReadingArrivalRecorder:
         self._marked: dict[int, LateMark] = {}
         """By device number: the mark of the current minute."""
 
-    async def record(self, tx: ReadingArrivalTx, rows: Sequence[TelemetryRow]) -> int:
+    async def record(self, tx: IngestTx, rows: Sequence[TelemetryRow]) -> int:
         """Call it in the transaction that stores the rows. Returns their store time, Unix seconds."""
         now_s = self._clock.now_ms() // SECOND_MS
         store_time_s = self._store_time_s
@@ -159,9 +150,6 @@ class ReadingArrivalRecorder:
             self._marked.clear()
         self._read_at_s, self._store_time_s = now_s, store_time_s
         self._marked.update((mark[0], mark) for mark in late)
-
-
-class IngestTx(WebhookFanoutTx, AutomationTx, HasReadingArrivals, HasReadings, HasRollups, HasRules, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +268,7 @@ class EngineResultWriter:
         if is_looping:
             await self._disable_rule(tx, rule, firing.at_ms)
             return
-        await tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", firing.at_ms))
+        tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", firing.at_ms))
         if device.status is not DeviceStatus.ACTIVE:
             return
         request = CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS)
@@ -288,12 +276,12 @@ class EngineResultWriter:
         [outcome] = await self._commands.run_unattended(tx, [command], firing.at_ms)
         if isinstance(outcome, DomainError):
             description = f"Rule {rule.name!r} could not run {rule.action.command}: {outcome.message}"
-            await tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=outcome.code))
+            tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=outcome.code))
 
     async def _disable_rule(self, tx: IngestTx, rule: Rule, at_ms: int) -> None:
         reason = f"It fired more than {MAX_FIRINGS_PER_MINUTE} times within a minute. Add hysteresis or a cooldown, then enable it again."  # noqa: E501
         await tx.rules.save(replace(rule, enabled=False, disabled_reason=reason, revision=rule.revision + 1))
-        await tx.emit(_rule_event(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
+        tx.emit(_rule_event(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
         specs = [each.to_spec() for each in await tx.rules.list_by_device(rule.device_id)]
         tx.after_commit(lambda: self._engine.set_rules(rule.device_no, specs))
 
@@ -304,7 +292,7 @@ class EngineResultWriter:
         winner = await tx.rules.find_by_number(suppressed.winner_no)
         winner_name = "another rule" if winner is None else f"rule {winner.name!r}"
         description = f"Rule {rule.name!r} matched, but {winner_name} fired at the same moment and has precedence."
-        await tx.emit(_rule_event(rule, "rule_suppressed", description, suppressed.at_ms))
+        tx.emit(_rule_event(rule, "rule_suppressed", description, suppressed.at_ms))
 
 
 def _rule_event(rule: Rule, kind: EventKind, description: str, at_ms: int, *, code: str | None = None) -> DomainEvent:
@@ -318,9 +306,6 @@ def _rule_caller(rule: Rule) -> SystemCaller:
     return SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)
 
 
-class FencedTimerResultTx(IngestTx, HasPartitions, Protocol): ...
-
-
 class FencedTimerResultWriter:
     """`store` of `EngineResultWriter`, in a transaction that holds the partitions of the result."""
 
@@ -328,7 +313,7 @@ class FencedTimerResultWriter:
         self._ingest = ingest
         self._ownership = ownership
 
-    async def store(self, tx: FencedTimerResultTx, result: IngestResult) -> None:
+    async def store(self, tx: IngestTx, result: IngestResult) -> None:
         """Raises PartitionLostError."""
         partitions = {partition_of(device_no, self._ownership.count) for device_no in result.device_nos}
         await tx.partitions.require_owned([(partition, self._ownership.epoch(partition)) for partition in sorted(partitions)])

@@ -84,11 +84,6 @@ class StoredResponseRepository(Protocol):
     async def delete_older_than(self, at_ms: int, limit: int) -> int: ...
 
 
-class HasStoredResponses(Protocol):
-    @property
-    def stored_responses(self) -> StoredResponseRepository: ...
-
-
 def still_in_progress() -> Conflict:
     """The error of a request whose key is claimed by another request."""
     return Conflict(

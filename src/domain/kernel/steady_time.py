@@ -12,18 +12,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from domain.kernel.clock import DAY_MS, Clock, SteadyTimeRepository
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 KEEP_INTERVAL_S = 10.0
 MAX_STOP_MS = DAY_MS
 """A longer stop counts as this long. Any pause that is stored is over by then, and the five days after which a webhook is
 disabled are not: a wrong clock at the start disables none."""
-
-
-class HasSavedSteadyTime(Protocol):
-    @property
-    def steady_time(self) -> SteadyTimeRepository: ...
 
 
 class SettableSteadyClock(Clock, Protocol):
@@ -32,7 +27,7 @@ class SettableSteadyClock(Clock, Protocol):
 
 
 class SteadyTimePersistenceService:
-    def __init__(self, *, uow: UnitOfWork[HasSavedSteadyTime], clock: SettableSteadyClock) -> None:
+    def __init__(self, *, uow: UnitOfWork[Transaction], clock: SettableSteadyClock) -> None:
         self._uow = uow
         self._clock = clock
 

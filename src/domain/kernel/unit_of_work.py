@@ -1,12 +1,12 @@
 """One change of state = one unit of work = one transaction, which also stores its events and deliveries (transactional outbox).
 
-Each service declares the transaction type it needs: a Protocol with just the repositories it uses. The storage adapter has one
-transaction object that satisfies them all; the type keeps a service from reaching other repositories.
+Each part has one transaction type: a Protocol with its repositories, and by inheritance those of the parts below it. The storage
+adapter has one transaction object that satisfies them all; the type keeps a service from reaching into a higher part.
 
     async with self._uow.write(caller, Role.MEMBER) as tx:  # BEGIN IMMEDIATE
         device = await tx.devices.get(...)
         await tx.devices.save(device.revoked())
-        await tx.emit(DomainEvent(...))       # event and deliveries, same transaction
+        tx.emit(DomainEvent(...))       # event and deliveries, same transaction
         tx.after_commit(wake_worker.set)      # runs only when the commit is durable
 
 Several use cases in one transaction: services that are given a `JoinedUnitOfWork` act inside one that is open already.
@@ -19,7 +19,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, Protocol, TypeAlias, TypeVar, overload
 
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, check_stated_role
+from domain.kernel.clock import SteadyTimeRepository
 from domain.kernel.domain_event import DomainEvent
+from domain.kernel.idempotency import StoredResponseRepository
 
 Tx_co = TypeVar("Tx_co", covariant=True)
 
@@ -31,7 +33,15 @@ Without it, a changed rule would start from a stored state that the engine has a
 
 
 class Transaction(Protocol):
-    async def emit(self, event: DomainEvent) -> None:
+    """What every part may do in a transaction. The type of a part adds its repositories to those of the parts below."""
+
+    @property
+    def stored_responses(self) -> StoredResponseRepository: ...
+
+    @property
+    def steady_time(self) -> SteadyTimeRepository: ...
+
+    def emit(self, event: DomainEvent) -> None:
         """Store the event in the account's log, with its webhook deliveries, at the end of this transaction."""
 
     def after_commit(self, call: Callable[[], None]) -> None:

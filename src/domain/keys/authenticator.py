@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import field, replace
-from typing import Protocol
 
-from domain.accounts.ports import HasMemberships
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
@@ -20,15 +18,11 @@ from domain.kernel.ids import KeyId, SessionId
 from domain.kernel.ports import DeniedRequestLog
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import check_key_format
-from domain.keys.ports import HasApiKeys
+from domain.keys.ports import KeysTx
 from domain.sign_in.model import AccessTokenClaims
 from domain.sign_in.policy import RolesRequiringSecondFactor
-from domain.sign_in.ports import AccessTokenCodec, HasSecondFactors, HasUserSessions, TokenHasher
-from domain.team.service_sessions import SERVICE_TOKEN_PREFIX, HasServiceSessionTokens, check_usable
-
-
-class CallerAuthenticatorTx(HasApiKeys, HasMemberships, HasSecondFactors, HasServiceSessionTokens, HasUserSessions, Protocol): ...
-
+from domain.sign_in.ports import AccessTokenCodec, TokenHasher
+from domain.team.service_sessions import SERVICE_TOKEN_PREFIX, check_usable
 
 SERVICE_REQUESTS_PER_MINUTE = 1_200
 
@@ -37,7 +31,7 @@ SERVICE_REQUESTS_PER_MINUTE = 1_200
 class CallerAuthenticator:
     """The `AuthenticatorPort` of the HTTP and feed adapters."""
 
-    uow: UnitOfWork[CallerAuthenticatorTx]
+    uow: UnitOfWork[KeysTx]
     clock: Clock
     tokens: AccessTokenCodec
     token_hasher: TokenHasher

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
+from domain.oidc.ports import OidcTx
 
 
 class ApiKeyRepository(Protocol):
@@ -34,6 +35,8 @@ class ApiKeyRepository(Protocol):
         """Set `last_used_ms` of many keys; unknown keys are ignored."""
 
 
-class HasApiKeys(Protocol):
+class KeysTx(OidcTx, Protocol):
+    """The repositories of this part and of those below it."""
+
     @property
     def api_keys(self) -> ApiKeyRepository: ...

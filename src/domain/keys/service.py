@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from domain.accounts.policy import check_name
 from domain.accounts.ports import PendingApprovalCloserPort
@@ -15,13 +15,10 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import RANDOM_LENGTH, ApiKey, compose_key, display_prefix
-from domain.keys.ports import HasApiKeys
+from domain.keys.ports import KeysTx
 from domain.sign_in.ports import TokenHasher
-
-
-class ApiKeyTx(Transaction, HasApiKeys, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,7 @@ class CreatedApiKey:
     secret: str
 
 
-TxT = TypeVar("TxT", bound=ApiKeyTx)
+TxT = TypeVar("TxT", bound=KeysTx)
 
 
 @service
@@ -66,7 +63,7 @@ class ApiKeyService(Generic[TxT]):
             existing = await tx.api_keys.list_by_account(caller.account_id)
             check_capacity(len(existing), "KEY_LIMIT", "An account has at most {limit} API keys")
             await tx.api_keys.add(key)
-            await self._emit(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
+            self._emit(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
         return CreatedApiKey(key, secret)
 
     async def update(self, caller: SessionCaller, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
@@ -80,7 +77,7 @@ class ApiKeyService(Generic[TxT]):
                 return
             await tx.api_keys.save(changed)
             state = "enabled" if changed.enabled else "disabled"
-            await self._emit(tx, caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}")
+            self._emit(tx, caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}")
 
     async def delete(self, caller: SessionCaller, key_id: str) -> None:
         """Also deletes its grants and webhooks, and ends its requests that wait for approval. Raises NotFound."""
@@ -88,13 +85,13 @@ class ApiKeyService(Generic[TxT]):
             key = await get_api_key(tx, caller, key_id, held=True)
             await self.requests.close_requests(tx, caller, self.clock.now_ms(), key_id=key.key_id)
             await tx.api_keys.delete(key.key_id)
-            await self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
+            self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
-    async def _emit(self, tx: ApiKeyTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms()))
+    def _emit(self, tx: KeysTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
+        tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms()))
 
 
-async def get_api_key(tx: HasApiKeys, caller: SessionCaller, key_id: str, *, held: bool = False) -> ApiKey:
+async def get_api_key(tx: KeysTx, caller: SessionCaller, key_id: str, *, held: bool = False) -> ApiKey:
     """Raises NotFound, also for a key of another account."""
     find = tx.api_keys.get_for_update if held else tx.api_keys.get
     key = await find(caller.account_id, KeyId(key_id)) if has_id_format(IdPrefix.KEY, key_id) else None

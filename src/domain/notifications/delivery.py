@@ -36,7 +36,7 @@ from domain.notifications.model import (
     NotificationSendOutcome,
     NotificationTopic,
 )
-from domain.notifications.ports import NotificationDeliveryTx, NotificationSender
+from domain.notifications.ports import NotificationSender, NotificationsTx
 from domain.notifications.settings import record_result
 
 MAX_LINES = 20
@@ -103,7 +103,7 @@ class _ClaimedNotifications:
 
 @service
 class NotificationDeliveryService:
-    uow: UnitOfWork[NotificationDeliveryTx]
+    uow: UnitOfWork[NotificationsTx]
     clock: Clock
     vault: Vault
     sender: NotificationSender
@@ -134,7 +134,7 @@ class NotificationDeliveryService:
             return await tx.notifications.next_due_ms()
 
     async def _claim(
-        self, tx: NotificationDeliveryTx, group: Sequence[Notification], now: WallAndSteadyTime
+        self, tx: NotificationsTx, group: Sequence[Notification], now: WallAndSteadyTime
     ) -> _ClaimedNotifications | None:
         """None if it is dropped or has to wait."""
         first, seqs = group[0], [each.seq for each in group]
@@ -159,7 +159,7 @@ class NotificationDeliveryService:
 
     async def _prepare(
         self,
-        tx: NotificationDeliveryTx,
+        tx: NotificationsTx,
         channel: NotificationChannel,
         membership: Membership,
         group: Sequence[Notification],
@@ -187,7 +187,7 @@ class NotificationDeliveryService:
 
     async def _with_link(
         self,
-        tx: NotificationDeliveryTx,
+        tx: NotificationsTx,
         message: NotificationMessage,
         approval: Approval,
         membership: Membership,
@@ -204,7 +204,7 @@ class NotificationDeliveryService:
         token = self.links.issue(membership.membership_id, approval.approval_id, now_ms, expires_ms)
         return replace(message, link=f"{self.public_url}/#/decide/{token}")
 
-    async def _finish(self, tx: NotificationDeliveryTx, claimed: _ClaimedNotifications, result: ChannelSendResult) -> None:
+    async def _finish(self, tx: NotificationsTx, claimed: _ClaimedNotifications, result: ChannelSendResult) -> None:
         if result.outcome is NotificationSendOutcome.SENT:
             self.sent_by_channel[claimed.channel.kind] += len(claimed.group)
         else:
@@ -219,7 +219,7 @@ class NotificationDeliveryService:
 
 
 async def _find_decidable(
-    tx: NotificationDeliveryTx, notification: Notification, membership: Membership, now_ms: int
+    tx: NotificationsTx, notification: Notification, membership: Membership, now_ms: int
 ) -> Approval | None:
     """The request, if it still waits and this member may decide it: nobody approves a request of their own."""
     if notification.approval_id is None or not membership.role.is_at_least(Role.ADMIN):

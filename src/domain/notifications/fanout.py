@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from domain.events.model import APPROVAL_REQUESTED, DEVICE_OFFLINE, DEVICE_ONLINE, TELEMETRY, Event
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.ids import AccountId, ApprovalId, ChannelId
-from domain.kernel.unit_of_work import Transaction
 from domain.notifications.model import (
     MAX_PENDING_PER_CHANNEL,
     TOPIC_OF_EVENT,
@@ -16,7 +14,7 @@ from domain.notifications.model import (
     NotificationChannel,
     NotificationSettings,
 )
-from domain.notifications.ports import HasNotificationChannels, HasNotifications
+from domain.notifications.ports import NotificationsTx
 
 SUBJECTS = {
     "rule_disabled": "rule disabled",
@@ -28,9 +26,6 @@ SUBJECTS = {
 OFFLINE_ENDS = frozenset({DEVICE_ONLINE, "device_deleted"})
 
 
-class NotificationFanoutTx(Transaction, HasNotificationChannels, HasNotifications, Protocol): ...
-
-
 class NotificationFanout:
     """Implements `TransactionEventObserver`. `wake`: the worker has something to send."""
 
@@ -40,7 +35,7 @@ class NotificationFanout:
         self.dropped = 0
         """Not written because too many were owed to their channel."""
 
-    async def on_events(self, tx: NotificationFanoutTx, events: Sequence[Event]) -> None:
+    async def on_events(self, tx: NotificationsTx, events: Sequence[Event]) -> None:
         if not events or events[0].kind == TELEMETRY:
             return  # telemetry is published in batches of its own
         ended = {event.device_id for event in events if event.kind in OFFLINE_ENDS and event.device_id is not None}
@@ -54,7 +49,7 @@ class NotificationFanout:
             await tx.notifications.add_many(pending)
             tx.after_commit(self._wake)
 
-    async def _build(self, tx: NotificationFanoutTx, account_id: AccountId, events: Sequence[Event]) -> list[Notification]:
+    async def _build(self, tx: NotificationsTx, account_id: AccountId, events: Sequence[Event]) -> list[Notification]:
         settings = {each.membership_id: each for each in await tx.notifications.list_settings(account_id) if each.topics}
         if not settings:
             return []

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from domain.accounts.ports import HasMemberships, HasUsers
-from domain.approvals.ports import HasApprovals
+from domain.approvals.ports import ApprovalsTx
 from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
-from domain.kernel.unit_of_work import Transaction
 from domain.notifications.destinations import Destination
 from domain.notifications.model import (
     ChannelErrorCode,
@@ -18,7 +16,6 @@ from domain.notifications.model import (
     NotificationMessage,
     NotificationSettings,
 )
-from domain.sign_in.ports import HasLoginFailures, HasSecondFactors
 
 
 class NotificationOutboxRepository(Protocol):
@@ -87,31 +84,6 @@ class ServiceSecretRepository(Protocol):
     async def rekey(self, name: str, before: bytes, sealed: bytes) -> int: ...
 
 
-class HasNotifications(Protocol):
-    @property
-    def notifications(self) -> NotificationOutboxRepository: ...
-
-
-class HasNotificationChannels(Protocol):
-    @property
-    def notification_channels(self) -> NotificationChannelRepository: ...
-
-
-class HasServiceSecrets(Protocol):
-    @property
-    def service_secrets(self) -> ServiceSecretRepository: ...
-
-
-class NotificationSettingsTx(
-    Transaction, HasLoginFailures, HasMemberships, HasNotificationChannels, HasNotifications, HasUsers, Protocol
-): ...
-
-
-class NotificationDeliveryTx(
-    Transaction, HasApprovals, HasMemberships, HasNotificationChannels, HasNotifications, HasSecondFactors, HasUsers, Protocol
-): ...
-
-
 class NotificationSender(Protocol):
     async def send_many(self, outgoing: Sequence[tuple[Destination, NotificationMessage]]) -> Sequence[ChannelSendResult]:
         """Sends all at the same time; one result for each, in their order. Never raises for a receiver that fails."""
@@ -128,3 +100,16 @@ class PushKeyCodec(Protocol):
 
     def are_browser_keys(self, p256dh: str, auth: str) -> bool:
         """Whether these can be the keys of a subscription (RFC 8291, 3): a point of P-256 and 16 bytes, in base64url."""
+
+
+class NotificationsTx(ApprovalsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def notifications(self) -> NotificationOutboxRepository: ...
+
+    @property
+    def notification_channels(self) -> NotificationChannelRepository: ...
+
+    @property
+    def service_secrets(self) -> ServiceSecretRepository: ...

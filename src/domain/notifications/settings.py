@@ -39,13 +39,7 @@ from domain.notifications.model import (
     NotificationSendOutcome,
     NotificationSettings,
 )
-from domain.notifications.ports import (
-    HasNotificationChannels,
-    HasServiceSecrets,
-    NotificationSender,
-    NotificationSettingsTx,
-    PushKeyCodec,
-)
+from domain.notifications.ports import NotificationSender, NotificationsTx, PushKeyCodec
 
 MAIL_NAME = "Mail"
 
@@ -62,7 +56,7 @@ class NotificationSettingsService:
     """`rejection_reason`: why nothing can be sent to a URL, or None; `public_rejection_reason`: the same
     where nothing in the operator's own networks is permitted."""
 
-    uow: UnitOfWork[NotificationSettingsTx]
+    uow: UnitOfWork[NotificationsTx]
     clock: Clock
     ids: IdAndSecretGenerator
     vault: Vault
@@ -142,7 +136,7 @@ class NotificationSettingsService:
 
     async def _add(
         self,
-        tx: NotificationSettingsTx,
+        tx: NotificationsTx,
         caller: SessionCaller,
         existing: Sequence[NotificationChannel],
         kind: ChannelKind,
@@ -166,9 +160,7 @@ class NotificationSettingsService:
         return made
 
 
-async def record_result(
-    tx: HasNotificationChannels, channel: NotificationChannel, result: ChannelSendResult, now_ms: int
-) -> None:
+async def record_result(tx: NotificationsTx, channel: NotificationChannel, result: ChannelSendResult, now_ms: int) -> None:
     """Its owner sees it beside the channel. A destination that is gone is removed."""
     if result.outcome is NotificationSendOutcome.SENT:
         await tx.notification_channels.record_sent(channel.channel_id, now_ms)
@@ -183,7 +175,7 @@ def _find_mail(channels: Sequence[NotificationChannel]) -> NotificationChannel |
     return next((each for each in channels if each.kind is ChannelKind.MAIL), None)
 
 
-async def _get_own(tx: NotificationSettingsTx, caller: SessionCaller, channel_id: ChannelId) -> NotificationChannel:
+async def _get_own(tx: NotificationsTx, caller: SessionCaller, channel_id: ChannelId) -> NotificationChannel:
     channel = await tx.notification_channels.get(channel_id)
     if channel is None or channel.membership_id != caller.membership_id:
         raise NotFound("You have no such channel. List yours with GET /api/v1/auth/notifications/channels.")
@@ -195,7 +187,7 @@ NAME = "vapid"
 
 
 class PushKeyService:
-    def __init__(self, *, uow: UnitOfWork[HasServiceSecrets], vault: Vault, codec: PushKeyCodec) -> None:
+    def __init__(self, *, uow: UnitOfWork[NotificationsTx], vault: Vault, codec: PushKeyCodec) -> None:
         self._uow = uow
         self._vault = vault
         self._codec = codec

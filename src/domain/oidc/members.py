@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from domain.accounts.model import Account, MembershipWithUser, User
 from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
@@ -22,16 +21,13 @@ from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.policy import OidcPolicy, email_not_verified_error, no_role_error, no_user_error, user_not_verified_error
-from domain.oidc.ports import ExternalIdentity, HasExternalIdentities, OidcProviderIdentity
+from domain.oidc.ports import ExternalIdentity, OidcProviderIdentity, OidcTx
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.ports import PasswordHasher
-from domain.team.invitations import InvitationAcceptanceService, InvitationAcceptanceTx, InvitationStatus, invitation_status
+from domain.team.invitations import InvitationAcceptanceService, InvitationStatus, invitation_status
 from domain.team.members import store_member
 
 PASSWORD_OF_NOBODY_LENGTH = 40
-
-
-class OidcMemberTx(InvitationAcceptanceTx, HasExternalIdentities, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class OidcMemberCandidate:
 
 @service
 class OidcMemberProvisioner:
-    uow: UnitOfWork[OidcMemberTx]
+    uow: UnitOfWork[OidcTx]
     ids: IdAndSecretGenerator
     hasher: PasswordHasher
     policy: OidcPolicy
@@ -63,7 +59,7 @@ class OidcMemberProvisioner:
         return OidcMemberCandidate(identity, account_id, password_hash)
 
     async def resolve(
-        self, tx: OidcMemberTx, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int
+        self, tx: OidcTx, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int
     ) -> tuple[MembershipWithUser, Account]:
         """The member, with the role that the provider gives. Raises PermissionDenied."""
         identity = candidate.identity
@@ -85,17 +81,17 @@ class OidcMemberProvisioner:
         if known is None:
             text = f"{member.user.name} signed in with the provider for the first time"
             caller = member.membership.to_session(client.address)
-            await tx.emit(DomainEvent.from_caller(caller, "identity_linked", text, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "identity_linked", text, now_ms))
         account = await tx.accounts.get(member.membership.account_id)
         if account is None:
             raise no_user_error()
         return member, account
 
-    async def _find_account_id(self, tx: OidcMemberTx) -> AccountId | None:
+    async def _find_account_id(self, tx: OidcTx) -> AccountId | None:
         found = [AccountId(self.policy.account_id)] if self.policy.account_id else list(await tx.accounts.list_ids())
         return found[0] if len(found) == 1 and await tx.accounts.get(found[0]) is not None else None
 
-    async def _find_by_email(self, tx: OidcMemberTx, identity: OidcProviderIdentity) -> User | None:
+    async def _find_by_email(self, tx: OidcTx, identity: OidcProviderIdentity) -> User | None:
         """The user with this address. Raises PermissionDenied when it is not known to be the same person."""
         try:
             email = check_email(identity.email)
@@ -115,7 +111,7 @@ class OidcMemberProvisioner:
             )
         return user
 
-    async def _get_member(self, tx: OidcMemberTx, user: User) -> MembershipWithUser:
+    async def _get_member(self, tx: OidcTx, user: User) -> MembershipWithUser:
         """Locks the membership, then the user."""
         memberships = await tx.memberships.list_by_user(user.user_id)
         membership = None if not memberships else await tx.memberships.get_for_update(memberships[0].membership_id)
@@ -125,7 +121,7 @@ class OidcMemberProvisioner:
         return MembershipWithUser(membership, current)
 
     async def _with_role(
-        self, tx: OidcMemberTx, member: MembershipWithUser, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int
+        self, tx: OidcTx, member: MembershipWithUser, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int
     ) -> MembershipWithUser:
         """The last Owner keeps the role whatever the provider says."""
         membership = member.membership
@@ -140,10 +136,10 @@ class OidcMemberProvisioner:
         changed = replace(membership, role=role)
         await tx.memberships.save(changed)
         text = f"{member.user.name} is now {role}, as the provider says"
-        await tx.emit(DomainEvent.from_caller(changed.to_session(client.address), "member_changed", text, now_ms))
+        tx.emit(DomainEvent.from_caller(changed.to_session(client.address), "member_changed", text, now_ms))
         return MembershipWithUser(changed, member.user)
 
-    async def _add(self, tx: OidcMemberTx, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int) -> MembershipWithUser:
+    async def _add(self, tx: OidcTx, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int) -> MembershipWithUser:
         identity, account_id = candidate.identity, candidate.account_id
         if account_id is None:
             raise no_user_error()
@@ -174,7 +170,7 @@ class OidcMemberProvisioner:
         check_capacity(len(members), "MEMBER_LIMIT", "An account has at most {limit} members")
         member = await store_member(tx, self.ids, account_id, user, role)
         text = f"{user.name} was added as {role}, as the provider says"
-        await tx.emit(DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, now_ms))
+        tx.emit(DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, now_ms))
         return member
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.kernel.ids import UserId
+from domain.team.ports import TeamTx
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class ExternalIdentityRepository(Protocol):
     async def delete_states_older_than(self, expires_ms: int, limit: int) -> int: ...
 
 
-class HasExternalIdentities(Protocol):
+class OidcTx(TeamTx, Protocol):
+    """The repositories of this part and of those below it."""
+
     @property
     def external_identities(self) -> ExternalIdentityRepository: ...

@@ -10,7 +10,6 @@ import hmac
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
@@ -18,10 +17,10 @@ from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.oidc.members import OidcMemberProvisioner, OidcMemberTx
+from domain.oidc.members import OidcMemberProvisioner
 from domain.oidc.policy import SIGN_IN_ATTEMPTS, SIGN_IN_TTL_MS, STATE_LENGTH, VERIFIER_LENGTH, OidcPolicy, check_return_path
-from domain.oidc.ports import IdentityProvider, OidcFlowSecrets
-from domain.sign_in.login import LoginService, LoginTx, SecondFactorNeeded
+from domain.oidc.ports import IdentityProvider, OidcFlowSecrets, OidcTx
+from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.policy import client_network
 from domain.sign_in.ports import TokenHasher
@@ -29,9 +28,6 @@ from domain.sign_in.sessions import OpenedSession
 
 BOUND_TO = "oidc-sign-in"
 MAX_COOKIE_LENGTH = 2_048
-
-
-class OidcSignInTx(LoginTx, OidcMemberTx, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class OidcAuthorizationResponse:
 
 @service
 class OidcSignInService:
-    uow: UnitOfWork[OidcSignInTx]
+    uow: UnitOfWork[OidcTx]
     clock: Clock
     ids: IdAndSecretGenerator
     digest: TokenHasher

@@ -10,9 +10,9 @@ from typing import Protocol
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import NOBODY, ClusterMember, Partition
-from domain.partitions.ports import HasPartitions, InboundLog
+from domain.partitions.ports import InboundLog, PartitionsTx
 
 MAX_MOVES_KEPT = 100
 
@@ -74,12 +74,9 @@ class ClusterStateView(Protocol):
     moves: PartitionMoveHistory
 
 
-class ClusterTx(Transaction, HasPartitions, Protocol): ...
-
-
 @service
 class ClusterOverviewService:
-    uow: UnitOfWork[ClusterTx]
+    uow: UnitOfWork[PartitionsTx]
     instance: str
     state: ClusterStateView
     log: InboundLog

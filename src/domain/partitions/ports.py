@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.errors import DomainError, Unavailable
+from domain.kernel.unit_of_work import Transaction
 from domain.partitions.model import ClusterMember, InboundLogReachability, Partition, PartitionLogAdvance
 
 ConnectedDevices = Sequence[tuple[str, int]]
@@ -51,14 +52,6 @@ class ClusterMemberRepository(Protocol):
     async def end_sessions(self, instances: Collection[str]) -> int:
         """End the database sessions of these members; returns how many there were. A member that is cut off without a word
         leaves open transactions, and whoever takes its work over needs what they have locked."""
-
-
-class HasPartitions(Protocol):
-    @property
-    def partitions(self) -> PartitionOwnershipRepository: ...
-
-    @property
-    def members(self) -> ClusterMemberRepository: ...
 
 
 class DisconnectedInstanceProbe(Protocol):
@@ -141,3 +134,13 @@ class PeerLeasePoller(Protocol):
     ) -> Mapping[str, PeerLeaseAndCredentialReply]:
         """Instance → answer, of all instances that answer within a moment, this one included: its own answer proves that the bus
         carries messages. `expected` are those that should."""
+
+
+class PartitionsTx(Transaction, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def partitions(self) -> PartitionOwnershipRepository: ...
+
+    @property
+    def members(self) -> ClusterMemberRepository: ...

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from domain.accounts.policy import check_name
-from domain.accounts.ports import HasProjects
 from domain.devices.model import FirmwareProfile
-from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.devices.registration import check_references
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.checks import check_capacity
@@ -17,16 +14,11 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ClaimId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId, ProvisioningCodeId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.provisioning import model
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
-from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
+from domain.provisioning.ports import ProvisioningTx
 from domain.sign_in.ports import TokenHasher
-
-
-class ProvisioningAdminTx(
-    Transaction, HasProvisioningClaims, HasDevices, HasDeviceTypes, HasProjects, HasProvisioningCodes, Protocol
-): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +44,7 @@ class CreatedProvisioningCode:
 
 
 class ProvisioningCodeAndClaimAdminService:
-    def __init__(
-        self, *, uow: UnitOfWork[ProvisioningAdminTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher
-    ) -> None:
+    def __init__(self, *, uow: UnitOfWork[ProvisioningTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -91,7 +81,7 @@ class ProvisioningCodeAndClaimAdminService:
             )
             await tx.provisioning_codes.add(code)
             text = f"Provisioning code {code.name} ({code.prefix}…) was created for {code.max_devices} devices"
-            await self._emit(tx, caller, "provisioning_code_created", text, {"codeId": code.code_id})
+            self._emit(tx, caller, "provisioning_code_created", text, {"codeId": code.code_id})
         return CreatedProvisioningCode(code, secret)
 
     async def list(self, caller: SessionCaller) -> Sequence[ProvisioningCode]:
@@ -106,7 +96,7 @@ class ProvisioningCodeAndClaimAdminService:
                 raise NotFound.for_resource("provisioning code", code_id)
             await tx.provisioning_codes.delete(code_id)
             text = f"Provisioning code {code.name} ({code.prefix}…) was revoked"
-            await self._emit(tx, caller, "provisioning_code_revoked", text, {"codeId": code_id})
+            self._emit(tx, caller, "provisioning_code_revoked", text, {"codeId": code_id})
 
     async def list_claims(
         self, caller: SessionCaller, *, status: ClaimStatus | None, before: ClaimId | None, limit: int
@@ -132,10 +122,8 @@ class ProvisioningCodeAndClaimAdminService:
             claim = replace(claim, status=status, decided_by=caller.label, decided_ms=now_ms)
             await tx.device_claims.upsert(claim)
             text = f"Device {claim.hardware_id} was {'approved' if approve else 'denied'}"
-            await self._emit(tx, caller, "device_claim_decided", text, {"claimId": claim_id, "hardwareId": claim.hardware_id})
+            self._emit(tx, caller, "device_claim_decided", text, {"claimId": claim_id, "hardwareId": claim.hardware_id})
         return claim
 
-    async def _emit(
-        self, tx: ProvisioningAdminTx, caller: SessionCaller, kind: EventKind, text: str, data: dict[str, Json]
-    ) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms(), data=data))
+    def _emit(self, tx: ProvisioningTx, caller: SessionCaller, kind: EventKind, text: str, data: dict[str, Json]) -> None:
+        tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms(), data=data))

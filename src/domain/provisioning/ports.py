@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from domain.devices.ports import DevicesTx
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 
@@ -44,11 +45,11 @@ class DeviceProvisioningClaimRepository(Protocol):
         """Newest first; `before`: only those older than this one."""
 
 
-class HasProvisioningCodes(Protocol):
+class ProvisioningTx(DevicesTx, Protocol):
+    """The repositories of this part and of those below it."""
+
     @property
     def provisioning_codes(self) -> ProvisioningCodeRepository: ...
 
-
-class HasProvisioningClaims(Protocol):
     @property
     def device_claims(self) -> DeviceProvisioningClaimRepository: ...

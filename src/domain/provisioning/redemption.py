@@ -11,13 +11,10 @@ refused for the wrong ones of its neighbours: one board with an old code would k
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from domain.accounts.ports import HasMemberships, HasProjects
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, RevealedCredentials
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
 from domain.devices.registration import add_device, check_device_capacity
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
@@ -25,26 +22,12 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.provisioning import model
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
-from domain.provisioning.ports import HasProvisioningClaims, HasProvisioningCodes
+from domain.provisioning.ports import ProvisioningTx
 from domain.sign_in.policy import client_network
-from domain.sign_in.ports import HasLoginFailures, TokenHasher
-
-
-class ProvisioningClaimTx(
-    Transaction,
-    HasProvisioningClaims,
-    HasDeviceCredentials,
-    HasDevices,
-    HasDeviceTypes,
-    HasLoginFailures,
-    HasMemberships,
-    HasProjects,
-    HasProvisioningCodes,
-    Protocol,
-): ...
+from domain.sign_in.ports import TokenHasher
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +40,7 @@ class ProvisioningClaimInput:
 
 @service
 class ProvisioningCodeRedemptionService:
-    uow: UnitOfWork[ProvisioningClaimTx]
+    uow: UnitOfWork[ProvisioningTx]
     clock: Clock
     ids: IdAndSecretGenerator
     digest: TokenHasher
@@ -80,7 +63,7 @@ class ProvisioningCodeRedemptionService:
         return issued
 
     async def _find_code(
-        self, tx: ProvisioningClaimTx, request: ProvisioningClaimInput, now_ms: int
+        self, tx: ProvisioningTx, request: ProvisioningClaimInput, now_ms: int
     ) -> ProvisioningCode | Unauthenticated:
         """The error is returned: its transaction must commit, as it counts the wrong code."""
         subject = f"claim:{client_network(request.address)}"
@@ -95,7 +78,7 @@ class ProvisioningCodeRedemptionService:
             return error
 
     async def _claim(
-        self, tx: ProvisioningClaimTx, code: ProvisioningCode, request: ProvisioningClaimInput, now_ms: int
+        self, tx: ProvisioningTx, code: ProvisioningCode, request: ProvisioningClaimInput, now_ms: int
     ) -> RevealedCredentials | None:
         claim = await tx.device_claims.find_for_update(code.code_id, request.hardware_id)
         model.check_claim_is_open(claim)
@@ -106,19 +89,14 @@ class ProvisioningCodeRedemptionService:
             claim = self._new_claim(code, request, status, now_ms, claim)
             if status is ClaimStatus.WAITING:
                 await tx.device_claims.upsert(claim)
-                await self._emit(tx, code, claim, "device_claim_requested", "waits for approval", now_ms)
+                self._emit(tx, code, claim, "device_claim_requested", "waits for approval", now_ms)
         if claim.status is ClaimStatus.WAITING:
             return None
         model.check_not_used_up(code)
         return await self._give_credentials(tx, code, replace(claim, address=request.address), existing, now_ms)
 
     async def _give_credentials(
-        self,
-        tx: ProvisioningClaimTx,
-        code: ProvisioningCode,
-        claim: DeviceProvisioningClaim,
-        existing: Device | None,
-        now_ms: int,
+        self, tx: ProvisioningTx, code: ProvisioningCode, claim: DeviceProvisioningClaim, existing: Device | None, now_ms: int
     ) -> RevealedCredentials:
         caller = _caller(code, claim)
         if existing is None:
@@ -129,10 +107,10 @@ class ProvisioningCodeRedemptionService:
         done = replace(claim, status=ClaimStatus.CLAIMED, device_id=existing.device_id)
         await tx.device_claims.upsert(done)
         await tx.provisioning_codes.set_claimed_count(code.code_id, code.claimed_count + 1)
-        await self._emit(tx, code, done, "device_claimed", "got its credentials", now_ms)
+        self._emit(tx, code, done, "device_claimed", "got its credentials", now_ms)
         return issued
 
-    async def _find_registered(self, tx: ProvisioningClaimTx, code: ProvisioningCode, hardware_id: str) -> Device | None:
+    async def _find_registered(self, tx: ProvisioningTx, code: ProvisioningCode, hardware_id: str) -> Device | None:
         """A device of the code's project that was registered with this hardware id and has no credentials yet."""
         found = await tx.devices.list_by_external_ids(code.account_id, [hardware_id])
         if not found:
@@ -141,7 +119,7 @@ class ProvisioningCodeRedemptionService:
             raise model.already_claimed_error()
         return found[0]
 
-    async def _check_room(self, tx: ProvisioningClaimTx, code: ProvisioningCode) -> None:
+    async def _check_room(self, tx: ProvisioningTx, code: ProvisioningCode) -> None:
         open_count = sum([await tx.device_claims.count(code.code_id, one) for one in (ClaimStatus.WAITING, ClaimStatus.APPROVED)])
         denied_count = await tx.device_claims.count(code.code_id, ClaimStatus.DENIED)
         if code.claimed_count + open_count >= code.max_devices or denied_count >= model.MAX_DENIED_CLAIMS:
@@ -160,18 +138,12 @@ class ProvisioningCodeRedemptionService:
             claim_id, code.code_id, code.account_id, request.hardware_id, request.name, request.address, status, None, now_ms
         )
 
-    async def _emit(
-        self,
-        tx: ProvisioningClaimTx,
-        code: ProvisioningCode,
-        claim: DeviceProvisioningClaim,
-        kind: EventKind,
-        what: str,
-        now_ms: int,
+    def _emit(
+        self, tx: ProvisioningTx, code: ProvisioningCode, claim: DeviceProvisioningClaim, kind: EventKind, what: str, now_ms: int
     ) -> None:
         text = f"Device {claim.hardware_id} {what} (provisioning code {code.name})"
         data = {"codeId": code.code_id, "claimId": claim.claim_id, "hardwareId": claim.hardware_id}
-        await tx.emit(DomainEvent.from_caller(_caller(code, claim), kind, text, now_ms, device_id=claim.device_id, data={**data}))
+        tx.emit(DomainEvent.from_caller(_caller(code, claim), kind, text, now_ms, device_id=claim.device_id, data={**data}))
 
 
 def _caller(code: ProvisioningCode, claim: DeviceProvisioningClaim) -> SystemCaller:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from domain.commands.ports import AutomationTx
-from domain.devices.ports import HasDevices
+from domain.commands.ports import CommandsTx
+from domain.devices.ports import ErasableReadings
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import (
     EngineRule,
@@ -28,29 +28,16 @@ from domain.rules.model import (
 )
 
 
-class ReportedDeviceMetricRepository(Protocol):
-    """The metrics that a device has reported. The readings repository of the telemetry part implements it."""
+class DeviceMetricRepository(ErasableReadings, Protocol):
+    """The metrics that a device has reported, and those that are known before. The readings repository of the telemetry part
+    implements it."""
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         """(metric number, name, unit), by name."""
 
-
-class MetricDeclarationRepository(ReportedDeviceMetricRepository, Protocol):
-    """Metrics that are known before a device reports them."""
-
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
 
     async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
-
-
-class HasMetricDeclarations(Protocol):
-    @property
-    def readings(self) -> MetricDeclarationRepository: ...
-
-
-class HasReportedDeviceMetrics(Protocol):
-    @property
-    def readings(self) -> ReportedDeviceMetricRepository: ...
 
 
 class RuleRepository(Protocol):
@@ -77,14 +64,6 @@ class RuleRepository(Protocol):
 
     async def list_enabled(self) -> Sequence[Rule]:
         """Every enabled rule, by device number; read at startup."""
-
-
-class HasRules(Protocol):
-    @property
-    def rules(self) -> RuleRepository: ...
-
-
-class RuleTx(AutomationTx, HasDevices, HasReportedDeviceMetrics, HasRules, Protocol): ...
 
 
 TelemetryRow = tuple[int, int, int, bytes]
@@ -273,3 +252,13 @@ class TelemetryEngine(Protocol):
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
         """An empty aggregator with buckets of `step_ms`, of one metric or of all."""
+
+
+class RulesTx(CommandsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def readings(self) -> DeviceMetricRepository: ...
+
+    @property
+    def rules(self) -> RuleRepository: ...

@@ -10,23 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from domain.commands.model import CommandDefinition
-from domain.commands.ports import AutomationTx
 from domain.commands.submission import CommandSubmissionService, action_fault
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, RuleId
-from domain.kernel.unit_of_work import EngineCommitLock, Transaction, UnitOfWork
+from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules.model import MAX_RULES_PER_DEVICE, EngineRule, Rule, apply_changes, check_rule, needs_rearm
-from domain.rules.ports import HasMetricDeclarations, HasRules, RuleTx, TelemetryEngine
+from domain.rules.ports import RulesTx, TelemetryEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class AvailableRuleMetricsAndCommands:
 class RuleService:
     """`wake_timers` is called when the engine's next deadline may have moved forward."""
 
-    uow: UnitOfWork[RuleTx]
+    uow: UnitOfWork[RulesTx]
     clock: Clock
     ids: IdAndSecretGenerator
     engine: TelemetryEngine
@@ -49,7 +47,7 @@ class RuleService:
     engine_commit_lock: EngineCommitLock
     wake_timers: Callable[[], None] = lambda: None
 
-    def with_unit_of_work(self, uow: UnitOfWork[RuleTx]) -> RuleService:
+    def with_unit_of_work(self, uow: UnitOfWork[RulesTx]) -> RuleService:
         """The same use cases inside a transaction that is open already, and that holds the engine's commit lock."""
         return replace(self, uow=uow, engine_commit_lock=nullcontext())
 
@@ -79,7 +77,7 @@ class RuleService:
 
     async def create_in(
         self,
-        tx: RuleTx,
+        tx: RulesTx,
         caller: SessionCaller,
         device: Device,
         fields: Mapping[str, Any],
@@ -141,7 +139,7 @@ class RuleService:
                     device.device_no, [rule.to_spec() for rule in await tx.rules.list_by_device(device_id)]
                 )
 
-    async def _check_rule(self, tx: RuleTx, caller: SessionCaller, device: Device, rule: Rule, now_ms: int) -> None:
+    async def _check_rule(self, tx: RulesTx, caller: SessionCaller, device: Device, rule: Rule, now_ms: int) -> None:
         known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         check_rule(rule, known)
         try:
@@ -150,11 +148,11 @@ class RuleService:
             raise action_fault("action", error) from None
 
     async def _emit_change(
-        self, tx: RuleTx, caller: SessionCaller, device: Device, rule: Rule, kind: EventKind, now_ms: int
+        self, tx: RulesTx, caller: SessionCaller, device: Device, rule: Rule, kind: EventKind, now_ms: int
     ) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {rule.name}"
         data: dict[str, Json] = {"ruleId": rule.rule_id}
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
+        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
         specs = [each.to_spec() for each in await tx.rules.list_by_device(device.device_id)]
         tx.after_commit(lambda: self._replace_engine_rules(device.device_no, specs))
 
@@ -163,7 +161,7 @@ class RuleService:
         self.wake_timers()
 
 
-async def get_rule(tx: HasRules, device_id: DeviceId, rule_id: RuleId) -> Rule:
+async def get_rule(tx: RulesTx, device_id: DeviceId, rule_id: RuleId) -> Rule:
     rule = await tx.rules.get(device_id, rule_id)
     if rule is None:
         raise NotFound.for_resource("rule", rule_id)
@@ -173,14 +171,8 @@ async def get_rule(tx: HasRules, device_id: DeviceId, rule_id: RuleId) -> Rule:
 MAX_METRICS_PER_DEVICE = 128
 
 
-class MetricDeclarationTx(Transaction, HasMetricDeclarations, Protocol): ...
-
-
-class DeviceMetricDeclarationTx(AutomationTx, HasDevices, HasMetricDeclarations, Protocol): ...
-
-
 class DeviceMetricDeclarationService:
-    def __init__(self, *, uow: UnitOfWork[DeviceMetricDeclarationTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[RulesTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 
@@ -194,7 +186,7 @@ class DeviceMetricDeclarationService:
 
 
 async def declare_metrics(
-    tx: MetricDeclarationTx, caller: SessionCaller, device: Device, names: Collection[str], now_ms: int
+    tx: RulesTx, caller: SessionCaller, device: Device, names: Collection[str], now_ms: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What was known before, and what is known now, by name. Raises ValidationFailed."""
     before = tuple(name for _, name, _ in await tx.readings.list_device_metrics(device.device_no))
@@ -206,5 +198,5 @@ async def declare_metrics(
     numbers = await tx.readings.assign_metric_numbers(new)
     await tx.readings.upsert_device_metrics([(device.device_no, number, None) for number, _ in numbers])
     text = f"Metrics made known: {', '.join(new)}"
-    await tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device.device_id))
+    tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device.device_id))
     return before, tuple(sorted({*before, *new}))

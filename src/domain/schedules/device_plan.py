@@ -18,18 +18,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
 
 from domain.devices.link import OutboundDeviceMessagePort
 from domain.devices.messages import DeviceCodec, OutboundMessage, PlanRow
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
-from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.model import PLAIN_OFF, PLAIN_ON, Schedule
-from domain.schedules.ports import DevicePlanTx
+from domain.schedules.ports import SchedulesTx
 
 MAX_PLAN_BYTES = 200
 """The buffer size of our firmware for this message."""
@@ -82,22 +80,19 @@ PlanPublisher = Callable[[DeviceId], None]
 """Called after a commit: enqueues the publication of a device's plan (`InProcessDevicePlanQueue`). Is quick and never raises."""
 
 
-class DevicePlanSyncTx(DevicePlanTx, HasDeviceCredentials, Protocol): ...
-
-
 @service
 class DevicePlanSyncService:
-    uow: UnitOfWork[DevicePlanSyncTx]
+    uow: UnitOfWork[SchedulesTx]
     clock: Clock
     link: OutboundDeviceMessagePort
     codec: DeviceCodec
     publisher: PlanPublisher
     _republished_ms: dict[DeviceId, int] = field(default_factory=dict, init=False)
 
-    async def plan_rows(self, tx: DevicePlanTx, device: Device) -> tuple[PlanRow, ...]:
+    async def plan_rows(self, tx: SchedulesTx, device: Device) -> tuple[PlanRow, ...]:
         return build_plan(device, await tx.schedules.list_active(device.device_id))
 
-    async def revise_if_changed(self, tx: DevicePlanTx, device: Device, before: tuple[PlanRow, ...]) -> bool:
+    async def revise_if_changed(self, tx: SchedulesTx, device: Device, before: tuple[PlanRow, ...]) -> bool:
         """Increase the revision if the plan differs from `before`. Returns whether it did."""
         if await self.plan_rows(tx, device) == before:
             return False
@@ -105,7 +100,7 @@ class DevicePlanSyncService:
         self._publish_after_commit(tx, device.device_id)
         return True
 
-    async def plan_rows_by_device(self, tx: DevicePlanTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[PlanRow, ...]]:
+    async def plan_rows_by_device(self, tx: SchedulesTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[PlanRow, ...]]:
         """`plan_rows` for many devices."""
         by_device: dict[DeviceId, list[Schedule]] = {device.device_id: [] for device in devices}
         for schedule in await tx.schedules.list_active_by_devices(by_device) if by_device else ():
@@ -113,7 +108,7 @@ class DevicePlanSyncService:
         return {device.device_id: build_plan(device, by_device[device.device_id]) for device in devices}
 
     async def revise_many_if_changed(
-        self, tx: DevicePlanTx, devices: Sequence[Device], before: Mapping[DeviceId, tuple[PlanRow, ...]]
+        self, tx: SchedulesTx, devices: Sequence[Device], before: Mapping[DeviceId, tuple[PlanRow, ...]]
     ) -> None:
         """`revise_if_changed` for many devices."""
         if not devices:
@@ -138,7 +133,7 @@ class DevicePlanSyncService:
             if not sent and not message.retain:
                 return  # the whole plan is sent when the device is back
 
-    async def encode_jobs(self, tx: DevicePlanTx, device: Device) -> Sequence[OutboundMessage]:
+    async def encode_jobs(self, tx: SchedulesTx, device: Device) -> Sequence[OutboundMessage]:
         """The current plan for a device that has set its clock for it."""
         rows = await self.plan_rows(tx, device)
         return self.codec.encode_plan_jobs(device.device_id, device.sched_rev, rows, self.clock.now_ms())
@@ -149,7 +144,7 @@ class DevicePlanSyncService:
             active = await tx.credentials.list_of_active_devices()
         return [device.device_id for device, _ in active if device.sched_rev > 0]
 
-    async def on_plan_revisions(self, tx: DevicePlanTx, reported: Sequence[tuple[Device, int]]) -> None:
+    async def on_plan_revisions(self, tx: SchedulesTx, reported: Sequence[tuple[Device, int]]) -> None:
         """Store the plan revisions that devices reported (in the transaction of the report) and republish where they differ."""
         changed = {device.device_id: rev for device, rev in reported if rev != device.sched_rev_device}
         if changed:
@@ -158,13 +153,13 @@ class DevicePlanSyncService:
             if rev != device.sched_rev and self._can_republish(device.device_id):
                 self._publish_after_commit(tx, device.device_id)
 
-    def on_online(self, tx: DevicePlanTx, device: Device) -> None:
+    def on_online(self, tx: SchedulesTx, device: Device) -> None:
         """Republish an unconfirmed plan to stock firmware, which does not report its revision on connecting (in the transaction
         of the report)."""
         if device.profile is not FirmwareProfile.NATIVE and device.sched_rev not in (0, device.sched_rev_device):
             self._publish_after_commit(tx, device.device_id)
 
-    def _publish_after_commit(self, tx: DevicePlanTx, device_id: DeviceId) -> None:
+    def _publish_after_commit(self, tx: SchedulesTx, device_id: DeviceId) -> None:
         tx.after_commit(lambda: self.publisher(device_id))
 
     def _can_republish(self, device_id: DeviceId) -> bool:

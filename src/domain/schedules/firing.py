@@ -48,7 +48,7 @@ from domain.schedules.model import (
     ScheduledCommand,
     SwitchEdge,
 )
-from domain.schedules.ports import RecurrenceCalculator, ScheduleTx
+from domain.schedules.ports import RecurrenceCalculator, SchedulesTx
 
 SCHEDULE_SKIPPED: Final = "schedule_skipped"
 
@@ -183,7 +183,7 @@ class SlotDecisionFailedError(Exception):
 
 @service
 class ScheduleFiringService:
-    uow: UnitOfWork[ScheduleTx]
+    uow: UnitOfWork[SchedulesTx]
     clock: Clock
     recurrence: RecurrenceCalculator
     commands: CommandSubmissionService
@@ -224,9 +224,9 @@ class ScheduleFiringService:
             except Exception:
                 after = None
             await tx.schedules.save(apply_edge_outcome(schedule, edge, outcome, after, now_ms))
-            await tx.emit(quarantined_event(schedule, edge, outcome, now_ms))
+            tx.emit(quarantined_event(schedule, edge, outcome, now_ms))
 
-    async def _decide(self, tx: ScheduleTx, due: Sequence[Schedule], now_ms: int, lateness_allowance_s: int) -> None:
+    async def _decide(self, tx: SchedulesTx, due: Sequence[Schedule], now_ms: int, lateness_allowance_s: int) -> None:
         found = await tx.devices.list_by_ids({schedule.device_id for schedule in due})
         devices = {device.device_id: device for device in found}
         slots = [self._evaluate_slot(schedule, devices, now_ms, lateness_allowance_s) for schedule in due]
@@ -243,7 +243,7 @@ class ScheduleFiringService:
         if left:
             await tx.schedules.add_left(left)
         for slot, result in decided:
-            await _emit_edge_events(tx, slot, result, now_ms)
+            _emit_edge_events(tx, slot, result, now_ms)
         await self.plans.revise_many_if_changed(tx, list(changing.values()), rows)
 
     def _evaluate_slot(
@@ -256,7 +256,7 @@ class ScheduleFiringService:
         return DueSlotWithDecision(schedule, devices.get(schedule.device_id), decision)
 
     async def _queue_commands(
-        self, tx: ScheduleTx, slots: Sequence[DueSlotWithDecision], now_ms: int
+        self, tx: SchedulesTx, slots: Sequence[DueSlotWithDecision], now_ms: int
     ) -> Sequence[ScheduleEdgeResult]:
         """Queue the commands of the slots that run. Returns one result per slot."""
         first = [_decide_without_command(slot) or automation_command(slot, now_ms) for slot in slots]
@@ -291,12 +291,12 @@ def _edge_records(slot: DueSlotWithDecision, outcome: EdgeOutcome, at_ms: int) -
     return [decided, superseded]
 
 
-async def _emit_edge_events(tx: ScheduleTx, slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> None:
+def _emit_edge_events(tx: SchedulesTx, slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> None:
     schedule = slot.schedule
     if slot.decision.superseded_count and schedule.next_edge is not None and schedule.next_fire_ts is not None:
-        await tx.emit(superseded_event(slot, schedule.next_edge, schedule.next_fire_ts, now_ms))
+        tx.emit(superseded_event(slot, schedule.next_edge, schedule.next_fire_ts, now_ms))
     if result.outcome is not EdgeOutcome.LEFT_TO_DEVICE:  # announced when the device confirms it
-        await tx.emit(edge_event(slot, result, now_ms))
+        tx.emit(edge_event(slot, result, now_ms))
 
 
 def _offline_device_edge(slot: DueSlotWithDecision) -> OfflineScheduleEdge:

@@ -38,7 +38,7 @@ from domain.schedules.firing import (
     edge_event,
 )
 from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge
-from domain.schedules.ports import ScheduleTx
+from domain.schedules.ports import SchedulesTx
 
 RESOLVE_AFTER_MS = 10 * SECOND_MS
 """How long a device that is back may take to report its relay."""
@@ -108,12 +108,12 @@ _UNKNOWN = "whether the device ran it is not known, and a later edge, command or
 
 
 class OfflineScheduleEdgeResolver:
-    def __init__(self, *, uow: UnitOfWork[ScheduleTx], clock: Clock, commands: CommandSubmissionService) -> None:
+    def __init__(self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, commands: CommandSubmissionService) -> None:
         self._uow = uow
         self._clock = clock
         self._commands = commands
 
-    async def on_relay_reports(self, tx: ScheduleTx, reports: Sequence[tuple[Device, RelayEvidence]]) -> None:
+    async def on_relay_reports(self, tx: SchedulesTx, reports: Sequence[tuple[Device, RelayEvidence]]) -> None:
         """Reports of online devices that have left edges, in their order, in the transaction of the reports."""
         edges = await _list_by_device(tx, {device.device_id for device, _ in reports})
         for device, evidence in reports:
@@ -122,7 +122,7 @@ class OfflineScheduleEdgeResolver:
                 await self._resolve(tx, device, conclusions)
                 edges[device.device_id] = [edge for edge in edges[device.device_id] if edge not in conclusions]
 
-    async def on_plan_revisions(self, tx: ScheduleTx, reported: Mapping[DeviceId, int]) -> None:
+    async def on_plan_revisions(self, tx: SchedulesTx, reported: Mapping[DeviceId, int]) -> None:
         """What devices with left edges say they hold, in the transaction of the report. Only the first word after the return
         counts: then they get the current plan."""
         for device_id, edges in (await _list_by_device(tx, set(reported))).items():
@@ -155,7 +155,7 @@ class OfflineScheduleEdgeResolver:
         return min([*waiting, due_ms]) - now_ms
 
     async def _resolve(
-        self, tx: ScheduleTx, device: Device, conclusions: Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]
+        self, tx: SchedulesTx, device: Device, conclusions: Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]
     ) -> None:
         claimed = await tx.schedules.take_left(list(conclusions))
         schedules = {one.schedule_id: one for one in await tx.schedules.list_by_ids({edge.schedule_id for edge in claimed})}
@@ -169,7 +169,7 @@ class OfflineScheduleEdgeResolver:
 
     async def _resolve_edge(
         self,
-        tx: ScheduleTx,
+        tx: SchedulesTx,
         device: Device,
         schedule: Schedule,
         edge: OfflineScheduleEdge,
@@ -186,11 +186,11 @@ class OfflineScheduleEdgeResolver:
             schedule = apply_resolved_outcome(schedule, edge.edge, result.outcome, edge.due_ts * SECOND_MS, now_ms)
         record = DecidedScheduleEdge(edge.schedule_id, edge.revision, edge.edge, edge.due_ts, now_ms, result.outcome)
         await tx.schedules.save_resolved(schedule, record)
-        await tx.emit(edge_event(slot, result, now_ms))
+        tx.emit(edge_event(slot, result, now_ms))
 
     async def _result(
         self,
-        tx: ScheduleTx,
+        tx: SchedulesTx,
         slot: DueSlotWithDecision,
         edge: OfflineScheduleEdge,
         conclusion: OfflineScheduleEdgeOutcome,
@@ -214,7 +214,7 @@ class OfflineScheduleEdgeResolver:
         return command_result(slot, outcome)
 
 
-async def _is_overtaken(tx: ScheduleTx, schedule: Schedule, edge: OfflineScheduleEdge) -> bool:
+async def _is_overtaken(tx: SchedulesTx, schedule: Schedule, edge: OfflineScheduleEdge) -> bool:
     """Whether a command was given after the edge was due, or another schedule has the slot now."""
     newest = await tx.executions.page(schedule.device_id, limit=RECENT_COMMANDS)
     current = await tx.schedules.get_by_slot(schedule.device_id, schedule.slot)
@@ -223,7 +223,7 @@ async def _is_overtaken(tx: ScheduleTx, schedule: Schedule, edge: OfflineSchedul
     return replaced or any(one.cmd not in _QUERIES for one in later)
 
 
-async def _list_by_device(tx: ScheduleTx, device_ids: Collection[DeviceId]) -> dict[DeviceId, list[OfflineScheduleEdge]]:
+async def _list_by_device(tx: SchedulesTx, device_ids: Collection[DeviceId]) -> dict[DeviceId, list[OfflineScheduleEdge]]:
     found: dict[DeviceId, list[OfflineScheduleEdge]] = {}
     for edge in await tx.schedules.list_left_by_devices(device_ids) if device_ids else ():
         found.setdefault(edge.device_id, []).append(edge)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from domain.commands.ports import AutomationTx
-from domain.devices.ports import HasDevices
+from domain.commands.ports import CommandsTx
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
-from domain.kernel.unit_of_work import Transaction
 from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule
 
 
@@ -68,17 +66,6 @@ class ScheduleRepository(Protocol):
         """Delete finished schedules and their edges. Returns how many."""
 
 
-class HasSchedules(Protocol):
-    @property
-    def schedules(self) -> ScheduleRepository: ...
-
-
-class DevicePlanTx(Transaction, HasDevices, HasSchedules, Protocol): ...
-
-
-class ScheduleTx(DevicePlanTx, AutomationTx, Protocol): ...
-
-
 class RecurrenceCalculator(Protocol):
     """RFC 5545 in an IANA zone (python-dateutil outside), on the wall clock of that zone.
 
@@ -97,3 +84,10 @@ class RecurrenceCalculator(Protocol):
         self, rrule: str, timezone: str, first_ts: int, after_ts: int, *, paired_ts: int | None = None
     ) -> int | None:
         """The first occurrence strictly after `after_ts` (Unix seconds); None when the rule has ended. `problem` was None."""
+
+
+class SchedulesTx(CommandsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def schedules(self) -> ScheduleRepository: ...

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from domain.commands.model import CommandDefinition
 from domain.commands.submission import CommandSubmissionService, action_fault
 from domain.devices.lookup import get_device
 from domain.devices.messages import PlanRow
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import is_portable_timezone
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
@@ -45,7 +44,7 @@ from domain.schedules.model import (
     ScheduleStatus,
     SwitchEdge,
 )
-from domain.schedules.ports import HasSchedules, RecurrenceCalculator, ScheduleTx
+from domain.schedules.ports import RecurrenceCalculator, SchedulesTx
 
 MAX_LABEL_LENGTH = 64
 MAX_MISFIRE_GRACE_S = 24 * 3_600
@@ -152,7 +151,7 @@ class ScheduleInput:
 
 @service
 class ScheduleService:
-    uow: UnitOfWork[ScheduleTx]
+    uow: UnitOfWork[SchedulesTx]
     clock: Clock
     ids: IdAndSecretGenerator
     recurrence: RecurrenceCalculator
@@ -160,7 +159,7 @@ class ScheduleService:
     plans: DevicePlanSyncService
     wake: Callable[[], None]
 
-    def with_unit_of_work(self, uow: UnitOfWork[ScheduleTx]) -> ScheduleService:
+    def with_unit_of_work(self, uow: UnitOfWork[SchedulesTx]) -> ScheduleService:
         """The same use cases inside a transaction that is open already."""
         return replace(self, uow=uow)
 
@@ -215,7 +214,7 @@ class ScheduleService:
             await self._check_schedule(tx, caller, device, schedule, now_ms)
             schedule = prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
             await tx.schedules.save(schedule)
-            await self._emit_change(tx, caller, device, schedule, "schedule_updated", now_ms)
+            self._emit_change(tx, caller, device, schedule, "schedule_updated", now_ms)
             return await self._revise_plan(tx, device, schedule, rows)
 
     async def cancel(self, caller: SessionCaller, device_id: DeviceId, slot: int) -> None:
@@ -226,7 +225,7 @@ class ScheduleService:
         async with self.uow.write(caller, Role.MEMBER) as tx:
             await self.cancel_in_transaction(tx, caller, await get_device(tx, caller.account_id, device_id), slot, now_ms)
 
-    async def cancel_in_transaction(self, tx: ScheduleTx, caller: SessionCaller, device: Device, slot: int, now_ms: int) -> None:
+    async def cancel_in_transaction(self, tx: SchedulesTx, caller: SessionCaller, device: Device, slot: int, now_ms: int) -> None:
         """`cancel` as a part of the caller's transaction. When it raises, it has written nothing."""
         before = await tx.schedules.get_by_slot(device.device_id, slot)
         if before is None:
@@ -234,11 +233,11 @@ class ScheduleService:
         rows = await self.plans.plan_rows(tx, device)
         cancelled = edges.cancel(before, now_ms)
         await tx.schedules.save(cancelled)
-        await self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
+        self._emit_change(tx, caller, device, cancelled, "schedule_cancelled", now_ms)
         await self.plans.revise_if_changed(tx, device, rows)
 
     async def put_in_transaction(
-        self, tx: ScheduleTx, caller: SessionCaller, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
+        self, tx: SchedulesTx, caller: SessionCaller, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
     ) -> ScheduleWithSyncState:
         """`put` as a part of the caller's transaction. When it raises, it has written nothing."""
         schedule = self._new_schedule(caller, device, slot, schedule_input, now_ms)
@@ -253,7 +252,7 @@ class ScheduleService:
             await tx.schedules.save(edges.cancel(current, now_ms))
         await tx.schedules.add(schedule)
         kind: EventKind = "schedule_created" if current is None else "schedule_replaced"
-        await self._emit_change(tx, caller, device, schedule, kind, now_ms)
+        self._emit_change(tx, caller, device, schedule, kind, now_ms)
         return await self._revise_plan(tx, device, schedule, rows)
 
     def _new_schedule(
@@ -287,7 +286,7 @@ class ScheduleService:
         )
 
     async def _check_schedule(
-        self, tx: ScheduleTx, caller: SessionCaller, device: Device, schedule: Schedule, now_ms: int
+        self, tx: SchedulesTx, caller: SessionCaller, device: Device, schedule: Schedule, now_ms: int
     ) -> None:
         check_schedule(schedule, self.recurrence)
         for field, slot_command in (("onCommand", schedule.on_command), ("offCommand", schedule.off_command)):
@@ -297,14 +296,14 @@ class ScheduleService:
                 raise action_fault(field, error) from None
 
     async def _revise_plan(
-        self, tx: ScheduleTx, device: Device, schedule: Schedule, rows: tuple[PlanRow, ...]
+        self, tx: SchedulesTx, device: Device, schedule: Schedule, rows: tuple[PlanRow, ...]
     ) -> ScheduleWithSyncState:
         if await self.plans.revise_if_changed(tx, device, rows):
             return ScheduleWithSyncState(schedule, False)
         return _schedule_view(device, schedule)
 
-    async def _emit_change(
-        self, tx: ScheduleTx, caller: SessionCaller, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
+    def _emit_change(
+        self, tx: SchedulesTx, caller: SessionCaller, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
     ) -> None:
         data: dict[str, Json] = {
             "scheduleId": schedule.schedule_id,
@@ -314,7 +313,7 @@ class ScheduleService:
             "enabled": schedule.enabled,
         }
         text = f"Slot {schedule.slot}: {kind.replace('_', ' ')}"
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
+        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
         tx.after_commit(self.wake)
 
 
@@ -329,7 +328,7 @@ def check_slot(slot: int) -> None:
         raise ValidationFailed.for_field(faults[0].field, faults[0].message)
 
 
-async def _last_schedule_in_slot(tx: ScheduleTx, device_id: DeviceId, slot: int) -> Schedule | None:
+async def _last_schedule_in_slot(tx: SchedulesTx, device_id: DeviceId, slot: int) -> Schedule | None:
     """The last schedule of an empty slot: its edges that have just run must not run again."""
     recent = await tx.schedules.list_history(device_id, RECENT_HISTORY_LIMIT)
     return next((schedule for schedule in recent if schedule.slot == slot), None)
@@ -357,11 +356,8 @@ class ScheduleOccurrencesResult:
     is_complete: bool
 
 
-class ScheduleCalendarTx(HasDevices, HasSchedules, Protocol): ...
-
-
 class ScheduleOccurrenceService:
-    def __init__(self, *, uow: UnitOfWork[ScheduleCalendarTx], clock: Clock, recurrence: RecurrenceCalculator) -> None:
+    def __init__(self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, recurrence: RecurrenceCalculator) -> None:
         self._uow = uow
         self._clock = clock
         self._recurrence = recurrence

@@ -14,24 +14,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency import HasStoredResponses, StoredResponse
+from domain.kernel.idempotency import StoredResponse
 from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.notifications.ports import HasNotificationChannels, HasServiceSecrets
-from domain.sign_in.ports import HasSecondFactors
-from domain.webhooks.ports import HasWebhooks
+from domain.notifications.ports import NotificationsTx
+from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.secrets import url_seal_context
 
 PAGE_SECRETS = 200
 """About 2 ms of AES, and as many one-row updates."""
 
 
-class RekeyTx(
-    HasDeviceCredentials, HasNotificationChannels, HasSecondFactors, HasServiceSecrets, HasStoredResponses, HasWebhooks, Protocol
-): ...
+class RekeyTx(WebhooksTx, NotificationsTx, Protocol): ...
 
 
 @dataclass(slots=True)

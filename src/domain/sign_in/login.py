@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from domain.accounts.model import Account, Membership, MembershipWithUser, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
-from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, UserId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo, LoginChallenge, LoginFailures
 from domain.sign_in.policy import (
     CHALLENGE_TOKEN_LENGTH,
@@ -26,35 +25,13 @@ from domain.sign_in.policy import (
     check_login_backoff,
     increment_failures,
 )
-from domain.sign_in.ports import (
-    HasLoginFailures,
-    HasPasskeys,
-    HasRefreshTokens,
-    HasSecondFactors,
-    HasUserSessions,
-    PasswordHasher,
-    TokenHasher,
-)
+from domain.sign_in.ports import PasswordHasher, SignInTx, TokenHasher
 from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker, purpose_of_second_factor
 from domain.sign_in.sessions import OpenedSession, SessionOpener
 
 FactorMethod = Literal["passkey", "totp", "recoveryCode"]
 MAX_THROTTLED_PAIRS = 1_000
 """Pairs of email and address counted between two flushes; further pairs are not counted."""
-
-
-class LoginTx(
-    Transaction,
-    HasAccounts,
-    HasLoginFailures,
-    HasMemberships,
-    HasPasskeys,
-    HasRefreshTokens,
-    HasSecondFactors,
-    HasUsers,
-    HasUserSessions,
-    Protocol,
-): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +52,7 @@ class _LoginCandidate:
 
 @service
 class LoginService:
-    uow: UnitOfWork[LoginTx]
+    uow: UnitOfWork[SignInTx]
     clock: Clock
     hasher: PasswordHasher
     opener: SessionOpener
@@ -126,7 +103,7 @@ class LoginService:
                 if candidate is not None:
                     text = f"{count} logins as {email} were throttled"
                     caller = candidate.membership.to_session(address)
-                    await tx.emit(DomainEvent.from_caller(caller, "login_throttled", text, now_ms))
+                    tx.emit(DomainEvent.from_caller(caller, "login_throttled", text, now_ms))
 
     async def _verify_password(self, candidate: _LoginCandidate | None, password: str) -> tuple[bool, str | None]:
         """Whether the password is correct, and a new hash if the stored one uses outdated parameters."""
@@ -142,7 +119,7 @@ class LoginService:
 
     async def _complete_login(
         self,
-        tx: LoginTx,
+        tx: SignInTx,
         candidate: _LoginCandidate,
         new_hash: str | None,
         subjects: LoginThrottleSubjects,
@@ -161,7 +138,7 @@ class LoginService:
 
     async def admit(
         self,
-        tx: LoginTx,
+        tx: SignInTx,
         member: MembershipWithUser,
         account: Account,
         client: ClientInfo,
@@ -179,7 +156,7 @@ class LoginService:
         factor_ms = now_ms if factor_at_provider else None
         return await self.opener.open(tx, member, account, client, now_ms, how=how, ends_ms=ends_ms, provider_factor_ms=factor_ms)
 
-    async def _add_challenge(self, tx: LoginTx, membership: Membership, now_ms: int, ends_ms: int | None) -> SecondFactorNeeded:
+    async def _add_challenge(self, tx: SignInTx, membership: Membership, now_ms: int, ends_ms: int | None) -> SecondFactorNeeded:
         token = self.ids.random_alphanumeric(CHALLENGE_TOKEN_LENGTH)
         await tx.second_factors.add_challenge(
             LoginChallenge(
@@ -210,20 +187,20 @@ class LoginService:
                 member = MembershipWithUser(membership, user)
                 return await self.opener.open(tx, member, account, client, now_ms, ends_ms=challenge.session_ends_ms)
             caller, text = membership.to_session(client.address), f"Wrong second factor for {user.email}"
-            await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
         raise Unauthenticated(
             "The code is wrong, or was used before. Enter the next code of your app, or a recovery code.",
             code="SECOND_FACTOR_INVALID",
         )
 
 
-async def _factor_methods(tx: LoginTx, user_id: UserId) -> Sequence[FactorMethod]:
+async def _factor_methods(tx: SignInTx, user_id: UserId) -> Sequence[FactorMethod]:
     passkeys: Sequence[FactorMethod] = ("passkey",) if await tx.passkeys.list_by_user(user_id) else ()
     totp: Sequence[FactorMethod] = ("totp",) if await tx.second_factors.has_totp(user_id) else ()
     return (*passkeys, *totp, "recoveryCode")
 
 
-async def _find_candidate(tx: LoginTx, email: str) -> _LoginCandidate | None:
+async def _find_candidate(tx: SignInTx, email: str) -> _LoginCandidate | None:
     user = await tx.users.find_by_email(email)
     memberships = await tx.memberships.list_by_user(user.user_id) if user is not None else ()
     if user is None or not memberships:
@@ -232,7 +209,7 @@ async def _find_candidate(tx: LoginTx, email: str) -> _LoginCandidate | None:
     return _LoginCandidate(user, memberships[0], account) if account is not None else None
 
 
-async def _check_login_backoff(tx: LoginTx, subjects: LoginThrottleSubjects, now_ms: int) -> None:
+async def _check_login_backoff(tx: SignInTx, subjects: LoginThrottleSubjects, now_ms: int) -> None:
     if subjects.device is not None:
         check_login_backoff(await tx.login_failures.get_for_update(subjects.device), now_ms)
         return
@@ -243,11 +220,11 @@ async def _check_login_backoff(tx: LoginTx, subjects: LoginThrottleSubjects, now
 
 
 async def _count_failure(
-    tx: LoginTx, candidate: _LoginCandidate | None, subjects: LoginThrottleSubjects, now_ms: int, address: str
+    tx: SignInTx, candidate: _LoginCandidate | None, subjects: LoginThrottleSubjects, now_ms: int, address: str
 ) -> None:
     for subject in subjects.counted_subjects():
         before = await tx.login_failures.get_for_update(subject)
         await tx.login_failures.upsert(increment_failures(before, subject, now_ms, LOGIN_FAILURE_WINDOW_MS))
     if candidate is not None:
         description = f"Failed login as {candidate.user.email}"
-        await tx.emit(DomainEvent.from_caller(candidate.membership.to_session(address), "login_failed", description, now_ms))
+        tx.emit(DomainEvent.from_caller(candidate.membership.to_session(address), "login_failed", description, now_ms))

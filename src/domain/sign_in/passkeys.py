@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from domain.accounts.model import MembershipWithUser, User
 from domain.accounts.policy import check_name
-from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, PasskeyId, UserId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import (
     MAX_PASSKEYS,
     ClientInfo,
@@ -29,15 +27,7 @@ from domain.sign_in.model import (
     VerifiedPasskeyChallenge,
 )
 from domain.sign_in.policy import RolesRequiringSecondFactor, challenge_expired_error
-from domain.sign_in.ports import (
-    HasPasskeys,
-    HasRefreshTokens,
-    HasSecondFactors,
-    HasUserSessions,
-    PasskeyCodec,
-    PasskeyResponseError,
-    TokenHasher,
-)
+from domain.sign_in.ports import PasskeyCodec, PasskeyResponseError, SignInTx, TokenHasher
 from domain.sign_in.second_factor import (
     SIGN_IN,
     PasskeyAssertionService,
@@ -49,13 +39,8 @@ from domain.sign_in.second_factor import (
     purpose_of_second_factor,
     purpose_of_step_up,
 )
-from domain.sign_in.sessions import OpenedSession, SessionOpener, SessionOpenerTx, revoke_user_sessions
+from domain.sign_in.sessions import OpenedSession, SessionOpener, revoke_user_sessions
 from domain.sign_in.step_up import require_verification
-
-
-class PasskeyManagementTx(
-    Transaction, HasMemberships, HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
-): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +53,7 @@ class AddedPasskey:
 
 @service
 class PasskeyManagementService:
-    uow: UnitOfWork[PasskeyManagementTx]
+    uow: UnitOfWork[SignInTx]
     clock: Clock
     ids: IdAndSecretGenerator
     codec: PasskeyCodec
@@ -106,7 +91,7 @@ class PasskeyManagementService:
             if is_first:
                 await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
                 codes = await self.recovery_codes.replace(tx, caller.user_id)
-            await self._emit(tx, caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms)
+            self._emit(tx, caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms)
         return AddedPasskey(passkey, codes)
 
     async def remove(self, caller: SessionCaller, passkey_id: str) -> None:
@@ -118,7 +103,7 @@ class PasskeyManagementService:
             if not found or not await tx.passkeys.delete(caller.user_id, found[0].passkey_id):
                 raise NotFound("You have no such passkey. Check the id.")
             await complete_factor_removal(tx, caller, self.requirement)
-            await self._emit(tx, caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms)
+            self._emit(tx, caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms)
 
     async def _verify(self, caller: SessionCaller, response: JsonObject) -> tuple[NewPasskeyCredential, VerifiedPasskeyChallenge]:
         refused = passkey_refused_error("the browser's response is wrong, or this page is not at the address that people use.")
@@ -132,7 +117,7 @@ class PasskeyManagementService:
         except PasskeyResponseError:
             raise refused from None
 
-    async def _get_user_and_passkeys(self, tx: PasskeyManagementTx, caller: SessionCaller) -> tuple[User, Sequence[Passkey]]:
+    async def _get_user_and_passkeys(self, tx: SignInTx, caller: SessionCaller) -> tuple[User, Sequence[Passkey]]:
         user, existing = await tx.users.get(caller.user_id), await tx.passkeys.list_by_user(caller.user_id)
         if user is None:
             raise Unauthenticated("This user no longer exists.")
@@ -153,16 +138,13 @@ class PasskeyManagementService:
             created_ms=now_ms,
         )
 
-    async def _emit(self, tx: PasskeyManagementTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))
-
-
-class PasskeySignInTx(SessionOpenerTx, HasAccounts, HasMemberships, HasPasskeys, HasSecondFactors, HasUsers, Protocol): ...
+    def _emit(self, tx: SignInTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
+        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))
 
 
 @service
 class PasskeySignInService:
-    uow: UnitOfWork[PasskeySignInTx]
+    uow: UnitOfWork[SignInTx]
     clock: Clock
     codec: PasskeyCodec
     challenges: PasskeyChallengeCodec
@@ -206,7 +188,7 @@ class PasskeySignInService:
         return result
 
     async def _sign_in(
-        self, tx: PasskeySignInTx, verified: VerifiedPasskeyAssertion, client: ClientInfo, now_ms: int
+        self, tx: SignInTx, verified: VerifiedPasskeyAssertion, client: ClientInfo, now_ms: int
     ) -> OpenedSession | None:
         user = await tx.users.get_for_update(verified.user_id)
         memberships = () if user is None else await tx.memberships.list_by_user(user.user_id)
@@ -216,7 +198,7 @@ class PasskeySignInService:
         passkey = await self.verifier.use(tx, verified, now_ms)
         if passkey is None:
             caller, text = memberships[0].to_session(client.address), f"A passkey of {user.email} was refused"
-            await tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
             return None
         how = f" with the passkey {passkey.name}"
         return await self.opener.open(tx, MembershipWithUser(memberships[0], user), account, client, now_ms, how=how)

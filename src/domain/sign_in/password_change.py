@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import replace
-from typing import Protocol
 
 from domain.accounts.model import User
 from domain.accounts.policy import (
@@ -21,24 +20,17 @@ from domain.accounts.policy import (
     check_password,
     choose_language,
 )
-from domain.accounts.ports import HasUsers, Mailer, Translator
+from domain.accounts.ports import Mailer, Translator
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import PasswordChangeCode
 from domain.sign_in.policy import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
-from domain.sign_in.ports import (
-    HasLoginFailures,
-    HasPasswordChangeCodes,
-    HasRefreshTokens,
-    HasUserSessions,
-    PasswordHasher,
-    TokenHasher,
-)
+from domain.sign_in.ports import PasswordHasher, SignInTx, TokenHasher
 from domain.sign_in.sessions import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
@@ -54,14 +46,9 @@ If you did not request it, somebody else is signed in as you: change your passwo
 )
 
 
-class PasswordChangeTx(
-    Transaction, HasLoginFailures, HasPasswordChangeCodes, HasRefreshTokens, HasUsers, HasUserSessions, Protocol
-): ...
-
-
 @service
 class PasswordChangeService:
-    uow: UnitOfWork[PasswordChangeTx]
+    uow: UnitOfWork[SignInTx]
     clock: Clock
     ids: IdAndSecretGenerator
     hasher: PasswordHasher
@@ -84,7 +71,7 @@ class PasswordChangeService:
             stored_code = PasswordChangeCode(user.user_id, self._hash_code(user, code), now_ms, now_ms + CODE_TTL_MS, 0, False)
             await tx.one_time_codes.upsert(stored_code)
             description = f"{user.name} requested a code to change the password"
-            await tx.emit(DomainEvent.from_caller(caller, "otp_requested", description, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "otp_requested", description, now_ms))
         minutes = CODE_TTL_MS // MINUTE_MS
         subject, text = MAIL.write(self.translator, language, name=user.name, code=code, minutes=minutes)
         try:
@@ -112,7 +99,7 @@ class PasswordChangeService:
                 await tx.login_failures.upsert(CODE_ATTEMPTS.count(wrong_codes, _code_subject(user), now_ms))
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
             description = f"{user.name} changed the password" if accepted else f"{user.name} entered a wrong code"
-            await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
         if not accepted:
             raise ValidationFailed.for_field(
                 "otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID"
@@ -131,7 +118,7 @@ class PasswordChangeService:
             await require_verification(tx, caller, now_ms)
             await tx.users.save(user.with_password(new_hash, now_ms))
             await revoke_user_sessions(tx, user.user_id, now_ms)
-            await tx.emit(DomainEvent.from_caller(caller, "password_changed", f"{user.name} set a first password", now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "password_changed", f"{user.name} set a first password", now_ms))
 
     async def change_password_with_current(self, caller: SessionCaller, current_password: str, new_password: str) -> None:
         """For every role. Ends all sessions. Raises PermissionDenied `PASSWORD_MISMATCH`, or RateLimited after ten wrong ones."""
@@ -157,11 +144,11 @@ class PasswordChangeService:
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
             failed = f"{current.name} entered a wrong current password"
             description = f"{current.name} changed the password" if accepted else failed
-            await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
         if not accepted:
             raise PermissionDenied("The current password is wrong. Enter the one you sign in with.", code="PASSWORD_MISMATCH")
 
-    async def _verify_code(self, tx: PasswordChangeTx, user: User, code: str, now_ms: int) -> bool:
+    async def _verify_code(self, tx: SignInTx, user: User, code: str, now_ms: int) -> bool:
         stored_code = await tx.one_time_codes.get_for_update(user.user_id)
         if stored_code is None or stored_code.used or now_ms >= stored_code.expires_ms or stored_code.tries >= CODE_MAX_ATTEMPTS:
             return False
@@ -190,7 +177,7 @@ def _check_cooldown(previous: PasswordChangeCode | None, now_ms: int) -> None:
         )
 
 
-async def _get_user_for_update(tx: PasswordChangeTx, caller: SessionCaller) -> User:
+async def _get_user_for_update(tx: SignInTx, caller: SessionCaller) -> User:
     user = await tx.users.get_for_update(caller.user_id)
     if user is None:
         raise Unauthenticated("This user no longer exists.")

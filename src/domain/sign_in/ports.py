@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.accounts.model import Membership, User
+from domain.accounts.ports import AccountsTx
 from domain.kernel.domain_event import JsonObject
 from domain.kernel.ids import PasskeyId, SessionId, UserId
 from domain.sign_in.model import (
@@ -106,31 +107,6 @@ class LoginFailureRepository(Protocol):
     async def delete_known_logins_older_than(self, last_ms: int, limit: int) -> int: ...
 
 
-class HasRefreshTokens(Protocol):
-    @property
-    def refresh_tokens(self) -> RefreshTokenRepository: ...
-
-
-class HasUserSessions(Protocol):
-    @property
-    def user_sessions(self) -> UserSessionRepository: ...
-
-
-class HasPasswordChangeCodes(Protocol):
-    @property
-    def one_time_codes(self) -> PasswordChangeCodeRepository: ...
-
-
-class HasSignInUnlockLinks(Protocol):
-    @property
-    def unlock_links(self) -> SignInUnlockLinkRepository: ...
-
-
-class HasLoginFailures(Protocol):
-    @property
-    def login_failures(self) -> LoginFailureRepository: ...
-
-
 class PasswordHasher(Protocol):
     """Port: argon2id (RFC 9106), run outside the event loop."""
 
@@ -202,11 +178,6 @@ class SecondFactorRepository(Protocol):
     async def delete_challenges_older_than(self, expires_ms: int, limit: int) -> int: ...
 
 
-class HasSecondFactors(Protocol):
-    @property
-    def second_factors(self) -> SecondFactorRepository: ...
-
-
 class TotpCodec(Protocol):
     """Port: codes of authenticator apps, RFC 6238: 6 digits, 30 seconds, SHA-1 (what every app supports)."""
 
@@ -251,11 +222,6 @@ class PasskeyRepository(Protocol):
     async def delete_challenges_older_than(self, expires_ms: int, limit: int) -> int: ...
 
 
-class HasPasskeys(Protocol):
-    @property
-    def passkeys(self) -> PasskeyRepository: ...
-
-
 class PasskeyCodec(Protocol):
     """Port: WebAuthn, for this service's origin. Options are the JSON of `PublicKeyCredential.parse…OptionsFromJSON`, responses
     that of `PublicKeyCredential.toJSON`. Verification requires that the authenticator has checked the person."""
@@ -276,3 +242,28 @@ class PasskeyCodec(Protocol):
 
     async def verify_assertion(self, response: JsonObject, challenge: str, passkey: Passkey) -> int:
         """The sign count that the authenticator reports; comparing it is the caller's part. Raises PasskeyResponseError."""
+
+
+class SignInTx(AccountsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def refresh_tokens(self) -> RefreshTokenRepository: ...
+
+    @property
+    def user_sessions(self) -> UserSessionRepository: ...
+
+    @property
+    def one_time_codes(self) -> PasswordChangeCodeRepository: ...
+
+    @property
+    def unlock_links(self) -> SignInUnlockLinkRepository: ...
+
+    @property
+    def login_failures(self) -> LoginFailureRepository: ...
+
+    @property
+    def second_factors(self) -> SecondFactorRepository: ...
+
+    @property
+    def passkeys(self) -> PasskeyRepository: ...

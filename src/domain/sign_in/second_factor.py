@@ -18,7 +18,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
@@ -37,15 +36,7 @@ from domain.sign_in.policy import (
     normalize_code,
     second_factor_required_error,
 )
-from domain.sign_in.ports import (
-    HasLoginFailures,
-    HasPasskeys,
-    HasSecondFactors,
-    PasskeyCodec,
-    PasskeyResponseError,
-    TokenHasher,
-    TotpCodec,
-)
+from domain.sign_in.ports import PasskeyCodec, PasskeyResponseError, SignInTx, TokenHasher, TotpCodec
 
 
 class RecoveryCodeIssuer:
@@ -53,7 +44,7 @@ class RecoveryCodeIssuer:
         self._ids = ids
         self._digest = digest
 
-    async def replace(self, tx: HasSecondFactors, user_id: UserId) -> Sequence[str]:
+    async def replace(self, tx: SignInTx, user_id: UserId) -> Sequence[str]:
         """New codes, in the form that people write; the old ones are void."""
         codes = [self._ids.random_alphanumeric(RECOVERY_CODE_LENGTH) for _ in range(RECOVERY_CODES)]
         hashes = [hash_recovery_code(self._digest, user_id, code) for code in codes]
@@ -65,7 +56,7 @@ def hash_recovery_code(digest: TokenHasher, user_id: UserId, code: str) -> bytes
     return digest.hmac_sha256("recovery-code", f"{user_id}:{normalize_code(code)}")
 
 
-async def complete_factor_removal(tx: HasSecondFactors, caller: SessionCaller, requirement: RolesRequiringSecondFactor) -> None:
+async def complete_factor_removal(tx: SignInTx, caller: SessionCaller, requirement: RolesRequiringSecondFactor) -> None:
     """With the last factor go the recovery codes. Raises Conflict `SECOND_FACTOR_REQUIRED` for a user who needs one."""
     if await tx.second_factors.is_enabled(caller.user_id):
         return
@@ -123,7 +114,7 @@ def passkey_refused_error(reason: str) -> ValidationFailed:
 
 class PasskeyAssertionService:
     def __init__(
-        self, *, uow: UnitOfWork[HasPasskeys], clock: Clock, codec: PasskeyCodec, challenges: PasskeyChallengeCodec
+        self, *, uow: UnitOfWork[SignInTx], clock: Clock, codec: PasskeyCodec, challenges: PasskeyChallengeCodec
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -148,7 +139,7 @@ class PasskeyAssertionService:
             raise refused from None
         return VerifiedPasskeyAssertion(passkey.passkey_id, passkey.user_id, sign_count, challenge)
 
-    async def use(self, tx: HasPasskeys, verified: VerifiedPasskeyAssertion, now_ms: int) -> Passkey | None:
+    async def use(self, tx: SignInTx, verified: VerifiedPasskeyAssertion, now_ms: int) -> Passkey | None:
         """None if it does not count. The challenge is used up in any case, so commit also after None."""
         passkey = await tx.passkeys.get_for_update(verified.passkey_id)
         is_first_use = await tx.passkeys.use_challenge(verified.challenge)
@@ -156,9 +147,6 @@ class PasskeyAssertionService:
             return None
         await tx.passkeys.record_use(passkey.passkey_id, verified.sign_count, now_ms)
         return passkey
-
-
-class SecondFactorCheckTx(HasLoginFailures, HasPasskeys, HasSecondFactors, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +180,7 @@ class SecondFactorChecker:
             return SecondFactorAttempt(factor)
         return SecondFactorAttempt(factor, await self._passkeys.verify(factor.passkey, purpose))
 
-    async def check(self, tx: SecondFactorCheckTx, user_id: UserId, factor: SecondFactorAttempt, now_ms: int) -> bool:
+    async def check(self, tx: SignInTx, user_id: UserId, factor: SecondFactorAttempt, now_ms: int) -> bool:
         """Stores what the check uses up, or counts a wrong factor, in `tx`; so commit also after False.
 
         Raises RateLimited after too many wrong ones."""
@@ -214,7 +202,7 @@ class SecondFactorChecker:
             await tx.login_failures.upsert(CODE_TRIES.count(failures, subject, now_ms))
         return accepted
 
-    async def _check_totp(self, tx: SecondFactorCheckTx, user_id: UserId, code: str, now_ms: int) -> bool:
+    async def _check_totp(self, tx: SignInTx, user_id: UserId, code: str, now_ms: int) -> bool:
         secret = await tx.second_factors.get_totp_for_update(user_id)
         if secret is None or secret.confirmed_ms is None:
             return False

@@ -8,27 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from domain.accounts.ports import HasMemberships, HasUsers
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
 from domain.kernel.ports import Vault
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import TotpEnrollment
 from domain.sign_in.policy import RolesRequiringSecondFactor, normalize_code, second_factor_required_error
-from domain.sign_in.ports import HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUserSessions, TotpCodec
+from domain.sign_in.ports import SignInTx, TotpCodec
 from domain.sign_in.second_factor import RecoveryCodeIssuer, complete_factor_removal
 from domain.sign_in.sessions import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
-
-
-class SecondFactorTx(
-    Transaction, HasMemberships, HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
-): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +45,7 @@ class TotpSetup:
 
 @service
 class SecondFactorService:
-    uow: UnitOfWork[SecondFactorTx]
+    uow: UnitOfWork[SignInTx]
     clock: Clock
     vault: Vault
     totp: TotpCodec
@@ -110,7 +103,7 @@ class SecondFactorService:
             if is_first:
                 await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
                 codes = await self.recovery_codes.replace(tx, caller.user_id)
-            await self._emit(tx, caller, "second_factor_enabled", "An authenticator app was set up", now_ms)
+            self._emit(tx, caller, "second_factor_enabled", "An authenticator app was set up", now_ms)
         return codes
 
     async def renew_recovery_codes(self, caller: SessionCaller) -> Sequence[str]:
@@ -121,7 +114,7 @@ class SecondFactorService:
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor, and recovery codes stand in for one. Set it up first.")
             codes = await self.recovery_codes.replace(tx, caller.user_id)
-            await self._emit(tx, caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms)
+            self._emit(tx, caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms)
         return codes
 
     async def remove_totp(self, caller: SessionCaller) -> None:
@@ -133,7 +126,7 @@ class SecondFactorService:
                 raise NotFound("You have no authenticator app.")
             await tx.second_factors.delete_totp(caller.user_id)
             await complete_factor_removal(tx, caller, self.requirement)
-            await self._emit(tx, caller, "second_factor_removed", "The authenticator app was removed", now_ms)
+            self._emit(tx, caller, "second_factor_removed", "The authenticator app was removed", now_ms)
 
     async def remove(self, caller: SessionCaller) -> None:
         """All factors. Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
@@ -145,7 +138,7 @@ class SecondFactorService:
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor.")
             await tx.second_factors.delete_all(caller.user_id)
-            await self._emit(tx, caller, "second_factor_removed", "The second factor was removed", now_ms)
+            self._emit(tx, caller, "second_factor_removed", "The second factor was removed", now_ms)
 
-    async def _emit(self, tx: SecondFactorTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))
+    def _emit(self, tx: SignInTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
+        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))

@@ -19,31 +19,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from domain.accounts.model import Account, Membership, MembershipWithUser
 from domain.accounts.policy import ACCESS_TOKEN_TTL_MS, REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS, clean_user_agent
-from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId, UserId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo, RefreshToken, UserSession
 from domain.sign_in.policy import HmacKnownBrowserTokenCodec
-from domain.sign_in.ports import AccessTokenCodec, HasRefreshTokens, HasUserSessions, TokenHasher
+from domain.sign_in.ports import AccessTokenCodec, SignInTx, TokenHasher
 
 
-class SessionRowsTx(HasRefreshTokens, HasUserSessions, Protocol): ...
-
-
-async def revoke_session(tx: SessionRowsTx, session_id: SessionId, now_ms: int) -> None:
+async def revoke_session(tx: SignInTx, session_id: SessionId, now_ms: int) -> None:
     await tx.refresh_tokens.revoke_family(session_id, now_ms)
     await tx.user_sessions.revoke(session_id, now_ms)
 
 
-async def revoke_user_sessions(tx: SessionRowsTx, user_id: UserId, now_ms: int, *, keep: SessionId | None = None) -> None:
+async def revoke_user_sessions(tx: SignInTx, user_id: UserId, now_ms: int, *, keep: SessionId | None = None) -> None:
     """`keep`: the one session that goes on."""
     await tx.refresh_tokens.revoke_by_user(user_id, now_ms, keep=keep)
     await tx.user_sessions.revoke_by_user(user_id, now_ms, keep=keep)
@@ -64,7 +59,7 @@ class SessionTokenIssuer:
 
     async def open_session(
         self,
-        tx: SessionRowsTx,
+        tx: SignInTx,
         membership: Membership,
         client: ClientInfo,
         now_ms: int,
@@ -82,7 +77,7 @@ class SessionTokenIssuer:
         await tx.user_sessions.add(session)
         return await self._issue(tx, membership, session.session_id, now_ms, session.expires_ms)
 
-    async def issue_access_token(self, tx: SessionRowsTx, membership: Membership, client: ClientInfo, now_ms: int) -> str:
+    async def issue_access_token(self, tx: SignInTx, membership: Membership, client: ClientInfo, now_ms: int) -> str:
         """An access token without a refresh token: its session ends with it."""
         session = replace(
             self._new_session(membership, client, now_ms), expires_ms=now_ms + ACCESS_TOKEN_TTL_MS, signed_out_ms=now_ms
@@ -104,7 +99,7 @@ class SessionTokenIssuer:
         )
 
     async def renew(
-        self, tx: SessionRowsTx, membership: Membership, session_id: SessionId, client: ClientInfo, now_ms: int
+        self, tx: SignInTx, membership: Membership, session_id: SessionId, client: ClientInfo, now_ms: int
     ) -> TokenPair:
         """The next tokens of a session, which also records its last use."""
         session = await tx.user_sessions.get(session_id)
@@ -114,7 +109,7 @@ class SessionTokenIssuer:
         return await self._issue(tx, membership, session_id, now_ms, expires_ms)
 
     async def _issue(
-        self, tx: SessionRowsTx, membership: Membership, session_id: SessionId, now_ms: int, expires_ms: int
+        self, tx: SignInTx, membership: Membership, session_id: SessionId, now_ms: int, expires_ms: int
     ) -> TokenPair:
         refresh_token = self._ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
         await tx.refresh_tokens.add(
@@ -140,11 +135,6 @@ def _expiry(now_ms: int, ends_ms: int | None) -> int:
     return expires_ms if ends_ms is None else min(expires_ms, ends_ms)
 
 
-class UserSessionTx(
-    Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, HasUserSessions, Protocol
-): ...
-
-
 @dataclass(frozen=True, slots=True)
 class SignedInProfile:
     member: MembershipWithUser
@@ -153,7 +143,7 @@ class SignedInProfile:
 
 
 class UserSessionService:
-    def __init__(self, *, uow: UnitOfWork[UserSessionTx], clock: Clock, issuer: SessionTokenIssuer) -> None:
+    def __init__(self, *, uow: UnitOfWork[SignInTx], clock: Clock, issuer: SessionTokenIssuer) -> None:
         self._uow = uow
         self._clock = clock
         self._issuer = issuer
@@ -177,7 +167,7 @@ class UserSessionService:
             await revoke_session(tx, token.family, now_ms)
             description = "A used refresh token was presented again; its session was ended"
             caller = membership.to_session(client.address)
-            await tx.emit(DomainEvent.from_caller(caller, "session_revoked", description, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "session_revoked", description, now_ms))
         raise error
 
     async def logout(self, refresh_token: str, *, client: ClientInfo) -> None:
@@ -192,7 +182,7 @@ class UserSessionService:
             membership = await tx.memberships.get(token.membership_id)
             if membership is not None:
                 caller = membership.to_session(client.address)
-                await tx.emit(DomainEvent.from_caller(caller, "logout", "Signed out", now_ms))
+                tx.emit(DomainEvent.from_caller(caller, "logout", "Signed out", now_ms))
 
     async def list_sessions(self, caller: SessionCaller) -> Sequence[UserSession]:
         """The caller's own open sessions, the last used first."""
@@ -207,7 +197,7 @@ class UserSessionService:
             if session is None or session.user_id != caller.user_id or not session.is_open(now_ms):
                 raise NotFound.for_resource("session", session_id)
             await revoke_session(tx, session.session_id, now_ms)
-            await tx.emit(DomainEvent.from_caller(caller, "session_revoked", "A session was signed out", now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "session_revoked", "A session was signed out", now_ms))
 
     async def end_other_sessions(self, caller: SessionCaller) -> None:
         """Sign out all sessions of the caller but the present one."""
@@ -215,7 +205,7 @@ class UserSessionService:
         async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.users.get_for_update(caller.user_id)
             await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-            await tx.emit(DomainEvent.from_caller(caller, "session_revoked", "All other sessions were signed out", now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "session_revoked", "All other sessions were signed out", now_ms))
 
     async def get_profile(self, caller: SessionCaller) -> SignedInProfile:
         async with self._uow.read() as tx:
@@ -228,7 +218,7 @@ class UserSessionService:
         return SignedInProfile(MembershipWithUser(membership, user), account, sum(count for _, count in projects))
 
 
-async def _get_token_for_update(tx: UserSessionTx, token_hash: bytes) -> RefreshToken | None:
+async def _get_token_for_update(tx: SignInTx, token_hash: bytes) -> RefreshToken | None:
     """Read under a lock on the session and the user: a token issued concurrently would survive the revocation of its family.
 
     The session first, as in every transaction for a caller: there its row is locked before any other."""
@@ -239,9 +229,6 @@ async def _get_token_for_update(tx: UserSessionTx, token_hash: bytes) -> Refresh
     if await tx.users.get_for_update(token.user_id) is None:
         return None
     return await tx.refresh_tokens.get(token_hash)
-
-
-class SessionOpenerTx(Transaction, SessionRowsTx, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +247,7 @@ class SessionOpener:
 
     async def open(
         self,
-        tx: SessionOpenerTx,
+        tx: SignInTx,
         member: MembershipWithUser,
         account: Account,
         client: ClientInfo,
@@ -276,5 +263,5 @@ class SessionOpener:
             tx, membership, client, now_ms, ends_ms=ends_ms, provider_factor_ms=provider_factor_ms
         )
         caller = membership.to_session(client.address)
-        await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in{how}", now_ms))
+        tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in{how}", now_ms))
         return OpenedSession(tokens, member, account, self._devices.add_token(client.device_tokens, user.user_id))

@@ -6,33 +6,24 @@ minutes.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from domain.accounts.ports import HasUsers
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock, is_of_earlier_clock
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import PermissionDenied, Unauthenticated
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS
-from domain.sign_in.ports import HasLoginFailures, HasPasskeys, HasSecondFactors, HasUserSessions, PasswordHasher
+from domain.sign_in.ports import PasswordHasher, SignInTx
 from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker, purpose_of_step_up
 
 
-class StepUpTx(Transaction, HasLoginFailures, HasPasskeys, HasSecondFactors, HasUsers, HasUserSessions, Protocol): ...
-
-
-class StepUpCheckTx(HasSecondFactors, HasUserSessions, Protocol): ...
-
-
-async def is_verified(tx: HasUserSessions, caller: SessionCaller, now_ms: int, within_ms: int) -> bool:
+async def is_verified(tx: SignInTx, caller: SessionCaller, now_ms: int, within_ms: int) -> bool:
     """Whether the user of this session has proved to be present within this time."""
     session = None if caller.session_id is None else await tx.user_sessions.get(caller.session_id)
     verified_ms = None if session is None else session.verified_ms
     return verified_ms is not None and now_ms - verified_ms <= within_ms and not is_of_earlier_clock(verified_ms, now_ms)
 
 
-async def require_verification(tx: HasUserSessions, caller: SessionCaller, now_ms: int, within_ms: int = STEP_UP_TTL_MS) -> None:
+async def require_verification(tx: SignInTx, caller: SessionCaller, now_ms: int, within_ms: int = STEP_UP_TTL_MS) -> None:
     """Raises PermissionDenied `STEP_UP_REQUIRED`."""
     if not await is_verified(tx, caller, now_ms, within_ms):
         raise PermissionDenied(
@@ -41,14 +32,14 @@ async def require_verification(tx: HasUserSessions, caller: SessionCaller, now_m
         )
 
 
-async def require_second_factor_if_enabled(tx: StepUpCheckTx, caller: SessionCaller, now_ms: int, within_ms: int) -> None:
+async def require_second_factor_if_enabled(tx: SignInTx, caller: SessionCaller, now_ms: int, within_ms: int) -> None:
     """For users with a second factor as `require_verification`; all others pass. So does the service's own caller."""
     await require_factor_of_link(tx, caller)
     if caller.session_id is not None and await tx.second_factors.is_enabled(caller.user_id):
         await require_verification(tx, caller, now_ms, within_ms)
 
 
-async def require_factor_of_link(tx: HasSecondFactors, caller: SessionCaller) -> None:
+async def require_factor_of_link(tx: SignInTx, caller: SessionCaller) -> None:
     """By an approval link, a second factor must have been shown with it: also one that was set up a moment ago.
 
     Raises PermissionDenied `SECOND_FACTOR_REQUIRED`."""
@@ -57,7 +48,7 @@ async def require_factor_of_link(tx: HasSecondFactors, caller: SessionCaller) ->
 
 
 class StepUpService:
-    def __init__(self, *, uow: UnitOfWork[StepUpTx], clock: Clock, hasher: PasswordHasher, factors: SecondFactorChecker) -> None:
+    def __init__(self, *, uow: UnitOfWork[SignInTx], clock: Clock, hasher: PasswordHasher, factors: SecondFactorChecker) -> None:
         self._uow = uow
         self._clock = clock
         self._hasher = hasher
@@ -94,7 +85,7 @@ class StepUpService:
             if accepted and caller.session_id is not None:
                 await tx.user_sessions.record_verification(caller.session_id, now_ms)
             text = f"{user.name} confirmed to be present" if accepted else f"{user.name} failed to confirm to be present"
-            await tx.emit(DomainEvent.from_caller(caller, "step_up" if accepted else "step_up_failed", text, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "step_up" if accepted else "step_up_failed", text, now_ms))
         if not accepted and has_factor:
             raise invalid_factor_error()
         if not accepted:

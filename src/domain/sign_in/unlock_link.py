@@ -7,17 +7,16 @@ unknown email, and the mail is sent in the background, so that nobody learns fro
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 from domain.accounts.model import User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, TranslatableMailTemplate, choose_language, normalize_email
-from domain.accounts.ports import BackgroundMailer, HasMemberships, HasUsers, Translator
+from domain.accounts.ports import BackgroundMailer, Translator
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo, SignInUnlockLink
 from domain.sign_in.policy import (
     UNLOCK_COOLDOWN_MS,
@@ -26,7 +25,7 @@ from domain.sign_in.policy import (
     HmacKnownBrowserTokenCodec,
     client_network,
 )
-from domain.sign_in.ports import HasLoginFailures, HasSignInUnlockLinks, TokenHasher
+from domain.sign_in.ports import SignInTx, TokenHasher
 
 TOKEN_LENGTH = 40
 MAIL = TranslatableMailTemplate(
@@ -44,14 +43,11 @@ If you did not ask for it, you can ignore this mail.
 )
 
 
-class SignInUnlockLinkTx(Transaction, HasLoginFailures, HasMemberships, HasSignInUnlockLinks, HasUsers, Protocol): ...
-
-
 @service
 class SignInUnlockLinkService:
     """`link_url`: the page that a link opens; the token is appended."""
 
-    uow: UnitOfWork[SignInUnlockLinkTx]
+    uow: UnitOfWork[SignInTx]
     clock: Clock
     ids: IdAndSecretGenerator
     digest: TokenHasher
@@ -97,12 +93,10 @@ class SignInUnlockLinkService:
             await self._emit(tx, user, client, "unlock_used", "A browser was unlocked by a link from a mail", now_ms)
         return self.devices.add_token(client.device_tokens, user.user_id)
 
-    async def _emit(
-        self, tx: SignInUnlockLinkTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int
-    ) -> None:
+    async def _emit(self, tx: SignInTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int) -> None:
         for membership in await tx.memberships.list_by_user(user.user_id):
             caller = membership.to_session(client.address)
-            await tx.emit(DomainEvent.from_caller(caller, kind, f"{user.name}: {description}", now_ms))
+            tx.emit(DomainEvent.from_caller(caller, kind, f"{user.name}: {description}", now_ms))
 
 
 def _is_cooling_down(link: SignInUnlockLink, now_ms: int) -> bool:

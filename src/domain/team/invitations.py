@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
 
 from domain.accounts.model import Invitation, Membership, MembershipWithUser, User
 from domain.accounts.policy import (
@@ -30,7 +29,7 @@ from domain.accounts.policy import (
     choose_language,
     may_assign_role,
 )
-from domain.accounts.ports import HasAccounts, HasMemberships, HasUsers, Mailer, Translator
+from domain.accounts.ports import Mailer, Translator
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
@@ -38,18 +37,12 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, UserId, has_id_format
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.policy import AttemptLimit
-from domain.sign_in.ports import HasLoginFailures, PasswordHasher, TokenHasher
+from domain.sign_in.ports import PasswordHasher, TokenHasher
 from domain.team.members import check_email_is_free, store_member
-from domain.team.ports import InvitationRepository
-
-
-class HasInvitations(Protocol):
-    @property
-    def invitations(self) -> InvitationRepository: ...
-
+from domain.team.ports import TeamTx
 
 INVITATION_TTL_MS = 7 * DAY_MS
 INVITATION_TOKEN_LENGTH = 40
@@ -87,9 +80,6 @@ def invitation_status(invitation: Invitation, inviter: Membership | None, now_ms
     return InvitationStatus.PENDING if now_ms < invitation.expires_ms else InvitationStatus.EXPIRED
 
 
-class InvitationTx(Transaction, HasAccounts, HasInvitations, HasLoginFailures, HasMemberships, HasUsers, Protocol): ...
-
-
 @dataclass(frozen=True, slots=True)
 class ListedInvitation:
     invitation: Invitation
@@ -108,7 +98,7 @@ class InvitationResult:
 class InvitationService:
     """`mailer`: None without a mail server. `link_url`: the page that a link opens; the token is appended."""
 
-    uow: UnitOfWork[InvitationTx]
+    uow: UnitOfWork[TeamTx]
     clock: Clock
     ids: IdAndSecretGenerator
     digest: TokenHasher
@@ -150,7 +140,7 @@ class InvitationService:
             check_capacity(len(pending) + len(members), "MEMBER_LIMIT", "An account has at most {limit} members and invitations")
             await tx.invitations.add(invitation)
             mail = await self._prepare_mail(tx, caller, invitation, token, language)
-            await self._emit(tx, caller, "member_invited", f"{invitation.email} was invited as {role}")
+            self._emit(tx, caller, "member_invited", f"{invitation.email} was invited as {role}")
         return await self._send(invitation, token, mail)
 
     async def resend(self, caller: SessionCaller, invitation_id: str, *, language: str) -> InvitationResult:
@@ -168,7 +158,7 @@ class InvitationService:
             )
             await tx.invitations.save(invitation)
             mail = await self._prepare_mail(tx, caller, invitation, token, language)
-            await self._emit(tx, caller, "member_invited", f"The invitation of {invitation.email} was sent again")
+            self._emit(tx, caller, "member_invited", f"The invitation of {invitation.email} was sent again")
         return await self._send(invitation, token, mail)
 
     async def revoke(self, caller: SessionCaller, invitation_id: str) -> None:
@@ -177,10 +167,10 @@ class InvitationService:
             invitation = await _get_for_update(tx, caller, invitation_id)
             await tx.invitations.delete(invitation.invitation_id)
             text = f"The invitation of {invitation.email} was revoked"
-            await self._emit(tx, caller, "member_invitation_revoked", text)
+            self._emit(tx, caller, "member_invitation_revoked", text)
 
     async def _prepare_mail(
-        self, tx: InvitationTx, caller: SessionCaller, invitation: Invitation, token: str, language: str
+        self, tx: TeamTx, caller: SessionCaller, invitation: Invitation, token: str, language: str
     ) -> tuple[str, str]:
         """Subject and text; empty without a mail server. The mail counts against the account's limit."""
         if self.mailer is None:
@@ -220,11 +210,11 @@ class InvitationService:
                 await tx.invitations.save(replace(stored, mailed=False))
         return replace(invitation, mailed=False)
 
-    async def _emit(self, tx: InvitationTx, caller: SessionCaller, kind: EventKind, text: str) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms()))
+    def _emit(self, tx: TeamTx, caller: SessionCaller, kind: EventKind, text: str) -> None:
+        tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms()))
 
 
-async def _get_for_update(tx: InvitationTx, caller: SessionCaller, invitation_id: str) -> Invitation:
+async def _get_for_update(tx: TeamTx, caller: SessionCaller, invitation_id: str) -> Invitation:
     """Raises PermissionDenied for an invitation of a role that the caller may not give."""
     if has_id_format(IdPrefix.INVITATION, invitation_id):
         found = await tx.invitations.get_for_update(caller.account_id, InvitationId(invitation_id))
@@ -232,9 +222,6 @@ async def _get_for_update(tx: InvitationTx, caller: SessionCaller, invitation_id
             check_can_assign_role(caller, found.role)
             return found
     raise NotFound.for_resource("invitation", invitation_id)
-
-
-class InvitationAcceptanceTx(Transaction, HasAccounts, HasInvitations, HasMemberships, HasUsers, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +232,7 @@ class InvitationPreview:
 
 @service
 class InvitationAcceptanceService:
-    uow: UnitOfWork[InvitationAcceptanceTx]
+    uow: UnitOfWork[TeamTx]
     clock: Clock
     ids: IdAndSecretGenerator
     hasher: PasswordHasher
@@ -271,9 +258,7 @@ class InvitationAcceptanceService:
             user = User(user_id, invitation.email, chosen_name, password_hash, invitation.mailed, now_ms, now_ms)
             return await self.add_invited(tx, invitation, user, client)
 
-    async def add_invited(
-        self, tx: InvitationAcceptanceTx, invitation: Invitation, user: User, client: ClientInfo
-    ) -> MembershipWithUser:
+    async def add_invited(self, tx: TeamTx, invitation: Invitation, user: User, client: ClientInfo) -> MembershipWithUser:
         """Uses the invitation up, in a transaction that holds the account's lock. Raises Conflict `EMAIL_TAKEN`,
         `MEMBER_LIMIT`."""
         await check_email_is_free(tx, invitation.email)
@@ -282,12 +267,10 @@ class InvitationAcceptanceService:
         member = await store_member(tx, self.ids, invitation.account_id, user, invitation.role)
         await tx.invitations.delete(invitation.invitation_id)
         text = f"{user.name} accepted the invitation as {invitation.role}"
-        await tx.emit(
-            DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, user.created_ms)
-        )
+        tx.emit(DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, user.created_ms))
         return member
 
-    async def _get_valid(self, tx: InvitationAcceptanceTx, token: str) -> Invitation:
+    async def _get_valid(self, tx: TeamTx, token: str) -> Invitation:
         invitation = await tx.invitations.find_by_token(self.digest.sha256(token))
         if invitation is None:
             raise _link_invalid_error()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from domain.accounts.model import Membership, MembershipWithUser, User
 from domain.accounts.policy import (
@@ -15,7 +15,7 @@ from domain.accounts.policy import (
     check_not_last_owner,
     check_password,
 )
-from domain.accounts.ports import HasMemberships, HasUsers, PendingApprovalCloserPort
+from domain.accounts.ports import PendingApprovalCloserPort
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
@@ -23,14 +23,11 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.ports import PasswordHasher
+from domain.team.ports import TeamTx
 
-
-class MemberTx(Transaction, HasMemberships, HasUsers, Protocol): ...
-
-
-TxT = TypeVar("TxT", bound=MemberTx)
+TxT = TypeVar("TxT", bound=TeamTx)
 
 
 @service
@@ -57,7 +54,7 @@ class MemberService(Generic[TxT]):
             existing = await tx.memberships.list_members(caller.account_id)
             check_capacity(len(existing), "MEMBER_LIMIT", "An account has at most {limit} members")
             member = await store_member(tx, self.ids, caller.account_id, user, role)
-            await self._emit(tx, caller, f"{name} was added as {role}")
+            self._emit(tx, caller, f"{name} was added as {role}")
         return member
 
     async def update_member(
@@ -74,11 +71,11 @@ class MemberService(Generic[TxT]):
                 check_not_last_owner(membership, role, owners)
                 membership = replace(membership, role=role)
                 await tx.memberships.save(membership)
-                await self._emit(tx, caller, f"{user.name} is now {role}")
+                self._emit(tx, caller, f"{user.name} is now {role}")
             if name is not None and check_name(name) != user.name:
                 user = replace(user, name=check_name(name))
                 await tx.users.save(user)
-                await self._emit(tx, caller, f"{target.user.name} is now called {user.name}")
+                self._emit(tx, caller, f"{target.user.name} is now called {user.name}")
         return MembershipWithUser(membership, user)
 
     async def remove_member(self, caller: SessionCaller, member_id: str) -> None:
@@ -94,14 +91,14 @@ class MemberService(Generic[TxT]):
             await tx.memberships.delete(membership_id)
             if not await tx.memberships.list_by_user(target.user.user_id):
                 await tx.users.delete(target.user.user_id)
-            await self._emit(tx, caller, f"{target.user.name} was removed")
+            self._emit(tx, caller, f"{target.user.name} was removed")
 
-    async def _emit(self, tx: MemberTx, caller: SessionCaller, description: str) -> None:
-        await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self.clock.now_ms()))
+    def _emit(self, tx: TeamTx, caller: SessionCaller, description: str) -> None:
+        tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self.clock.now_ms()))
 
 
 async def store_member(
-    tx: MemberTx, ids: IdAndSecretGenerator, account_id: AccountId, user: User, role: Role
+    tx: TeamTx, ids: IdAndSecretGenerator, account_id: AccountId, user: User, role: Role
 ) -> MembershipWithUser:
     """A new user, who is a member of the account from the same moment on."""
     membership = Membership(MembershipId(ids.new_id(IdPrefix.MEMBERSHIP)), account_id, user.user_id, role, user.created_ms)
@@ -110,13 +107,13 @@ async def store_member(
     return MembershipWithUser(membership, user)
 
 
-async def check_email_is_free(tx: HasUsers, email: str) -> None:
+async def check_email_is_free(tx: TeamTx, email: str) -> None:
     """Raises Conflict `EMAIL_TAKEN`: an email has one user in the installation."""
     if await tx.users.find_by_email(email) is not None:
         raise Conflict("This email address is already in use. Choose another one.", code="EMAIL_TAKEN")
 
 
-async def _get_member_for_update(tx: MemberTx, caller: SessionCaller, membership_id: str) -> MembershipWithUser:
+async def _get_member_for_update(tx: TeamTx, caller: SessionCaller, membership_id: str) -> MembershipWithUser:
     if has_id_format(IdPrefix.MEMBERSHIP, membership_id):
         membership = await tx.memberships.get_for_update(MembershipId(membership_id))
         if membership is not None and membership.account_id == caller.account_id:

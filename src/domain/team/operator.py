@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
 from domain.accounts.policy import check_email, check_name, check_password
-from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasUsers
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo
-from domain.sign_in.ports import HasRefreshTokens, HasSecondFactors, HasUserSessions, PasswordHasher
+from domain.sign_in.ports import PasswordHasher
 from domain.sign_in.sessions import SessionTokenIssuer, revoke_user_sessions
 from domain.team.members import check_email_is_free, store_member
+from domain.team.ports import TeamTx
 
 DEFAULT_PLAN = "self-hosted"
 DEFAULT_PROJECT_NAME = "Default"
-
-
-class OperatorAccountTx(
-    Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasSecondFactors, HasUsers, HasUserSessions, Protocol
-): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +30,7 @@ class CreatedAccountWithOwner:
 
 
 class OperatorAccountAndUserService:
-    def __init__(
-        self, *, uow: UnitOfWork[OperatorAccountTx], clock: Clock, ids: IdAndSecretGenerator, hasher: PasswordHasher
-    ) -> None:
+    def __init__(self, *, uow: UnitOfWork[TeamTx], clock: Clock, ids: IdAndSecretGenerator, hasher: PasswordHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -98,7 +90,7 @@ class OperatorAccountAndUserService:
             await tx.users.save(user.with_password(password_hash, now_ms))
             await revoke_user_sessions(tx, user.user_id, now_ms)
             for membership in await tx.memberships.list_by_user(user.user_id):
-                await self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
+                self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
 
     async def confirm_email(self, email: str) -> None:
         """The operator knows that the address is the user's: an identity provider may then sign that user in. Raises NotFound."""
@@ -107,7 +99,7 @@ class OperatorAccountAndUserService:
             await tx.users.save(replace(user, email_verified=True))
             for membership in await tx.memberships.list_by_user(user.user_id):
                 text = f"{user.name}: email address was confirmed by the operator"
-                await self._emit(tx, membership.account_id, "member_changed", text)
+                self._emit(tx, membership.account_id, "member_changed", text)
 
     async def reset_second_factor(self, email: str) -> None:
         """Remove the second factor of a user who has lost it; all sessions of the user end. Raises NotFound."""
@@ -119,7 +111,7 @@ class OperatorAccountAndUserService:
             await revoke_user_sessions(tx, user.user_id, now_ms)
             for membership in await tx.memberships.list_by_user(user.user_id):
                 text = f"{user.name}: second factor was reset by the operator"
-                await self._emit(tx, membership.account_id, "second_factor_removed", text)
+                self._emit(tx, membership.account_id, "second_factor_removed", text)
 
     async def list_accounts(self) -> list[Account]:
         async with self._uow.read() as tx:
@@ -133,17 +125,17 @@ class OperatorAccountAndUserService:
         shown = check_name(name or email.partition("@")[0])
         return User(UserId(self._ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
 
-    async def _add_member(self, tx: OperatorAccountTx, account_id: AccountId, user: User, role: Role) -> MembershipWithUser:
+    async def _add_member(self, tx: TeamTx, account_id: AccountId, user: User, role: Role) -> MembershipWithUser:
         member = await store_member(tx, self._ids, account_id, user, role)
-        await self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
+        self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
         return member
 
-    async def _emit(self, tx: OperatorAccountTx, account_id: AccountId, kind: EventKind, description: str) -> None:
+    def _emit(self, tx: TeamTx, account_id: AccountId, kind: EventKind, description: str) -> None:
         caller = SystemCaller(account_id, "operator")
-        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
+        tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
 
 
-async def _find_first_owner(tx: OperatorAccountTx) -> Membership | None:
+async def _find_first_owner(tx: TeamTx) -> Membership | None:
     for account_id in await tx.accounts.list_ids():
         for member in await tx.memberships.list_members(account_id):
             if member.membership.role is Role.OWNER:
@@ -151,7 +143,7 @@ async def _find_first_owner(tx: OperatorAccountTx) -> Membership | None:
     return None
 
 
-async def _get_user_for_update(tx: HasUsers, email: str) -> User:
+async def _get_user_for_update(tx: TeamTx, email: str) -> User:
     """Raises NotFound."""
     found = await tx.users.find_by_email(check_email(email))
     user = None if found is None else await tx.users.get_for_update(found.user_id)

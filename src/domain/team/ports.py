@@ -1,4 +1,4 @@
-"""TODO header."""
+"""What the team part keeps: invitations and the tokens of service sessions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 from domain.accounts.model import Invitation
 from domain.kernel.ids import AccountId, InvitationId, SessionId
 from domain.sign_in.model import ServiceSessionToken
+from domain.sign_in.ports import SignInTx
 
 
 class ServiceSessionTokenRepository(Protocol):
@@ -44,3 +45,13 @@ class InvitationRepository(Protocol):
     async def delete(self, invitation_id: InvitationId) -> None: ...
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
+
+
+class TeamTx(SignInTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def invitations(self) -> InvitationRepository: ...
+
+    @property
+    def service_sessions(self) -> ServiceSessionTokenRepository: ...

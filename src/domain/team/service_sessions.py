@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from domain.accounts.policy import check_name
 from domain.kernel.caller import Role, SessionCaller, require_role
@@ -21,12 +20,12 @@ from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId
-from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ServiceSessionToken, UserSession
 from domain.sign_in.policy import STEP_UP_TTL_MS
-from domain.sign_in.ports import HasSecondFactors, HasUserSessions, TokenHasher
+from domain.sign_in.ports import TokenHasher
 from domain.sign_in.step_up import require_second_factor_if_enabled
-from domain.team.ports import ServiceSessionTokenRepository
+from domain.team.ports import TeamTx
 
 SERVICE_TOKEN_PREFIX = "lbs_"  # noqa: S105 - a prefix, not a secret
 RANDOM_LENGTH = 40
@@ -60,18 +59,8 @@ class CreatedServiceSession:
     token: str = field(repr=False)
 
 
-class HasServiceSessionTokens(Protocol):
-    @property
-    def service_sessions(self) -> ServiceSessionTokenRepository: ...
-
-
-class ServiceSessionTx(Transaction, HasSecondFactors, HasServiceSessionTokens, HasUserSessions, Protocol): ...
-
-
 class ServiceSessionTokenService:
-    def __init__(
-        self, *, uow: UnitOfWork[ServiceSessionTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher
-    ) -> None:
+    def __init__(self, *, uow: UnitOfWork[TeamTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -97,7 +86,7 @@ class ServiceSessionTokenService:
             await tx.user_sessions.add(_user_session(caller, made))
             await tx.service_sessions.add(made)
             text = f"Service session {made.name} ({made.prefix}…) was created as {made.role}: {', '.join(made.operations)}"
-            await tx.emit(DomainEvent.from_caller(caller, "service_session_created", text, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "service_session_created", text, now_ms))
         return CreatedServiceSession(made, token)
 
     async def revoke(self, caller: SessionCaller, session_id: SessionId) -> None:
@@ -110,7 +99,7 @@ class ServiceSessionTokenService:
                 raise NotFound.for_resource("service session", session_id)
             await tx.user_sessions.revoke(session_id, now_ms)
             text = f"Service session {found.name} ({found.prefix}…) was revoked"
-            await tx.emit(DomainEvent.from_caller(caller, "session_revoked", text, now_ms))
+            tx.emit(DomainEvent.from_caller(caller, "session_revoked", text, now_ms))
 
     def _build(self, caller: SessionCaller, new: ServiceSessionTokenInput, token: str, now_ms: int) -> ServiceSessionToken:
         return ServiceSessionToken(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer, get_readable_device
@@ -26,7 +25,7 @@ from domain.rules.ports import AggregateCell, TelemetryEngine
 from domain.telemetry.aggregation import clamp_to_finite, unpack_rollup
 from domain.telemetry.history import DatabaseAndArchiveReadingHistory, DeviceMetricNames, HistoryTimeRange
 from domain.telemetry.model import BucketStatistics
-from domain.telemetry.ports import HasRollups, TelemetryQueryTx
+from domain.telemetry.ports import TelemetryTx
 
 
 def combine_cells(cells: Sequence[AggregateCell], step_ms: int) -> list[AggregateCell]:
@@ -58,9 +57,6 @@ MAX_MESSAGES = 1_000_000
 MAX_BUCKETS = 1_000
 
 
-class DownsamplingQueryTx(TelemetryQueryTx, HasRollups, Protocol): ...
-
-
 @dataclass(slots=True)
 class _AggregationQuery:
     device: Device
@@ -72,7 +68,7 @@ class _AggregationQuery:
 
 @service
 class DownsamplingQueryService:
-    uow: UnitOfWork[DownsamplingQueryTx]
+    uow: UnitOfWork[TelemetryTx]
     clock: Clock
     engine: TelemetryEngine
     authorizer: Authorizer
@@ -103,7 +99,7 @@ class DownsamplingQueryService:
         ]
 
     async def _clip_range(
-        self, tx: DownsamplingQueryTx, device_no: int, span: HistoryTimeRange, step_ms: int, count: int
+        self, tx: TelemetryTx, device_no: int, span: HistoryTimeRange, step_ms: int, count: int
     ) -> HistoryTimeRange:
         """The last `count` buckets of the range that can contain readings."""
         until_ms = min(span.until_ms, self.clock.now_ms() + DAY_MS)
@@ -116,7 +112,7 @@ class DownsamplingQueryService:
         first_ms = (until_ms - 1) // step_ms * step_ms - (count - 1) * step_ms
         return HistoryTimeRange(max(span.since_ms, first_ms, 0), until_ms)
 
-    async def _aggregate(self, tx: DownsamplingQueryTx, query: _AggregationQuery) -> list[AggregateCell]:
+    async def _aggregate(self, tx: TelemetryTx, query: _AggregationQuery) -> list[AggregateCell]:
         since_ms, until_ms = query.span.since_ms, query.span.until_ms
         if query.step_ms % HOUR_MS:
             return await self._aggregate_readings(tx, query, query.span, query.step_ms)
@@ -129,7 +125,7 @@ class DownsamplingQueryService:
         return combine_cells(cells, query.step_ms)
 
     async def _aggregate_whole_hours(
-        self, tx: DownsamplingQueryTx, query: _AggregationQuery, first: int, end: int
+        self, tx: TelemetryTx, query: _AggregationQuery, first: int, end: int
     ) -> list[AggregateCell]:
         """Cells of the full hours with first ≤ hour < end."""
         due = await tx.due_rollups.list_hours(query.device.device_no, first, end)
@@ -147,7 +143,7 @@ class DownsamplingQueryService:
             before = rows[-1][0]
 
     async def _aggregate_readings(
-        self, tx: DownsamplingQueryTx, query: _AggregationQuery, span: HistoryTimeRange, step_ms: int
+        self, tx: TelemetryTx, query: _AggregationQuery, span: HistoryTimeRange, step_ms: int
     ) -> list[AggregateCell]:
         """Cells computed from the readings."""
         aggregator = self.engine.create_aggregator(step_ms, query.metric_no)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
@@ -19,10 +18,10 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, Rule, RuleState, check_metrics_known
-from domain.rules.ports import HasRules, RawTelemetryBatch, TelemetryEngine, UnpackedReading
+from domain.rules.ports import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.service import get_rule
 from domain.telemetry.history import DatabaseAndArchiveReadingHistory, HistoryTimeRange
-from domain.telemetry.ports import MessageKey, TelemetryQueryTx
+from domain.telemetry.ports import MessageKey, TelemetryTx
 
 MAX_MESSAGES = 100_000
 PAGE_MESSAGES = 1_000
@@ -31,9 +30,6 @@ MAX_FIRINGS = 1_000
 TelemetryMessages = list[tuple[int, int, bytes]]
 TelemetryPayloadEncoder = Callable[[int, Mapping[str, MetricValue]], bytes]
 """Encodes the readings of one instant (Unix ms) as a native telemetry payload."""
-
-
-class RuleDryRunTx(TelemetryQueryTx, HasRules, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,7 @@ class HistoryDryRunResult:
 
 @service
 class RuleDryRunService:
-    uow: UnitOfWork[RuleDryRunTx]
+    uow: UnitOfWork[TelemetryTx]
     clock: Clock
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]

@@ -22,10 +22,8 @@ import heapq
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from domain.devices.model import Device
-from domain.devices.ports import HasDevices
 from domain.events.feed_model import ReadingAsEvent
 from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.kernel.caller import Caller
@@ -40,10 +38,9 @@ from domain.telemetry.packing import pack_readings, value_columns
 from domain.telemetry.ports import (
     MAX_TIME_MS,
     ArchivedMessageReadings,
-    HasReadings,
     MessageKey,
     ReadingArchiveStore,
-    TelemetryQueryTx,
+    TelemetryTx,
     number_of_unnamed,
     oldest_kept_ms,
 )
@@ -60,7 +57,7 @@ class HistoryTimeRange:
 
 
 async def read_page(
-    tx: HasReadings, device_no: int, span: HistoryTimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
+    tx: TelemetryTx, device_no: int, span: HistoryTimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
 ) -> tuple[PackedRows, MessageKey | None]:
     """The rows, and the key after which the next page starts; None after the last page."""
     found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)
@@ -91,7 +88,7 @@ class DatabaseAndArchiveReadingHistory:
 
     async def read_page(
         self,
-        tx: HasReadings,
+        tx: TelemetryTx,
         device: Device,
         span: HistoryTimeRange,
         size: int,
@@ -115,7 +112,7 @@ class DatabaseAndArchiveReadingHistory:
         return _page(await _merge(tx, device, found, older, newest_first=newest_first), size)
 
     async def iterate_pages(
-        self, tx: HasReadings, device: Device, span: HistoryTimeRange, size: int
+        self, tx: TelemetryTx, device: Device, span: HistoryTimeRange, size: int
     ) -> AsyncIterator[PackedRows]:
         """Yield all pages, newest first, in the snapshot of the transaction. Raises Unavailable."""
         after: MessageKey | None = None
@@ -138,7 +135,7 @@ def _page(found: Sequence[KeyedRow], size: int) -> tuple[PackedRows, MessageKey 
 
 
 async def _merge(
-    tx: HasReadings, device: Device, found: Sequence[KeyedRow], older: Sequence[ArchivedMessageReadings], *, newest_first: bool
+    tx: TelemetryTx, device: Device, found: Sequence[KeyedRow], older: Sequence[ArchivedMessageReadings], *, newest_first: bool
 ) -> list[KeyedRow]:
     numbers = {name: number for number, name, _ in await tx.readings.list_device_metrics(device.device_no)} if older else {}
     rows = {(message.at_ms, message.digest): _to_packed(message, numbers) for message in older}
@@ -172,7 +169,7 @@ class DeviceMetricNames:
     by_number: dict[int, tuple[str, str | None]]
 
     @classmethod
-    async def load(cls, tx: TelemetryQueryTx, device: Device) -> DeviceMetricNames:
+    async def load(cls, tx: TelemetryTx, device: Device) -> DeviceMetricNames:
         return cls({number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)})
 
     def name_and_unit(self, number: int) -> tuple[str, str | None]:
@@ -192,7 +189,7 @@ class TelemetryQueryService:
     """`is_stored_elsewhere`: whether another instance ingests the telemetry of this device number now. If so, its latest
     values come from the database, by an engine of `create_engine`."""
 
-    uow: UnitOfWork[TelemetryQueryTx]
+    uow: UnitOfWork[TelemetryTx]
     clock: Clock
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
@@ -218,7 +215,7 @@ class TelemetryQueryService:
             device, tuple(Reading(each.metric, *value_columns(each.value), each.unit, each.ts_ms) for each in values)
         )
 
-    async def _stored_latest(self, tx: TelemetryQueryTx, device: Device) -> Sequence[LatestReading]:
+    async def _stored_latest(self, tx: TelemetryTx, device: Device) -> Sequence[LatestReading]:
         """What the device's own instance would have after a restart: its checkpoint, and the messages after that."""
         engine, number, now_ms = self.create_engine(), device.device_no, self.clock.now_ms()
         metrics = await tx.readings.list_device_metrics(number)
@@ -278,7 +275,7 @@ class TelemetryQueryService:
             if after is None:
                 return
 
-    async def _get_readable_device(self, tx: TelemetryQueryTx, caller: Caller, device_id: DeviceId) -> Device:
+    async def _get_readable_device(self, tx: TelemetryTx, caller: Caller, device_id: DeviceId) -> Device:
         return await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
 
 
@@ -286,13 +283,10 @@ MAX_DEVICES = 200
 """The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
 
 
-class ReadingsAsEventsTx(HasDevices, HasReadings, Protocol): ...
-
-
 class ReadingsAsEventsService:
     """Implements the port of the events part for telemetry."""
 
-    def __init__(self, *, uow: UnitOfWork[ReadingsAsEventsTx], engine: TelemetryEngine) -> None:
+    def __init__(self, *, uow: UnitOfWork[TelemetryTx], engine: TelemetryEngine) -> None:
         self._uow = uow
         self._engine = engine
 
@@ -318,14 +312,14 @@ class ReadingsAsEventsService:
                     return limit
         return counted
 
-    async def _list_devices(self, tx: ReadingsAsEventsTx, account_id: AccountId, device_id: DeviceId | None) -> Sequence[Device]:
+    async def _list_devices(self, tx: TelemetryTx, account_id: AccountId, device_id: DeviceId | None) -> Sequence[Device]:
         if device_id is not None:
             device = await tx.devices.get(account_id, device_id)
             return [] if device is None else [device]
         seen = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
         return sorted(seen, key=lambda device: -(device.last_seen_ms or 0))
 
-    async def _newest_records(self, tx: ReadingsAsEventsTx, device: Device, before_ms: int, wanted: int) -> list[ReadingAsEvent]:
+    async def _newest_records(self, tx: TelemetryTx, device: Device, before_ms: int, wanted: int) -> list[ReadingAsEvent]:
         rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
         names = {number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)}
         records = []

@@ -21,8 +21,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.devices.ports import HasDevices
-from domain.grants.ports import AuthorizationTx
+from domain.groups.service import GroupsTx
 from domain.kernel.clock import DAY_MS, HOUR_MS, SECOND_MS
 from domain.kernel.ids import DeviceId
 from domain.rules.model import MetricValue
@@ -167,27 +166,6 @@ class RangePartitionRepository(Protocol):
         only days without a row. Raises Unavailable as `prepare`."""
 
 
-class HasReadings(Protocol):
-    @property
-    def readings(self) -> ReadingRepository: ...
-
-
-class HasRollups(Protocol):
-    @property
-    def rollups(self) -> RollupRepository: ...
-
-    @property
-    def due_rollups(self) -> DueRollupRepository: ...
-
-
-class HasRangePartitions(Protocol):
-    @property
-    def range_partitions(self) -> RangePartitionRepository: ...
-
-
-class TelemetryQueryTx(AuthorizationTx, HasDevices, HasReadings, Protocol): ...
-
-
 LATE_AFTER_MS = 5 * SECOND_MS
 LATE_KEPT_S = 86_400
 """How long marks of late uploads are kept at least, and so how old a cursor may be at least."""
@@ -223,11 +201,6 @@ class ReadingArrivalRepository(Protocol):
 
     async def list_messages(self, ranges: Sequence[ReadingRange]) -> Sequence[PackedRow]:
         """The stored messages in these ranges, which do not overlap, by device and time."""
-
-
-class HasReadingArrivals(Protocol):
-    @property
-    def arrivals(self) -> ReadingArrivalRepository: ...
 
 
 NOT_ANSWERING = "The store of older readings does not answer. Try later, or ask for newer ones with `since`."
@@ -267,7 +240,7 @@ def oldest_kept_ms(now_ms: int, days: int) -> int:
     return (now_ms - days * DAY_MS) // HOUR_MS * HOUR_MS
 
 
-async def expired_readings_ms(tx: HasRollups, now_ms: int, days: int) -> int:
+async def expired_readings_ms(tx: TelemetryTx, now_ms: int, days: int) -> int:
     """Older readings need not be kept. None later than the oldest hour that still needs its roll-up."""
     due = await tx.due_rollups.find_oldest_hour()
     kept_ms = oldest_kept_ms(now_ms, days)
@@ -281,3 +254,22 @@ def name_of_unnamed(number: int) -> str:
 
 def number_of_unnamed(name: str) -> int | None:
     return int(name[1:]) if name[:1] == "#" and name[1:].isdecimal() else None
+
+
+class TelemetryTx(GroupsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def readings(self) -> ReadingRepository: ...
+
+    @property
+    def rollups(self) -> RollupRepository: ...
+
+    @property
+    def due_rollups(self) -> DueRollupRepository: ...
+
+    @property
+    def range_partitions(self) -> RangePartitionRepository: ...
+
+    @property
+    def arrivals(self) -> ReadingArrivalRepository: ...

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.ports import HasDevices
 from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
@@ -20,24 +18,13 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import TelemetryEngine
 from domain.telemetry.model import reading_event
-from domain.telemetry.ports import (
-    LATE_AFTER_MS,
-    MAX_TIME_MS,
-    HasReadingArrivals,
-    HasReadings,
-    PackedRow,
-    ReadingRange,
-    name_of_unnamed,
-)
+from domain.telemetry.ports import LATE_AFTER_MS, MAX_TIME_MS, PackedRow, ReadingRange, TelemetryTx, name_of_unnamed
 
 MAX_READINGS = 10_000
 """More than these are not sent again; the client reads the history instead."""
 PAGE_MESSAGES = 500
 RANGES_PER_COUNT = 50
 """A count reads at most this many times MAX_READINGS index entries."""
-
-
-class FeedReadingReplayTx(HasReadingArrivals, HasDevices, HasReadings, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +41,7 @@ class FeedReadingReplayService:
     """`overlap_s`: by how much a batch may be stored later than others that have the same store time, because several
     instances store batches at the same time. `moved_before_ms`: older readings may be in another store."""
 
-    uow: UnitOfWork[FeedReadingReplayTx]
+    uow: UnitOfWork[TelemetryTx]
     engine: TelemetryEngine
     overlap_s: int = 0
     moved_before_ms: Callable[[], int] = lambda: -MAX_TIME_MS
@@ -115,7 +102,7 @@ class FeedReadingReplayService:
         ]
 
 
-async def _list_devices(tx: HasDevices, wanted: FeedFilter, allowed: Collection[DeviceId] | None) -> dict[int, Device]:
+async def _list_devices(tx: TelemetryTx, wanted: FeedFilter, allowed: Collection[DeviceId] | None) -> dict[int, Device]:
     return {
         device.device_no: device
         for device in await tx.devices.list(wanted.account_id)
@@ -125,7 +112,7 @@ async def _list_devices(tx: HasDevices, wanted: FeedFilter, allowed: Collection[
     }
 
 
-async def _missed_ranges(tx: HasReadingArrivals, device_nos: Sequence[int], since_s: int) -> list[ReadingRange]:
+async def _missed_ranges(tx: TelemetryTx, device_nos: Sequence[int], since_s: int) -> list[ReadingRange]:
     since_ms = since_s * SECOND_MS - LATE_AFTER_MS
     late = await tx.arrivals.list_late(device_nos, since_s * SECOND_MS // MINUTE_MS)
     ranges = []
@@ -137,7 +124,7 @@ async def _missed_ranges(tx: HasReadingArrivals, device_nos: Sequence[int], sinc
     return ranges
 
 
-async def _count_messages(tx: HasReadingArrivals, ranges: Sequence[ReadingRange]) -> list[tuple[ReadingRange, int]] | None:
+async def _count_messages(tx: TelemetryTx, ranges: Sequence[ReadingRange]) -> list[tuple[ReadingRange, int]] | None:
     """The ranges with messages, and how many; None if they have more than MAX_READINGS in all."""
     counted: list[tuple[ReadingRange, int]] = []
     total = 0

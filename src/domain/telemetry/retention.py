@@ -12,38 +12,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Protocol
 
-from domain.approvals.ports import HasApprovals
-from domain.commands.ports import HasCommandExecutions
 from domain.devices.model import DeviceStatus
-from domain.devices.ports import HasDevices
-from domain.events.ports import HasEvents
-from domain.grants.ports import HasGrants
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.idempotency import HasStoredResponses
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.oidc.ports import HasExternalIdentities
-from domain.schedules.ports import HasSchedules
-from domain.sign_in.ports import HasLoginFailures, HasPasskeys, HasRefreshTokens, HasSecondFactors, HasUserSessions
-from domain.team.invitations import HasInvitations
 from domain.telemetry.packing import unpack_row
 from domain.telemetry.ports import (
     LATE_KEPT_S,
     ArchivedMessageReadings,
     DeviceKey,
-    HasRangePartitions,
-    HasReadingArrivals,
-    HasReadings,
-    HasRollups,
     PackedRow,
     ReadingArchiveStore,
+    TelemetryTx,
     expired_readings_ms,
     name_of_unnamed,
     oldest_kept_ms,
 )
-from domain.webhooks.ports import HasWebhookDeliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +46,9 @@ class RetentionPeriods:
     """Addresses of successful logins: kept as long as a refresh token is valid."""
 
 
-class RetentionTx(
-    HasApprovals,
-    HasReadingArrivals,
-    HasWebhookDeliveries,
-    HasEvents,
-    HasCommandExecutions,
-    HasExternalIdentities,
-    HasGrants,
-    HasInvitations,
-    HasLoginFailures,
-    HasPasskeys,
-    HasReadings,
-    HasRefreshTokens,
-    HasRollups,
-    HasSchedules,
-    HasSecondFactors,
-    HasStoredResponses,
-    HasRangePartitions,
-    HasUserSessions,
-    Protocol,
-):
-    """Every repository whose rows expire."""
-
-
-FindDevices = Callable[[RetentionTx, int], Awaitable[Sequence[int]]]
-DeleteRows = Callable[[RetentionTx, int, int], Awaitable[int]]
-DeleteExpired = Callable[[RetentionTx, int], Awaitable[int]]
+FindDevices = Callable[[TelemetryTx, int], Awaitable[Sequence[int]]]
+DeleteRows = Callable[[TelemetryTx, int, int], Awaitable[int]]
+DeleteExpired = Callable[[TelemetryTx, int], Awaitable[int]]
 """With the most rows that it may delete; returns how many it did."""
 
 
@@ -100,7 +61,7 @@ class RetentionService:
     DEVICES_PER_STEP = 200
     """Devices found and processed at a time."""
 
-    uow: UnitOfWork[RetentionTx]
+    uow: UnitOfWork[TelemetryTx]
     clock: Clock
     periods: RetentionPeriods
     moves_readings: bool = False
@@ -147,19 +108,19 @@ class RetentionService:
                 return
             first = devices[-1] + 1
 
-    async def _devices_with_old_readings(self, tx: RetentionTx, first: int) -> Sequence[int]:
+    async def _devices_with_old_readings(self, tx: TelemetryTx, first: int) -> Sequence[int]:
         return await tx.readings.list_devices_with_rows_before(await self._readings_cutoff_ms(tx), first, self.DEVICES_PER_STEP)
 
-    async def _delete_readings(self, tx: RetentionTx, device_no: int, limit: int) -> int:
+    async def _delete_readings(self, tx: TelemetryTx, device_no: int, limit: int) -> int:
         return await tx.readings.delete_batch(device_no, limit, await self._readings_cutoff_ms(tx))
 
-    async def _readings_cutoff_ms(self, tx: RetentionTx) -> int:
+    async def _readings_cutoff_ms(self, tx: TelemetryTx) -> int:
         return await expired_readings_ms(tx, self.clock.now_ms(), self.periods.readings)
 
-    async def _devices_with_old_rollups(self, tx: RetentionTx, first: int) -> Sequence[int]:
+    async def _devices_with_old_rollups(self, tx: TelemetryTx, first: int) -> Sequence[int]:
         return await tx.rollups.list_devices_with_rollups_before(self._rollups_cutoff_hour(), first, self.DEVICES_PER_STEP)
 
-    async def _delete_rollups(self, tx: RetentionTx, device_no: int, limit: int) -> int:
+    async def _delete_rollups(self, tx: TelemetryTx, device_no: int, limit: int) -> int:
         return await tx.rollups.delete_older_than(device_no, self._rollups_cutoff_hour(), limit)
 
     def _rollups_cutoff_hour(self) -> int:
@@ -192,12 +153,12 @@ class RetentionService:
     def _days_ago_ms(self, days: int) -> int:
         return self.clock.now_ms() - days * DAY_MS
 
-    async def _delete_known_logins(self, tx: RetentionTx, limit: int) -> int:
+    async def _delete_known_logins(self, tx: TelemetryTx, limit: int) -> int:
         before_ms = self._days_ago_ms(self.periods.known_login_addresses)
         return await tx.login_failures.delete_known_logins_older_than(before_ms, limit)
 
 
-async def _delete_late_marks(tx: RetentionTx, limit: int) -> int:
+async def _delete_late_marks(tx: TelemetryTx, limit: int) -> int:
     """By the store time, which is that of the cursors too."""
     oldest_ms = (await tx.arrivals.store_time() - LATE_KEPT_S) * SECOND_MS
     return await tx.arrivals.delete_late_before(oldest_ms // MINUTE_MS, limit)
@@ -209,14 +170,11 @@ DEVICES_PER_STEP = 1_000
 DELETED_PER_TRANSACTION = 2_000
 
 
-class OldReadingMoverTx(HasDevices, HasReadings, HasRollups, Protocol): ...
-
-
 @service
 class OldReadingMover:
     """`days`: how many the database keeps."""
 
-    uow: UnitOfWork[OldReadingMoverTx]
+    uow: UnitOfWork[TelemetryTx]
     clock: Clock
     store: ReadingArchiveStore
     days: int
@@ -238,7 +196,7 @@ class OldReadingMover:
             await self._delete(rows)
             yield len(rows)
 
-    async def _list_expired(self, tx: OldReadingMoverTx, first: int) -> tuple[list[PackedRow], int | None]:
+    async def _list_expired(self, tx: TelemetryTx, first: int) -> tuple[list[PackedRow], int | None]:
         """Some expired rows, by device and time, and the device to continue with."""
         now_ms = self.clock.now_ms()
         before_ms = await expired_readings_ms(tx, now_ms, self.days)
@@ -253,9 +211,7 @@ class OldReadingMover:
                 return rows, device_no
         return rows, devices[-1] + 1 if len(devices) == DEVICES_PER_STEP else None
 
-    async def _to_messages(
-        self, tx: OldReadingMoverTx, rows: Sequence[PackedRow]
-    ) -> list[tuple[DeviceKey, ArchivedMessageReadings]]:
+    async def _to_messages(self, tx: TelemetryTx, rows: Sequence[PackedRow]) -> list[tuple[DeviceKey, ArchivedMessageReadings]]:
         numbers = sorted({row[0] for row in rows})
         known = await tx.devices.list_by_numbers(numbers)
         devices = {each.device_no: each.device_id for each in known if each.status is not DeviceStatus.DELETING}

@@ -11,14 +11,13 @@ deletes those marks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import AggregateCell, TelemetryEngine
 from domain.telemetry.aggregation import pack_rollup, unpack_rollup
 from domain.telemetry.history import HistoryTimeRange, read_page
-from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
+from domain.telemetry.ports import DueRollup, TelemetryTx
 
 GRACE_MS = 2 * MINUTE_MS
 """Wait after the end of an hour. No transaction lasts that long, and the clocks of several instances may differ by that much."""
@@ -26,9 +25,6 @@ PAGE_MESSAGES = 2_000
 """Messages per read, which takes the database and the engine a few milliseconds."""
 MARKS_PER_STEP = 50
 MESSAGES_PER_STEP = 20_000
-
-
-class RollupTx(HasReadings, HasRollups, Protocol): ...
 
 
 class DueRollupMarkCache:
@@ -50,7 +46,7 @@ class DueRollupMarkCache:
 
 
 class RollupService:
-    def __init__(self, *, uow: UnitOfWork[RollupTx], clock: Clock, engine: TelemetryEngine) -> None:
+    def __init__(self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine) -> None:
         self._uow = uow
         self._clock = clock
         self._engine = engine

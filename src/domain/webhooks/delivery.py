@@ -48,7 +48,7 @@ from domain.webhooks.policy import (
     health_change,
     interrupt_attempt,
 )
-from domain.webhooks.ports import CreateSigner, HasWebhookDeliveries, WebhookDeliveryTx
+from domain.webhooks.ports import CreateSigner, WebhooksTx
 from domain.webhooks.queues import EndpointQueues
 from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.requests import DeliveryAttemptResult, InFlightWebhookDelivery, WebhookRequestBuilder
@@ -68,7 +68,7 @@ class DeliveryAttemptResultWriter:
         self._jitter = jitter
         self._on_disabled = on_disabled
 
-    async def store(self, tx: WebhookDeliveryTx, results: Sequence[DeliveryAttemptResult]) -> None:
+    async def store(self, tx: WebhooksTx, results: Sequence[DeliveryAttemptResult]) -> None:
         updates = [self._to_update(one) for one in results if not one.is_not_sent]
         if updates:
             await tx.deliveries.finish_many([update.delivery for update in updates])
@@ -86,7 +86,7 @@ class DeliveryAttemptResultWriter:
             return interrupt_attempt(delivery, attempt, result.at)
         return finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
 
-    async def _update_health(self, tx: WebhookDeliveryTx, result: DeliveryAttemptResult) -> None:
+    async def _update_health(self, tx: WebhooksTx, result: DeliveryAttemptResult) -> None:
         """Reads the webhook again only when the response changes something about it."""
         sent_by = result.in_flight.webhook
         if (
@@ -105,7 +105,7 @@ class DeliveryAttemptResultWriter:
         await tx.webhooks.save(after)
         self._recipients.invalidate_until_commit(tx, webhook.account_id, result.at.wall_ms)
         if not after.enabled:
-            await tx.emit(_disabled_event(after, result.at.wall_ms))
+            tx.emit(_disabled_event(after, result.at.wall_ms))
             tx.after_commit(lambda: self._on_disabled(after))
 
 
@@ -134,7 +134,7 @@ class WebhookDeliveryService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[WebhookDeliveryTx],
+        uow: UnitOfWork[WebhooksTx],
         clock: Clock,
         ids: IdAndSecretGenerator,
         vault: Vault,
@@ -210,12 +210,12 @@ class WebhookDeliveryService:
         been suspended since the transaction of the batch, and another one may have claimed the delivery."""
         return (attempt.delivery.claimed_until_ms or 0) - RESPONSE_TIMEOUT_S * SECOND_MS
 
-    async def find_authorized_webhook(self, tx: WebhookDeliveryTx, delivery: WebhookDelivery, now_ms: int) -> Webhook | None:
+    async def find_authorized_webhook(self, tx: WebhooksTx, delivery: WebhookDelivery, now_ms: int) -> Webhook | None:
         """The delivery's webhook, if it is enabled and its key still sees the device."""
         return (await self._find_authorized_webhooks(tx, [delivery], now_ms))[0]
 
     async def _find_authorized_webhooks(
-        self, tx: WebhookDeliveryTx, deliveries: Sequence[WebhookDelivery], now_ms: int
+        self, tx: WebhooksTx, deliveries: Sequence[WebhookDelivery], now_ms: int
     ) -> list[Webhook | None]:
         """One lookup for the whole batch, in the transaction in which its attempts begin."""
         devices_by_account: dict[AccountId, set[DeviceId]] = {}
@@ -241,7 +241,7 @@ class WebhookDeliveryService:
         return InFlightWebhookDelivery(delivery, attempt, webhook)
 
     async def _start_attempts(
-        self, tx: WebhookDeliveryTx, chosen: Sequence[WebhookDelivery], now_ms: int
+        self, tx: WebhooksTx, chosen: Sequence[WebhookDelivery], now_ms: int
     ) -> list[InFlightWebhookDelivery]:
         attempts: list[InFlightWebhookDelivery] = []
         cancelled: list[WebhookDelivery] = []
@@ -256,7 +256,7 @@ class WebhookDeliveryService:
             await tx.deliveries.add_attempts([one.attempt for one in attempts])
         return attempts
 
-    async def _cancel_pending(self, tx: WebhookDeliveryTx) -> bool:
+    async def _cancel_pending(self, tx: WebhooksTx) -> bool:
         """Cancels up to CANCEL_BATCH_ROWS deliveries of one disabled webhook; returns whether the next batch should follow at
         once. The deliveries of a deleted webhook are not changed: the cleanup deletes their rows."""
         webhook_id = next(iter(self._cancelling), None)
@@ -284,7 +284,7 @@ BATCH_ROWS = 250
 
 
 class DeletedWebhookCleanup:
-    def __init__(self, *, uow: UnitOfWork[HasWebhookDeliveries]) -> None:
+    def __init__(self, *, uow: UnitOfWork[WebhooksTx]) -> None:
         self._uow = uow
         self._position: tuple[WebhookId, int] | None = None
         """The webhook being cleaned up, and the number of its last deleted delivery. Only a cursor: after a restart the search

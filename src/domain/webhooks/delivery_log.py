@@ -18,7 +18,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.model import LEASE_MS, MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.policy import mark_interrupted, require_enabled
-from domain.webhooks.ports import WebhookDeliveryTx
+from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.requests import InFlightWebhookDelivery
 from domain.webhooks.secrets import encode_payload
 from domain.webhooks.service import get_webhook
@@ -33,7 +33,7 @@ PING_EVENT_TYPE = "ping"
 class WebhookDeliveryLogService:
     """`send` passes an attempt that has begun to the delivery worker, after the commit."""
 
-    uow: UnitOfWork[WebhookDeliveryTx]
+    uow: UnitOfWork[WebhooksTx]
     clock: Clock
     ids: IdAndSecretGenerator
     deliveries: WebhookDeliveryService
@@ -80,7 +80,7 @@ class WebhookDeliveryLogService:
                 raise NotFound.for_resource("delivery", delivery_id)
             return await self._start_attempt(tx, webhook, _redelivery(earlier, now_ms), now_ms)
 
-    async def _start_attempt(self, tx: WebhookDeliveryTx, webhook: Webhook, delivery: WebhookDelivery, now_ms: int) -> DeliveryId:
+    async def _start_attempt(self, tx: WebhooksTx, webhook: Webhook, delivery: WebhookDelivery, now_ms: int) -> DeliveryId:
         require_enabled(webhook)
         if await self.deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
             raise PermissionDenied(

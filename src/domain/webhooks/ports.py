@@ -10,12 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from domain.devices.ports import HasDevices
-from domain.events.ports import EventLogTx
-from domain.grants.ports import HasGrants
+from domain.approvals.ports import ApprovalsTx
 from domain.kernel.ids import AccountId, DeliveryId, WebhookId
-from domain.kernel.unit_of_work import Transaction
-from domain.keys.ports import HasApiKeys
 from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery
 
 
@@ -107,29 +103,6 @@ class WebhookDeliveryRepository(Protocol):
         """Deletes up to `limit` finished deliveries with their attempts; returns how many."""
 
 
-class HasWebhooks(Protocol):
-    @property
-    def webhooks(self) -> WebhookRepository: ...
-
-
-class HasWebhookDeliveries(Protocol):
-    @property
-    def deliveries(self) -> WebhookDeliveryRepository: ...
-
-
-class WebhookRecipientTx(Transaction, HasDevices, HasGrants, HasWebhooks, Protocol): ...
-
-
-class WebhookFanoutTx(EventLogTx, WebhookRecipientTx, HasWebhookDeliveries, Protocol):
-    """Stores events together with their deliveries."""
-
-
-class WebhookTx(Transaction, HasApiKeys, HasWebhookDeliveries, HasWebhooks, Protocol): ...
-
-
-class WebhookDeliveryTx(WebhookRecipientTx, HasWebhookDeliveries, Protocol): ...
-
-
 @dataclass(frozen=True, slots=True)
 class OutboundHttpRequest:
     url: str
@@ -194,3 +167,13 @@ class WebhookSigner(Protocol):
 
 CreateSigner: TypeAlias = Callable[[str], WebhookSigner]
 """For a secret. Raises ValidationFailed when it is not `whsec_` + base64."""
+
+
+class WebhooksTx(ApprovalsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def webhooks(self) -> WebhookRepository: ...
+
+    @property
+    def deliveries(self) -> WebhookDeliveryRepository: ...

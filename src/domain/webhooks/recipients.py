@@ -20,7 +20,7 @@ from domain.grants.model import ApiKeyReadAccess, Grant
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
 from domain.webhooks.model import Webhook, WebhookDelivery
-from domain.webhooks.ports import WebhookFanoutTx, WebhookRecipientTx
+from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.secrets import encode_payload
 
 MAX_PENDING_CHANGE_MS = MINUTE_MS
@@ -61,7 +61,7 @@ class AccountWebhookRecipients:
     """Whether any key may read a group or project, so that those of a device matter."""
     _places: dict[DeviceId, tuple[str, ...]] = field(default_factory=dict)
 
-    async def load_places(self, tx: WebhookRecipientTx, device_ids: Collection[DeviceId]) -> None:
+    async def load_places(self, tx: WebhooksTx, device_ids: Collection[DeviceId]) -> None:
         """Loads the projects and groups of these devices, if any key may read one."""
         missing = [device_id for device_id in device_ids if device_id not in self._places] if self.uses_places else []
         if missing:
@@ -83,7 +83,7 @@ class AccountWebhookRecipients:
 
 
 async def load_recipients(
-    tx: WebhookRecipientTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
+    tx: WebhooksTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
 ) -> dict[AccountId, AccountWebhookRecipients]:
     """Two queries for any number of accounts, webhooks and grants. `device_ids`: the devices that matter; None: all devices."""
     found: dict[AccountId, dict[WebhookId, tuple[Webhook, ApiKeyReadScope]]] = {account_id: {} for account_id in account_ids}
@@ -116,7 +116,7 @@ class WebhookRecipientCache:
         self._pending_changes: dict[AccountId, dict[object, int]] = {}
 
     async def load(
-        self, tx: WebhookRecipientTx, devices_by_account: Mapping[AccountId, Collection[DeviceId]], now_ms: int
+        self, tx: WebhooksTx, devices_by_account: Mapping[AccountId, Collection[DeviceId]], now_ms: int
     ) -> dict[AccountId, AccountWebhookRecipients]:
         """The recipients of these accounts, with the places of these devices loaded. `tx` must be a writing transaction."""
         found: dict[AccountId, AccountWebhookRecipients] = {}
@@ -142,12 +142,12 @@ class WebhookRecipientCache:
     def _is_cacheable(self, account_id: AccountId, now_ms: int) -> bool:
         return self._exclusive and not self._has_pending_change(account_id, now_ms)
 
-    def on_event(self, tx: WebhookRecipientTx, event: Event, now_ms: int) -> None:
+    def on_event(self, tx: WebhooksTx, event: Event, now_ms: int) -> None:
         """Handles an event that is being stored: if it changes access, nothing of its account is cached until the commit."""
         if is_access_change(event.kind):
             self.invalidate_until_commit(tx, event.account_id, now_ms)
 
-    def invalidate_until_commit(self, tx: WebhookRecipientTx, account_id: AccountId, now_ms: int) -> None:
+    def invalidate_until_commit(self, tx: WebhooksTx, account_id: AccountId, now_ms: int) -> None:
         change = object()
         self._entries.pop(account_id, None)
         self._pending_changes.setdefault(account_id, {})[change] = now_ms + MAX_PENDING_CHANGE_MS
@@ -183,7 +183,7 @@ class WebhookDeliveryFanout:
         self._clock = clock
         self._wake_worker = wake_worker
 
-    async def on_events(self, tx: WebhookFanoutTx, events: Sequence[Event]) -> None:
+    async def on_events(self, tx: WebhooksTx, events: Sequence[Event]) -> None:
         now = WallAndSteadyTime.now(self._clock)
         public_events: dict[AccountId, list[Event]] = {}
         for event in events:

@@ -20,7 +20,7 @@ from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook, WebhookFormat
 from domain.webhooks.policy import disable, enable
-from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
+from domain.webhooks.ports import Courier, WebhooksTx
 from domain.webhooks.secrets import check_types, new_secret, open_url, seal_url, shown_prefix, url_origin
 
 SECRET_BYTES = 32
@@ -41,7 +41,7 @@ class WebhookWithSecret:
 
 @service
 class WebhookService:
-    uow: UnitOfWork[WebhookTx]
+    uow: UnitOfWork[WebhooksTx]
     clock: Clock
     ids: IdAndSecretGenerator
     vault: Vault
@@ -99,7 +99,7 @@ class WebhookService:
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await _require_key_with_capacity(tx, webhook)
             await tx.webhooks.add(webhook)
-            await self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
+            self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
         return WebhookWithSecret(webhook, secret)
 
     async def update(
@@ -137,7 +137,7 @@ class WebhookService:
                 return
             await tx.webhooks.save(after)
             description = f"Webhook to {after.host} was changed and is {'enabled' if after.enabled else 'disabled'}"
-            await self._emit(tx, caller, after, "webhook_updated", description)
+            self._emit(tx, caller, after, "webhook_updated", description)
             tx.after_commit(lambda: self.on_changed(after))
 
     async def rotate_secret(self, caller: SessionCaller, webhook_id: str) -> WebhookWithSecret:
@@ -153,7 +153,7 @@ class WebhookService:
                 updated_ms=self.clock.now_ms(),
             )
             await tx.webhooks.save(after)
-            await self._emit(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.host} was rotated")
+            self._emit(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.host} was rotated")
             tx.after_commit(lambda: self.on_changed(after))
         return WebhookWithSecret(after, secret)
 
@@ -163,7 +163,7 @@ class WebhookService:
         async with self.uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             await tx.webhooks.delete(webhook.webhook_id)
-            await self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
+            self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
             tx.after_commit(lambda: self.on_changed(disable(webhook, None, now_ms)))
 
     async def _cancel_pending(self, caller: SessionCaller, webhook_id: str) -> None:
@@ -192,12 +192,12 @@ class WebhookService:
         if rejection is not None:
             raise ValidationFailed.for_field("url", rejection)
 
-    async def _emit(self, tx: WebhookTx, caller: SessionCaller, webhook: Webhook, kind: EventKind, description: str) -> None:
+    def _emit(self, tx: WebhooksTx, caller: SessionCaller, webhook: Webhook, kind: EventKind, description: str) -> None:
         data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
-        await tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms(), data=data))
+        tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms(), data=data))
 
 
-async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:
+async def _require_key_with_capacity(tx: WebhooksTx, webhook: Webhook) -> None:
     key = None
     if has_id_format(IdPrefix.KEY, webhook.key_id):
         key = await tx.api_keys.get(webhook.account_id, webhook.key_id)
@@ -212,7 +212,7 @@ async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:
         )
 
 
-async def get_webhook(tx: HasWebhooks, caller: SessionCaller, webhook_id: str, *, for_update: bool = False) -> Webhook:
+async def get_webhook(tx: WebhooksTx, caller: SessionCaller, webhook_id: str, *, for_update: bool = False) -> Webhook:
     """Raises NotFound, also for a webhook of another account."""
     webhook = None
     if has_id_format(IdPrefix.WEBHOOK, webhook_id):

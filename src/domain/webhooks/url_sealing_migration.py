@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.ports import HasWebhooks
+from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.secrets import seal_url, url_origin
 
 SEAL_BATCH_ROWS = 200
 
 
 class WebhookUrlSealingMigration:
-    def __init__(self, *, uow: UnitOfWork[HasWebhooks], vault: Vault) -> None:
+    def __init__(self, *, uow: UnitOfWork[WebhooksTx], vault: Vault) -> None:
         self._uow = uow
         self._vault = vault
 

@@ -132,7 +132,7 @@ class MemoryTransaction:
         self.members = MemoryClusterMemberRepository(database)
         self.device_sessions = MemoryDeviceConnectionRepository(database)
 
-    async def emit(self, event: DomainEvent) -> None:
+    def emit(self, event: DomainEvent) -> None:
         if not self._writable:
             raise ReadOnlyTransactionError
         self.emitted_events.append(event)

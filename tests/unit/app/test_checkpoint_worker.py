@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from app.workers.checkpoint import EngineCheckpointTx, EngineCheckpointWorker
+from app.workers.checkpoint import EngineCheckpointWorker
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.partitions.model import partition_of
 from domain.partitions.ownership import OwnedPartitions
+from domain.telemetry.ports import TelemetryTx
 from support.telemetry_world import TelemetryWorld
 
 PARTITIONS = 3
@@ -71,7 +72,7 @@ async def test_no_batch_is_stored_between_taking_a_checkpoint_and_storing_it(wor
 
     worker = EngineCheckpointWorker(
         engine=world.engine,
-        uow=cast("UnitOfWork[EngineCheckpointTx]", WatchedUnitOfWork()),
+        uow=cast("UnitOfWork[TelemetryTx]", WatchedUnitOfWork()),
         last_seen=LastSeenBuffer(),
         clock_offsets=ClockSkewService(uow=world.uow, clock=world.clock),
         engine_commit_lock=lock,

@@ -5,7 +5,7 @@ Request and response models of API keys.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -14,12 +14,9 @@ from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
-from domain.accounts.ports import HasProjects
-from domain.devices.ports import HasDeviceGroups, HasDevices
-from domain.grants.ports import HasGrants
+from domain.grants.ports import GrantsTx
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import ApiKey
-from domain.keys.ports import HasApiKeys
 from domain.keys.service import ApiKeyService, get_api_key
 
 
@@ -50,10 +47,7 @@ class ApiKeyCreatedResponse(ResponseModel):
     key: str = Field(description="The complete key. It is shown only in this response.")
 
 
-class ApiKeyGrantsTx(HasApiKeys, HasDeviceGroups, HasDevices, HasGrants, HasProjects, Protocol): ...
-
-
-def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx]) -> ApiBlueprint:
+def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[GrantsTx]) -> ApiBlueprint:
     bp = ApiBlueprint("keys", "API keys")
 
     @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
@@ -98,7 +92,7 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[ApiKeyGrantsTx])
     return bp
 
 
-async def _load_key_grants(tx: ApiKeyGrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:
+async def _load_key_grants(tx: GrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:
     grants = await tx.grants.list_by_key(key.account_id, key.key_id)
     devices = {device.device_id: device.name for device in await tx.devices.list(key.account_id)} if grants else {}
     projects = (

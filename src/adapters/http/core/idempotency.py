@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from quart import Response, request
 
@@ -30,7 +30,6 @@ from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDeni
 from domain.kernel.idempotency import (
     COMMITTED,
     STORED_RESPONSE_TTL_MS,
-    HasStoredResponses,
     IdempotentReplayRollbackError,
     StoredResponse,
     StoredResponseRepository,
@@ -52,14 +51,11 @@ STATE_CODES = ("DEVICE_DISABLED",)
 """Denials that are about the device and not about the caller."""
 
 
-class IdempotencyTx(Transaction, HasStoredResponses, Protocol): ...
-
-
 @dataclass(frozen=True, slots=True)
 class IdempotencyDependencies:
     """Stores responses by caller and key."""
 
-    uow: UnitOfWork[IdempotencyTx]
+    uow: UnitOfWork[Transaction]
     clock: Clock
     vault: Vault
     process_id: bytes
@@ -196,7 +192,7 @@ async def _authorize_replay(
         pass
     async with store.uow.write(replace(caller, is_replay=False), Role.VIEWER) as tx:
         text = f"Response given again for an Idempotency-Key: {operation}"
-        await tx.emit(DomainEvent.from_caller(caller, "response_replayed", text, store.clock.now_ms()))
+        tx.emit(DomainEvent.from_caller(caller, "response_replayed", text, store.clock.now_ms()))
 
 
 def _devices_with_results(content: Any) -> tuple[str, ...]:

@@ -229,7 +229,7 @@ class SqlTransaction:
         self._event_dispatcher = dispatcher
         self._pending_events: list[DomainEvent] = []
 
-    async def emit(self, event: DomainEvent) -> None:
+    def emit(self, event: DomainEvent) -> None:
         if not self.session.writable:
             raise ReadOnlyTransactionError
         self._pending_events.append(event)
