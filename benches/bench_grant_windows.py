@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from dateutil import tz
 
-from adapters.engine.native import NativeGrantWindowAndRateEvaluator, read_tzif
-from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.native import NativeGrantEvaluator, read_tzif
+from adapters.engine.reference import ReferenceGrantEvaluator
 from domain.grants.model import WeeklyGrantWindow
 
 Cpu = Callable[[Callable[[], object], int], float]
@@ -28,7 +28,7 @@ def with_dateutil(at_ms: int) -> bool:
 def test_is_open(cpu: Cpu, contender: str) -> None:
     from adapters.engine import _native
 
-    native, reference = NativeGrantWindowAndRateEvaluator(), ReferenceGrantWindowAndRateEvaluator()
+    native, reference = NativeGrantEvaluator(), ReferenceGrantEvaluator()
     days = sum(1 << day for day in WINDOW.days)
     compiled = _native.Window(days, WINDOW.from_minute, WINDOW.to_minute, read_tzif(WINDOW.timezone), WINDOW.timezone)
     is_open_at: Callable[[int], bool] = {

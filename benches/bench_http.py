@@ -25,8 +25,8 @@ from quart import Quart, Response
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokenCodec
 from adapters.engine import _native
-from adapters.engine.native import NativeGrantWindowAndRateEvaluator, read_tzif
-from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.native import NativeGrantEvaluator, read_tzif
+from adapters.engine.reference import ReferenceGrantEvaluator
 from adapters.http.core.quart_app import TrimmedQuart
 from domain.accounts.model import Membership
 from domain.grants.checks import GrantCheckInput, filter_applicable
@@ -60,7 +60,7 @@ GRANT = Grant(
 @pytest.mark.parametrize("windows", ["native", "reference"])
 def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
     """Command, scope, expiry, window; the window is checked by the extension."""
-    evaluator = NativeGrantWindowAndRateEvaluator() if windows == "native" else ReferenceGrantWindowAndRateEvaluator()
+    evaluator = NativeGrantEvaluator() if windows == "native" else ReferenceGrantEvaluator()
     request, grants = GrantCheckInput("ON", False), [GRANT]
     cpu(lambda: [filter_applicable(grants, request, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
 

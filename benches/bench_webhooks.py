@@ -35,7 +35,7 @@ from adapters.storage.sql.tables import deliveries
 from app.workers.due import WakeEvent
 from app.workers.periodic import DeletedWebhookCleanupWorker
 from domain.devices.model import Device
-from domain.kernel.clock import WallAndSteadyTime
+from domain.kernel.clock import Now
 from domain.kernel.ids import EventId
 from domain.webhooks.delivery import DeletedWebhookCleanup
 from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
@@ -158,7 +158,7 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         took: list[float] = []
         original = world.loop._record_attempt_end
 
-        def note(attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: WallAndSteadyTime) -> None:
+        def note(attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: Now) -> None:
             if attempt.webhook.webhook_id in fast_hooks:
                 took.append(at.wall_ms - attempt.delivery.created_ms)
             original(attempt, response, at)
@@ -234,7 +234,7 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     took: list[float] = []
     original = world.loop._record_attempt_end
 
-    def note(attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: WallAndSteadyTime) -> None:
+    def note(attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: Now) -> None:
         if attempt.delivery.device_id == device.device_id:
             took.append(at.wall_ms - attempt.delivery.created_ms)
         original(attempt, response, at)

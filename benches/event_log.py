@@ -34,7 +34,7 @@ from adapters.storage.sql.repositories.events import RESERVE_POSITIONS
 from adapters.storage.sql.session import POSTGRES, SQLITE
 from domain.accounts.model import Account
 from domain.events.cursors import EventLogCursor
-from domain.events.dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import EventDispatcher
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
 from support.postgres import binaries
@@ -89,7 +89,7 @@ def event(number: int, ids: RandomIdAndSecretGenerator) -> Event:
 async def opened(url: str) -> tuple[SqlDatabase, Any]:
     database = SqlDatabase(url)
     await database.start()
-    return database, database.unit_of_work(DomainEventDispatcher(ids=RandomIdAndSecretGenerator(), observers=[], feed=Unheard()))
+    return database, database.unit_of_work(EventDispatcher(ids=RandomIdAndSecretGenerator(), observers=[], feed=Unheard()))
 
 
 async def load(url: str, count: int) -> None:

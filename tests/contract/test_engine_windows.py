@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from adapters.engine.native import NativeGrantWindowAndRateEvaluator
-from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.native import NativeGrantEvaluator
+from adapters.engine.reference import ReferenceGrantEvaluator
 from domain.grants.model import GrantWindowEvaluator, WeeklyGrantWindow
 from domain.kernel.errors import ValidationFailed
 
@@ -16,7 +16,7 @@ BERLIN = "Europe/Berlin"
 SATURDAY = frozenset({6})
 
 
-@pytest.fixture(params=[ReferenceGrantWindowAndRateEvaluator, NativeGrantWindowAndRateEvaluator], ids=["reference", "native"])
+@pytest.fixture(params=[ReferenceGrantEvaluator, NativeGrantEvaluator], ids=["reference", "native"])
 def windows(request: pytest.FixtureRequest) -> GrantWindowEvaluator:
     return request.param()
 

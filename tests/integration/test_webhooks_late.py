@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
-from domain.kernel.clock import WallAndSteadyTime
+from domain.kernel.clock import Now
 from domain.webhooks.delivery import WebhookDeliveryBatch
 from domain.webhooks.model import LEASE_MS, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import OutboundHttpResponse
@@ -50,7 +50,7 @@ async def begun(world: WebhookWorld) -> InFlightWebhookDelivery:
 
 async def end(world: WebhookWorld, job: InFlightWebhookDelivery, reply: OutboundHttpResponse) -> WebhookDeliveryBatch:
     world.deliveries.release(job, 0.01)
-    return await world.deliveries.next_batch([DeliveryAttemptResult(job, reply, WallAndSteadyTime.now(world.clock))])
+    return await world.deliveries.next_batch([DeliveryAttemptResult(job, reply, Now.of(world.clock))])
 
 
 async def stored(world: WebhookWorld, job: InFlightWebhookDelivery) -> WebhookDelivery:
@@ -76,9 +76,7 @@ async def test_a_late_result_does_not_affect_the_instance_that_holds_the_deliver
     assert (again.state, again.attempts) == (WebhookDeliveryState.PENDING, 1)
     second.clock.forward(seconds=6)
     held = await begun(second)
-    assert not (
-        await first.deliveries.next_batch([DeliveryAttemptResult(lost, FAILED, WallAndSteadyTime.now(first.clock))])
-    ).attempts
+    assert not (await first.deliveries.next_batch([DeliveryAttemptResult(lost, FAILED, Now.of(first.clock))])).attempts
     await end(second, held, OK)
     assert (await stored(second, held)).state is WebhookDeliveryState.DELIVERED
     numbers = [attempt.number for attempt in await first.log.list_attempts(first.session(), made.webhook.webhook_id)]

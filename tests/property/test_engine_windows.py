@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from adapters.engine.native import NativeGrantWindowAndRateEvaluator
-from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.native import NativeGrantEvaluator
+from adapters.engine.reference import ReferenceGrantEvaluator
 from domain.grants.model import WeeklyGrantWindow
 
 ZONES = (
@@ -47,7 +47,7 @@ def _changes(name: str) -> list[int]:
 @pytest.mark.parametrize("name", ZONES)
 def test_native_windows_equal_the_reference_across_clock_changes(name: str) -> None:
     chance = random.Random(name)
-    native, reference = NativeGrantWindowAndRateEvaluator(), ReferenceGrantWindowAndRateEvaluator()
+    native, reference = NativeGrantEvaluator(), ReferenceGrantEvaluator()
     changes = _changes(name)
     changes = chance.sample(changes, min(len(changes), 250))
     instants = changes + [chance.randrange(0, 3_000_000_000_000) for _ in range(200)]
@@ -62,7 +62,7 @@ def test_native_windows_equal_the_reference_across_clock_changes(name: str) -> N
 @pytest.mark.parametrize("name", ZONES)
 def test_the_next_opening_is_open_and_no_instant_before_it_is(name: str) -> None:
     chance = random.Random(name)
-    windows = NativeGrantWindowAndRateEvaluator()
+    windows = NativeGrantEvaluator()
     for _ in range(40):
         days = frozenset(chance.sample(range(7), chance.randrange(0, 4)))
         window = WeeklyGrantWindow(days, *chance.choice(SPANS), timezone=name)

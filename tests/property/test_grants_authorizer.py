@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.reference import ReferenceGrantEvaluator
 from domain.grants.authorizer import Authorizer
 from domain.grants.checks import GrantCheckInput
 from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow
@@ -78,7 +78,7 @@ class Gated(RuleBasedStateMachine):
         self.world = await DeviceWorld().populate()
         self.device = await self.world.device()
         self.key = await self.world.key()
-        self.gate = Authorizer(evaluator=ReferenceGrantWindowAndRateEvaluator())
+        self.gate = Authorizer(evaluator=ReferenceGrantEvaluator())
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):

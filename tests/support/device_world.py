@@ -16,8 +16,8 @@ from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService, DispatchQueue
-from domain.commands.queries import DeviceAndExecutionQueryService, SubmittedCommandWaiter
-from domain.commands.reports import ExecutionChangeCollector, RelayAndCommandReportService
+from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
+from domain.commands.reports import ExecutionChangeCollector, ReportService
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, DeviceCredentialService, FirmwareProjectService
@@ -248,8 +248,8 @@ class DeviceWorld:
             **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
         )
         self.types = DeviceTypeAdminService(**shared, ids=self.ids, validator=self.checker)
-        self.control = DeviceAndExecutionQueryService(**shared, authorizer=self.gate)
-        self.reports = RelayAndCommandReportService(execution_waiter=self.outcomes)
+        self.control = DeviceQueries(**shared, authorizer=self.gate)
+        self.reports = ReportService(execution_waiter=self.outcomes)
         self.dispatch = self.make_dispatch()
 
     def make_admission(self) -> CredentialSyncService:

@@ -50,7 +50,7 @@ from domain.sign_in.second_factor import PasskeyAssertionService, PasskeyChallen
 from domain.sign_in.sessions import SessionOpener, SessionTokenIssuer, UserSessionService
 from domain.sign_in.unlock_link import SignInUnlockLinkService
 from domain.team.members import MemberService
-from domain.team.operator import CreatedAccountWithOwner, OperatorAccountAndUserService
+from domain.team.operator import CreatedAccountWithOwner, OperatorService
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S
@@ -99,7 +99,7 @@ class HttpWorld:
         )  # cheap parameters: most tests do not measure its cost
         self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
-        self.operator = OperatorAccountAndUserService(**shared, hasher=self.hasher)
+        self.operator = OperatorService(**shared, hasher=self.hasher)
         codec, challenges = (
             WebAuthnCeremonies(origin="https://latchboard.test"),
             PasskeyChallengeCodec(ids=self.ids, digest=self.digest),

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql.database import SqlDatabase
-from domain.events.dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import EventDispatcher
 from domain.events.model import Event
 from support.schedule_world import DAY, NOW, ScheduleWorld
 from support.waiting import TIMEOUT_S
@@ -29,7 +29,7 @@ class SqlScheduleWorld(ScheduleWorld):
     """A `ScheduleWorld` whose services use a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
-        uow = database.unit_of_work(DomainEventDispatcher(ids=RandomIdAndSecretGenerator(), observers=(), feed=NoFeed()))
+        uow = database.unit_of_work(EventDispatcher(ids=RandomIdAndSecretGenerator(), observers=(), feed=NoFeed()))
         super().__init__()
         self.uow = uow  # type: ignore[assignment]
         for service in (self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.reference import ReferenceGrantEvaluator
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
@@ -17,8 +17,8 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import ScheduleFiringService
+from domain.schedules.left_edges import LeftEdgeResolver
 from domain.schedules.model import DecidedScheduleEdge, Schedule
-from domain.schedules.offline import OfflineScheduleEdgeResolver
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState
 from support.device_world import DeviceWorld
 from support.manual_clock import START_MS
@@ -34,7 +34,7 @@ class ScheduleWorld(DeviceWorld):
     def __init__(self) -> None:
         super().__init__()
         self.recurrence = DateutilRecurrence()
-        self.real_windows = ReferenceGrantWindowAndRateEvaluator()
+        self.real_windows = ReferenceGrantEvaluator()
         self.grants_changed: list[AccountId] = []
         self.marked: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
@@ -45,7 +45,7 @@ class ScheduleWorld(DeviceWorld):
             **shared, ids=self.ids, recurrence=self.recurrence, commands=self.commands, plans=self.plans, wake=self.wake_event
         )
         self.firing = self.make_firing()
-        self.left_edges = OfflineScheduleEdgeResolver(**shared, commands=self.commands)
+        self.left_edges = LeftEdgeResolver(**shared, commands=self.commands)
         self.approvals = ApprovalService(**shared, submitter=self.commands, waiter=self.decisions)
         self.granting: GrantService[Any] = GrantService(
             **shared,

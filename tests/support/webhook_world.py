@@ -19,7 +19,7 @@ from app.workers.due import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.accounts.model import Account, Membership, Project, User
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.events.dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import EventDispatcher
 from domain.events.service import EventService
 from domain.grants.model import Grant, GrantSubject, Scope, WeeklyGrantWindow
 from domain.kernel.caller import Role, SessionCaller
@@ -86,7 +86,7 @@ class WebhookWorld:
         self.fanout = WebhookDeliveryFanout(recipients=self.scopes, clock=self.clock, wake_worker=self.wake_event.set)
         self.log_wake_event = WakeEvent()
         self.followed = LogOrderedFeedPublisher(self.feed, self.log_wake_event.set) if followed else None
-        self.recorder = DomainEventDispatcher(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
+        self.recorder = EventDispatcher(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
         self.uow: Any = uow(self.recorder)
         self.courier = NativeCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}

@@ -23,7 +23,7 @@ from importlib import resources
 from pathlib import Path
 
 from adapters.engine import _native
-from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator
+from adapters.engine.reference import ReferenceGrantEvaluator
 from domain.events.hash_chain import ChainPlace, EventChainHead
 from domain.events.model import Event
 from domain.grants.model import GrantRateLimitDecision, WeeklyGrantWindow
@@ -213,7 +213,7 @@ def chain_events(events: Sequence[Event], heads: Mapping[AccountId, EventChainHe
 MAX_CACHED_WINDOWS = 4096
 
 
-class NativeGrantWindowAndRateEvaluator(ReferenceGrantWindowAndRateEvaluator):
+class NativeGrantEvaluator(ReferenceGrantEvaluator):
     """The reference definition answers what only checks of input and texts of denials ask."""
 
     def __init__(self) -> None:

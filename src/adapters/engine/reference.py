@@ -13,7 +13,7 @@ from domain.kernel.errors import ValidationFailed
 from domain.webhooks.reference import service_signature, standard_key, standard_signature
 
 
-class ReferenceGrantWindowAndRateEvaluator:
+class ReferenceGrantEvaluator:
     def is_known_timezone(self, timezone: str) -> bool:
         try:
             load_timezone(timezone)

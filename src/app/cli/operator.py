@@ -27,13 +27,13 @@ from app.runtime.start import KEY_FILE, StartupError, require_database
 from app.wiring.adapters import load_key_ring, prepare_data_dir
 from domain.audit.export import AuditExportGenerator, AuditSelection
 from domain.audit.seals import AuditSealService
-from domain.events.dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import EventDispatcher
 from domain.kernel.caller import Role
 from domain.kernel.clock import from_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId
 from domain.sign_in.sessions import SessionTokenIssuer
-from domain.team.operator import OperatorAccountAndUserService
+from domain.team.operator import OperatorService
 
 
 @asynccontextmanager
@@ -41,7 +41,7 @@ async def open_database(settings: Settings) -> AsyncIterator[SqlUnitOfWork]:
     """Raises StartupError, and what the database raises."""
     prepare_data_dir(settings.data_dir)
     database = SqlDatabase(settings.effective_database_url, pool_size=1)
-    uow = database.unit_of_work(DomainEventDispatcher(ids=RandomIdAndSecretGenerator(), observers=[], feed=InProcessFeedHub()))
+    uow = database.unit_of_work(EventDispatcher(ids=RandomIdAndSecretGenerator(), observers=[], feed=InProcessFeedHub()))
     try:
         require_database(settings, database.file)
         await database.start()
@@ -51,16 +51,16 @@ async def open_database(settings: Settings) -> AsyncIterator[SqlUnitOfWork]:
 
 
 @asynccontextmanager
-async def open_operator_service(settings: Settings) -> AsyncIterator[OperatorAccountAndUserService]:
+async def open_operator_service(settings: Settings) -> AsyncIterator[OperatorService]:
     hasher = Argon2PasswordHasher(threads=1)
     try:
         async with open_database(settings) as uow:
-            yield OperatorAccountAndUserService(uow=uow, clock=SystemClock(), ids=RandomIdAndSecretGenerator(), hasher=hasher)
+            yield OperatorService(uow=uow, clock=SystemClock(), ids=RandomIdAndSecretGenerator(), hasher=hasher)
     finally:
         hasher.close()
 
 
-def run_as_operator(action: Callable[[OperatorAccountAndUserService], Awaitable[Result]]) -> Result:
+def run_as_operator(action: Callable[[OperatorService], Awaitable[Result]]) -> Result:
     """Run one method of the service. An error of ours exits the program with its message."""
 
     async def run() -> Result:
@@ -70,16 +70,14 @@ def run_as_operator(action: Callable[[OperatorAccountAndUserService], Awaitable[
     return run_async(run())
 
 
-async def create_account(operator: OperatorAccountAndUserService, name: str, email: str, password: str) -> str:
+async def create_account(operator: OperatorService, name: str, email: str, password: str) -> str:
     created = await operator.create_account(name=name, email=email, password=password)
     if created is None:
         raise StartupError("The account was not created.")
     return created.account.account_id
 
 
-async def add_user(
-    operator: OperatorAccountAndUserService, account_id: str | None, email: str, password: str, role: Role
-) -> None:
+async def add_user(operator: OperatorService, account_id: str | None, email: str, password: str, role: Role) -> None:
     known = [account.account_id for account in await operator.list_accounts()]
     if account_id is None and len(known) != 1:
         raise StartupError(f"There are {len(known)} accounts; name one with --account (see `latchboard account list`).")

@@ -49,7 +49,7 @@ from domain.devices.firmware import BrokerEndpoint
 from domain.devices.link import DeviceBrokerLink
 from domain.events.hash_chain import ChainHasher
 from domain.feed.interest import FeedMessageBus
-from domain.grants.model import GrantWindowAndRateEvaluator
+from domain.grants.model import GrantEvaluator
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.rules.ports import RawTelemetryBatch, TelemetryEngine
@@ -77,7 +77,7 @@ class NativeOrReferenceComponents:
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[Sequence[tuple[int, int, bytes]]], RawTelemetryBatch]
-    grant_evaluator: GrantWindowAndRateEvaluator
+    grant_evaluator: GrantEvaluator
     create_signer: CreateSigner
     chain_hasher: ChainHasher
     read_blocks: Callable[[Sequence[bytes]], RawTelemetryBatch] = _no_blocks
@@ -93,27 +93,15 @@ def _load_native() -> NativeOrReferenceComponents:
     from adapters.engine import extension_check
 
     extension_check.check_extension(SOURCE_ROOT)
-    from adapters.engine.native import (
-        NativeEngine,
-        NativeGrantWindowAndRateEvaluator,
-        chain_events,
-        create_native_signer,
-        make_batch,
-    )
+    from adapters.engine.native import NativeEngine, NativeGrantEvaluator, chain_events, create_native_signer, make_batch
 
     return NativeOrReferenceComponents(
-        "native",
-        NativeEngine(),
-        NativeEngine,
-        make_batch,
-        NativeGrantWindowAndRateEvaluator(),
-        create_native_signer,
-        chain_events,
+        "native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), create_native_signer, chain_events
     )
 
 
 def _load_reference() -> NativeOrReferenceComponents:
-    from adapters.engine.reference import ReferenceGrantWindowAndRateEvaluator, ReferenceWebhookSigner
+    from adapters.engine.reference import ReferenceGrantEvaluator, ReferenceWebhookSigner
     from domain.events.hash_chain import chain_events
     from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 
@@ -122,7 +110,7 @@ def _load_reference() -> NativeOrReferenceComponents:
         ReferenceTelemetryEngine(),
         ReferenceTelemetryEngine,
         PythonTelemetryBatch.of,
-        ReferenceGrantWindowAndRateEvaluator(),
+        ReferenceGrantEvaluator(),
         ReferenceWebhookSigner,
         chain_events,
     )

@@ -36,8 +36,8 @@ from domain.audit.seals import AuditSealService
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService, DispatchQueue
-from domain.commands.queries import DeviceAndExecutionQueryService, SubmittedCommandWaiter
-from domain.commands.reports import RelayAndCommandReportService
+from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
+from domain.commands.reports import ReportService
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, DeviceCredentialService
@@ -46,8 +46,8 @@ from domain.devices.health import ClockSkewService, DroppedMessageService
 from domain.devices.presence import PresenceService
 from domain.devices.registration import BulkRegistrationService
 from domain.devices.service import DeviceService
-from domain.events.denied_requests import RateLimitedDeniedRequestLog
-from domain.events.dispatcher import DomainEventDispatcher
+from domain.events.denied_requests import DenialLog
+from domain.events.dispatcher import EventDispatcher
 from domain.events.ports import TransactionEventObserver
 from domain.events.service import EventService
 from domain.grants.authorizer import Authorizer
@@ -55,8 +55,8 @@ from domain.grants.explanation import AccessExplainer
 from domain.grants.service import GrantService, GroupGrantService
 from domain.groups.service import DeviceGroupService
 from domain.ingest.dead_letters import IngestDeadLetterService
-from domain.ingest.device_messages import NonTelemetryMessageIngestService
-from domain.ingest.pipeline import EngineClockJumpCorrector
+from domain.ingest.device_messages import DeviceMessageHandler
+from domain.ingest.pipeline import EngineClock
 from domain.ingest.results import EngineResultWriter
 from domain.kernel.clock import Clock
 from domain.kernel.steady_time import SteadyTimePersistenceService
@@ -64,24 +64,19 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.notifications.fanout import NotificationFanout
-from domain.provisioning.codes import ProvisioningCodeAndClaimAdminService
+from domain.provisioning.codes import ProvisioningCodeService
 from domain.provisioning.redemption import ProvisioningCodeRedemptionService
 from domain.rules.model import MetricValue
 from domain.rules.service import RuleService
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
-from domain.schedules.offline import OfflineScheduleEdgeResolver
+from domain.schedules.left_edges import LeftEdgeResolver
 from domain.schedules.service import ScheduleOccurrenceService, ScheduleService
 from domain.team.members import MemberService
-from domain.team.operator import OperatorAccountAndUserService
+from domain.team.operator import OperatorService
 from domain.telemetry.downsampling import DownsamplingQueryService
 from domain.telemetry.dry_run import RuleDryRunService
-from domain.telemetry.history import (
-    DatabaseAndArchiveReadingHistory,
-    ReadingArchiveWithCutoff,
-    ReadingsAsEventsService,
-    TelemetryQueryService,
-)
+from domain.telemetry.history import ReadingArchiveWithCutoff, ReadingHistory, ReadingsAsEventsService, TelemetryQueryService
 from domain.telemetry.ports import MAX_TIME_MS
 from domain.telemetry.retention import OldReadingMover, RetentionPeriods, RetentionService
 from domain.telemetry.rollups import RollupService
@@ -117,7 +112,7 @@ class DeviceRegistrationServices:
     ) -> None:
         creating, secret = creating_ports(uow, adapters), secret_ports(uow, adapters)
         self.bulk_registration = BulkRegistrationService(**creating, issuer=issuer, credential_sync=credential_sync)
-        self.provisioning_codes = ProvisioningCodeAndClaimAdminService(**secret)
+        self.provisioning_codes = ProvisioningCodeService(**secret)
         self.device_claims = ProvisioningCodeRedemptionService(**secret, issuer=issuer, credential_sync=credential_sync)
 
 
@@ -127,7 +122,7 @@ class StoredTelemetryServices:
         self.store = _create_store(settings)
         """None: the database keeps all readings."""
         self._older = None if self.store is None else ReadingArchiveWithCutoff(self.store, clock, days)
-        stored = DatabaseAndArchiveReadingHistory(self._older)
+        stored = ReadingHistory(self._older)
         shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
         reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
         self.queries = TelemetryQueryService(
@@ -176,7 +171,7 @@ class DomainServices:
         """The order follows the stack of the parts: each service uses services constructed before it."""
         self.device_plan_queue = InProcessDevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
-        self.engine_clock = EngineClockJumpCorrector(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
+        self.engine_clock = EngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
         self.recipient_cache = WebhookRecipientCache(exclusive=adapters.is_single_instance)
         self.fanout = WebhookDeliveryFanout(
             recipients=self.recipient_cache, clock=adapters.clock, wake_worker=wake_events.deliveries.set
@@ -186,7 +181,7 @@ class DomainServices:
         )
         self.notification_observer = NotificationFanout(clock=adapters.clock, wake=wake_events.notifications.set)
         observers: list[TransactionEventObserver[Any]] = [self.fanout, self.notification_observer]
-        self.event_recorder: DomainEventDispatcher[Any] = DomainEventDispatcher(
+        self.event_recorder: EventDispatcher[Any] = EventDispatcher(
             ids=adapters.ids, observers=observers, feed=self.followed_feed or adapters.feed, hasher=adapters.engine.chain_hasher
         )
         self.uow = adapters.database.unit_of_work(self.event_recorder)
@@ -209,14 +204,14 @@ class DomainServices:
 
     def _wire_accounts(self, settings: Settings, adapters: ServiceAdapters) -> None:
         hasher = adapters.hasher
-        self.operator = OperatorAccountAndUserService(**self.creating, hasher=hasher)
+        self.operator = OperatorService(**self.creating, hasher=hasher)
         self.sign_in = SignInServices(self.uow, settings, adapters, self.operator)
         self.logins, self.sessions, self.passwords = self.sign_in.logins, self.sign_in.sessions, self.sign_in.passwords
         requests = PendingApprovalCloser(adapters.approval_waiter)
         self.team = MemberService(**self.creating, hasher=hasher, requests=requests)
         self.projects = ProjectService(**self.creating)
         self.keys = ApiKeyService(**self.creating, digest=adapters.digest, requests=requests)
-        self.denial_log = RateLimitedDeniedRequestLog(**self.shared)
+        self.denial_log = DenialLog(**self.shared)
         self.callers = CallerAuthenticator(
             **self.shared,
             tokens=adapters.tokens,
@@ -279,7 +274,7 @@ class DomainServices:
             **self.creating, authorizer=gate, validator=adapters.params_checker, commands=self.commands
         )
         self.device_types = DeviceTypeAdminService(**self.creating, validator=adapters.params_checker)
-        self.control = DeviceAndExecutionQueryService(**self.shared, authorizer=gate)
+        self.control = DeviceQueries(**self.shared, authorizer=gate)
         self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
             **self.shared,
@@ -289,7 +284,7 @@ class DomainServices:
             dispatch_queue=self.dispatch_queue,
             wake=wake_events.dispatch.set,
         )
-        self.reports = RelayAndCommandReportService(execution_waiter=self.execution_waiter)
+        self.reports = ReportService(execution_waiter=self.execution_waiter)
 
     def _wire_grants(self, adapters: ServiceAdapters) -> None:
         windows, mark_stale = adapters.engine.grant_evaluator, adapters.feed.mark_access_stale
@@ -312,7 +307,7 @@ class DomainServices:
             plans=self.device_plans,
             wake=wake_events.schedules.set,
         )
-        self.left_edges = OfflineScheduleEdgeResolver(**self.shared, commands=self.commands)
+        self.left_edges = LeftEdgeResolver(**self.shared, commands=self.commands)
         self.schedule_calendar = ScheduleOccurrenceService(**self.shared, recurrence=recurrence)
         self.firing = ScheduleFiringService(
             **self.shared,
@@ -334,7 +329,7 @@ class DomainServices:
         )
         self.ingest = EngineResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
         self.dead_letters = IngestDeadLetterService(uow=self.leader_uow, clock=clock)
-        self.device_messages = NonTelemetryMessageIngestService(
+        self.device_messages = DeviceMessageHandler(
             **self.shared,
             codec=adapters.codec,
             reports=self.reports,

@@ -31,7 +31,7 @@ from domain.sign_in.step_up import StepUpService
 from domain.sign_in.unlock_link import SignInUnlockLinkService
 from domain.team.first_run import FirstRunService
 from domain.team.invitations import InvitationAcceptanceService, InvitationService
-from domain.team.operator import OperatorAccountAndUserService
+from domain.team.operator import OperatorService
 
 if TYPE_CHECKING:
     from adapters.oidc.provider import OidcIdentityProvider
@@ -127,9 +127,7 @@ def _create_tls(settings: Settings) -> ssl.SSLContext:
 
 
 class SignInServices:
-    def __init__(
-        self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: OperatorAccountAndUserService
-    ) -> None:
+    def __init__(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: OperatorService) -> None:
         self._shared, self._secret = shared_ports(uow, adapters), secret_ports(uow, adapters)
         ids, digest = adapters.ids, adapters.digest
         self.challenges = challenges = PasskeyChallengeCodec(ids=ids, digest=digest)

@@ -26,7 +26,7 @@ from app.workers.due import WakeEvent
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundBatch, InboundDeviceMessagePort, InboundMessage
 from domain.ingest.dead_letters import IngestDeadLetterService
-from domain.ingest.device_messages import AfterCommitDeviceWorkList
+from domain.ingest.device_messages import FollowUps
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.dataclasses import service
@@ -45,7 +45,7 @@ class SplittingBatchWriter:
         self._require_permission = require_permission
         self.retries = 0
 
-    async def store(self, evaluated: EvaluatedBatch) -> tuple[AfterCommitDeviceWorkList, Sequence[RefusedBatchPart]]:
+    async def store(self, evaluated: EvaluatedBatch) -> tuple[FollowUps, Sequence[RefusedBatchPart]]:
         """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole. Raises
         PartitionLostError, LeaseLostError."""
         try:
@@ -55,7 +55,7 @@ class SplittingBatchWriter:
         except Exception as error:
             parts = list(evaluated.split())
             log.warning("the database refuses a batch; storing its parts", parts=len(parts), error=repr(error))
-        follow_ups, refused = AfterCommitDeviceWorkList(), list[RefusedBatchPart]()
+        follow_ups, refused = FollowUps(), list[RefusedBatchPart]()
         await self._store_parts(parts, follow_ups, refused)
         return follow_ups, refused
 
@@ -70,15 +70,13 @@ class SplittingBatchWriter:
         middle = len(names) // 2
         return {**await self.assign_names(names[:middle]), **await self.assign_names(names[middle:])}
 
-    async def _store_once(self, evaluated: EvaluatedBatch) -> AfterCommitDeviceWorkList:
+    async def _store_once(self, evaluated: EvaluatedBatch) -> FollowUps:
         try:
             return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated))
         except LogAdvanceAlreadyCommittedError:
-            return AfterCommitDeviceWorkList()  # the answer to the commit was lost, and this was its repetition
+            return FollowUps()  # the answer to the commit was lost, and this was its repetition
 
-    async def _store_parts(
-        self, parts: Sequence[EvaluatedBatch], follow_ups: AfterCommitDeviceWorkList, refused: list[RefusedBatchPart]
-    ) -> None:
+    async def _store_parts(self, parts: Sequence[EvaluatedBatch], follow_ups: FollowUps, refused: list[RefusedBatchPart]) -> None:
         joined = EvaluatedBatch.join(parts)
         try:
             follow_ups.extend(await self._store_once(joined))

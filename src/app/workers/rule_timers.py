@@ -15,7 +15,7 @@ from typing import TypeVar
 import structlog
 
 from app.workers.due import WakeEvent, seconds_until
-from domain.ingest.pipeline import EngineClockJumpCorrector
+from domain.ingest.pipeline import EngineClock
 from domain.ingest.ports import IngestTx
 from domain.ingest.restore import find_rules
 from domain.ingest.results import EngineResultWriter, FencedTimerResultWriter, IngestResult
@@ -40,7 +40,7 @@ class RuleTimerWorker:
     engine: TelemetryEngine
     ingest: EngineResultWriter | FencedTimerResultWriter
     uow: UnitOfWork[IngestTx]
-    engine_clock: EngineClockJumpCorrector
+    engine_clock: EngineClock
     engine_commit_lock: asyncio.Lock
     wake_event: WakeEvent
     refused: int = field(default=0, init=False)

@@ -19,7 +19,7 @@ from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import ScheduleFiringService, SlotDecisionFailedError
-from domain.schedules.offline import OfflineScheduleEdgeResolver
+from domain.schedules.left_edges import LeftEdgeResolver
 
 CLAIM_RETRY_S = 0.1
 """Another instance has claimed the due slots; check again soon."""
@@ -33,7 +33,7 @@ class ScheduleWorker(DueTaskWorker):
     name = "schedules"
 
     firing: ScheduleFiringService
-    left_edges: OfflineScheduleEdgeResolver
+    left_edges: LeftEdgeResolver
     clock: Clock
     _caught_up_ms: int | None = field(default=None, init=False)
     """Unix ms of the last time when nothing was due, or of the first check."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import structlog
 
 from app.workers.due import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
-from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
+from domain.kernel.clock import SECOND_MS, Clock, Now
 from domain.kernel.ids import WebhookId
 from domain.webhooks.delivery import WebhookDeliveryBatch, WebhookDeliveryService
 from domain.webhooks.model import Webhook
@@ -105,13 +105,13 @@ class WebhookDeliveryWorker(DueTaskWorker):
         """False when the webhook has changed since the transaction of the batch; the attempt then counts as cancelled."""
         if self._deliveries.is_current(attempt):
             return True
-        self._record_attempt_end(attempt, None, WallAndSteadyTime.now(self._clock))
+        self._record_attempt_end(attempt, None, Now.of(self._clock))
         return False
 
     def _start_attempts(self, attempts: list[InFlightWebhookDelivery]) -> None:
         requests: list[tuple[int, OutboundHttpRequest]] = []
         built = self._deliveries.requests.build(attempts)
-        now = WallAndSteadyTime.now(self._clock)
+        now = Now.of(self._clock)
         for attempt, request in built:
             if isinstance(request, OutboundHttpResponse):
                 self._record_attempt_end(attempt, request, now)
@@ -126,20 +126,18 @@ class WebhookDeliveryWorker(DueTaskWorker):
 
     def _cancel(self, tickets: list[int]) -> None:
         self._courier.cancel(tickets)
-        now = WallAndSteadyTime.now(self._clock)
+        now = Now.of(self._clock)
         for ticket in tickets:
             self._record_attempt_end(self._in_flight.pop(ticket), None, now)
 
     def _on_responses(self, responses: Sequence[tuple[int, OutboundHttpResponse]]) -> None:
-        now = WallAndSteadyTime.now(self._clock)
+        now = Now.of(self._clock)
         for ticket, response in responses:
             attempt = self._in_flight.pop(ticket, None)
             if attempt is not None:  # None: it was cancelled at the same moment
                 self._record_attempt_end(attempt, response, now)
 
-    def _record_attempt_end(
-        self, attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: WallAndSteadyTime
-    ) -> None:
+    def _record_attempt_end(self, attempt: InFlightWebhookDelivery, response: OutboundHttpResponse | None, at: Now) -> None:
         """`response`: None for a cancelled attempt, NOT_SENT for one whose time to send was over."""
         if attempt.is_manual:
             self._manual_in_flight -= 1

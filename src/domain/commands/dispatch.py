@@ -145,7 +145,7 @@ def can_be_lost(device: Device, execution: Execution, window: CommandLossWindow 
     return is_lost and can_resend(device.profile, execution.cmd)
 
 
-class CommandSubscriptionTracker:
+class Subscriptions:
     def __init__(self, link: OutboundDeviceMessagePort) -> None:
         self._link = link
         self._ready: dict[int, CommandLossWindow] = {}
@@ -210,7 +210,7 @@ MAX_UNNOTICED_MS = MINUTE_MS
 their deadlines by the new time."""
 
 
-class ClockStepDeadlineShifter:
+class DeadlineClock:
     def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
@@ -269,13 +269,13 @@ class CommandDispatchService:
     ) -> None:
         """`wake` wakes the worker that calls `send_queued`."""
         self._uow = uow
-        self.deadlines = ClockStepDeadlineShifter(uow=uow, clock=clock)
+        self.deadlines = DeadlineClock(uow=uow, clock=clock)
         self._link = link
         self._codec = codec
         self._execution_waiter = execution_waiter
         self._dispatch_queue = dispatch_queue
         self._wake = wake
-        self._subscriptions = CommandSubscriptionTracker(link)
+        self._subscriptions = Subscriptions(link)
         self._needs_backlog: set[DeviceId] = set()
         """Devices with QUEUED commands that could not be sent."""
         self._rescan_after_seq: int | None = 0

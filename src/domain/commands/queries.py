@@ -46,7 +46,7 @@ class CommandExecutionPage:
     next_seq: int | None
 
 
-class DeviceAndExecutionQueryService:
+class DeviceQueries:
     def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, authorizer: Authorizer) -> None:
         self._uow = uow
         self._clock = clock

@@ -190,7 +190,7 @@ SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
 """What a device gives as the cause of a relay state when it ran its copy of the plan."""
 
 
-class RelayAndCommandReportService:
+class ReportService:
     def __init__(self, *, execution_waiter: ExecutionWaiter) -> None:
         self._execution_waiter = execution_waiter
         self.ignored: Counter[str] = Counter()

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from domain.devices.model import Device, DroppedMessages, NewConnectionsSummary
 from domain.devices.ports import DevicesTx
-from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
+from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS, Clock, Now
 from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -244,7 +244,7 @@ class DroppedMessageService:
                 raise
 
     async def _write(self, drops: Sequence[DroppedMessages]) -> None:
-        now = WallAndSteadyTime.now(self._clock)
+        now = Now.of(self._clock)
         async with self._uow.write(caller=None) as tx:
             found = await tx.devices.list_by_numbers({drop.device_no for drop in drops})
             devices = {device.device_no: device for device in found}

@@ -37,7 +37,7 @@ class _DeniedRequestMinute:
     suppressed_count: int = 0
 
 
-class RateLimitedDeniedRequestLog:
+class DenialLog:
     """Implements `DeniedRequestLog`."""
 
     def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock) -> None:

@@ -20,7 +20,7 @@ TxT = TypeVar("TxT", bound=EventsTx)
 
 
 @service
-class DomainEventDispatcher(Generic[TxT]):
+class EventDispatcher(Generic[TxT]):
     """Implements `TransactionEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
 
     ids: IdAndSecretGenerator

@@ -15,7 +15,7 @@ from domain.commands.model import CommandDefinition
 from domain.devices.model import DeviceGroup, DeviceStatus
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
-from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, defaults_of
+from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext, KindReconciler, defaults_of
 from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.service import GrantInput, GrantService, NewGrantInput
 from domain.kernel.caller import Role, require_role
@@ -25,7 +25,7 @@ from domain.webhooks.model import WebhookFormat
 from domain.webhooks.service import WebhookService
 
 
-class FleetFileProjectReconciler(FleetFileKindReconciler):
+class ProjectReconciler(KindReconciler):
     kind = FleetKind.PROJECTS
     tag = "Projects"
     is_scoped = False
@@ -55,7 +55,7 @@ def command_input(definition: CommandDefinition) -> CommandDefinitionInput:
     return CommandDefinitionInput(**{name: getattr(definition, name) for name in EDITABLE_FIELDS})
 
 
-class FleetFileDeviceTypeReconciler(FleetFileKindReconciler):
+class DeviceTypeReconciler(KindReconciler):
     kind = FleetKind.DEVICE_TYPES
     tag = "Device types"
     is_scoped = False
@@ -89,7 +89,7 @@ class FleetFileDeviceTypeReconciler(FleetFileKindReconciler):
         run.postponed.deleted_types.append(DeviceTypeId(stored.id))
 
 
-class FleetFileApiKeyReconciler(FleetFileKindReconciler):
+class ApiKeyReconciler(KindReconciler):
     kind = FleetKind.API_KEYS
     tag = "API keys"
     is_scoped = False
@@ -114,7 +114,7 @@ class FleetFileApiKeyReconciler(FleetFileKindReconciler):
         run.names.keys.pop(KeyId(stored.id), None)
 
 
-class FleetFileWebhookReconciler(FleetFileKindReconciler):
+class WebhookReconciler(KindReconciler):
     """Its URL is shown to Admins only."""
 
     kind = FleetKind.WEBHOOKS
@@ -162,7 +162,7 @@ _GRANT_FIELDS = tuple(one.name for one in fields(GrantInput))
 _GRANT_KEY = ("api_key", "member", "device", "group", "project")
 
 
-class FleetFileGroupReconciler(FleetFileKindReconciler):
+class GroupReconciler(KindReconciler):
     kind = FleetKind.GROUPS
     tag = "Groups"
     defaults: ClassVar[Fields] = MappingProxyType({"description": None, "devices": ()})
@@ -219,7 +219,7 @@ def _device_ids(run: FleetFileReadContext, names: Sequence[str]) -> set[DeviceId
     return {run.names.device("devices", each).device_id for each in names}
 
 
-class FleetFileGrantReconciler(FleetFileKindReconciler):
+class GrantReconciler(KindReconciler):
     """A grant is known by its subject and what it is on; several of one subject on one device are told apart by their order."""
 
     kind = FleetKind.GRANTS

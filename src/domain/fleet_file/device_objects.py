@@ -26,7 +26,7 @@ from domain.fleet_file.model import (
     StoredFleetObject,
     with_place,
 )
-from domain.fleet_file.reconciler import FleetFileKindReconciler, FleetFileReadContext, FleetFileWriteContext, defaults_of
+from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext, KindReconciler, defaults_of
 from domain.kernel.caller import Role
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceId, RuleId
@@ -39,7 +39,7 @@ _METADATA_FIELDS = tuple(one.name for one in fields(DeviceMetadata))
 _OWN_FIELDS = ("name", "board_type", "app_type", "app_type_other", "profile", "external_id")
 
 
-class FleetFileDeviceReconciler(FleetFileKindReconciler):
+class DeviceReconciler(KindReconciler):
     kind = FleetKind.DEVICES
     tag = "Devices"
     writer = Role.MEMBER
@@ -120,7 +120,7 @@ RULE_FIELDS = (
 _SCHEDULE_FIELDS = tuple(one.name for one in fields(ScheduleInput))
 
 
-class BaseFleetFileDevicePartReconciler(FleetFileKindReconciler):
+class DevicePartReconciler(KindReconciler):
     writer = Role.MEMBER
 
     def __init__(self, device_id: DeviceId, name: str) -> None:
@@ -128,7 +128,7 @@ class BaseFleetFileDevicePartReconciler(FleetFileKindReconciler):
         self.device_id = device_id
 
 
-class FleetFileCommandReconciler(BaseFleetFileDevicePartReconciler):
+class CommandReconciler(DevicePartReconciler):
     kind = FleetKind.COMMANDS
     tag = "Commands"
     defaults: ClassVar[Fields] = defaults_of(CommandDefinitionInput)
@@ -153,7 +153,7 @@ class FleetFileCommandReconciler(BaseFleetFileDevicePartReconciler):
         await run.writers.definitions.delete(run.caller, self.device_id, CommandId(stored.id))
 
 
-class FleetFileScheduleReconciler(BaseFleetFileDevicePartReconciler):
+class ScheduleReconciler(DevicePartReconciler):
     """A slot that has run to its end is still what the file wants: it is not made again."""
 
     kind = FleetKind.SCHEDULES
@@ -194,7 +194,7 @@ def _stored_schedule(schedule: Schedule) -> StoredFleetObject:
     return StoredFleetObject(schedule.schedule_id, ((schedule.slot,),), found, schedule)
 
 
-class FleetFileRuleReconciler(BaseFleetFileDevicePartReconciler):
+class RuleReconciler(DevicePartReconciler):
     kind = FleetKind.RULES
     tag = "Rules"
     may_repeat = True
@@ -217,9 +217,8 @@ class FleetFileRuleReconciler(BaseFleetFileDevicePartReconciler):
         await run.writers.rules.delete(run.caller, self.device_id, RuleId(stored.id))
 
 
-PARTS: Mapping[FleetKind, type[BaseFleetFileDevicePartReconciler]] = {
-    reconciler.kind: reconciler
-    for reconciler in (FleetFileCommandReconciler, FleetFileScheduleReconciler, FleetFileRuleReconciler)
+PARTS: Mapping[FleetKind, type[DevicePartReconciler]] = {
+    reconciler.kind: reconciler for reconciler in (CommandReconciler, ScheduleReconciler, RuleReconciler)
 }
 
 
@@ -237,7 +236,7 @@ async def with_metrics(run: FleetFileWriteContext, wanted: DesiredFleetObject, o
     if set(names) <= set(await known_metrics(run, device)):
         return outcome
     try:
-        FleetFileDeviceReconciler().check_writable(run.caller)
+        DeviceReconciler().check_writable(run.caller)
         before, after = await declare_metrics(run.tx, run.caller, device, names, run.now_ms)
     except DomainError as error:
         raise with_place(error, outcome.path) from None
@@ -253,7 +252,7 @@ async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutco
     if not run.credentials.are_due(device):
         return outcome
     try:
-        FleetFileDeviceReconciler().check_writable(run.caller)
+        DeviceReconciler().check_writable(run.caller)
         issued = await run.writers.issuer.issue(run.tx, run.caller, device, run.now_ms, rotated=not is_new)
     except DomainError as error:
         raise with_place(error, outcome.path) from None

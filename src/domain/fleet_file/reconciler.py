@@ -143,7 +143,7 @@ class FleetFileWriteContext(FleetFileReadContext):
     credentials: BulkCredentials = BulkCredentials.NONE
 
 
-class FleetFileKindReconciler(ABC):
+class KindReconciler(ABC):
     """`tag`: the group of operations that act on these objects; `reader` and `writer`: the lowest roles that may
     read them all, and change one."""
 
@@ -196,7 +196,7 @@ def defaults_of(model: type[Any], **more: Any) -> Fields:
 
 
 async def reconcile(
-    reconciler: FleetFileKindReconciler, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
+    reconciler: KindReconciler, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
 ) -> list[FleetObjectOutcome]:
     """Make and change what the file wants. What it does not name is in the result of `surplus`."""
     _check_distinct(reconciler, wanted)
@@ -213,7 +213,7 @@ async def reconcile(
 
 
 async def prune(
-    reconciler: FleetFileKindReconciler, run: FleetFileWriteContext, keep: Sequence[str], path: str
+    reconciler: KindReconciler, run: FleetFileWriteContext, keep: Sequence[str], path: str
 ) -> list[FleetObjectOutcome]:
     """Delete the stored objects whose ids are not in `keep`."""
     outcomes: list[FleetObjectOutcome] = []
@@ -230,7 +230,7 @@ async def prune(
 
 
 async def _reconcile_one(
-    reconciler: FleetFileKindReconciler, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
+    reconciler: KindReconciler, run: FleetFileWriteContext, wanted: DesiredFleetObject, stored: StoredFleetObject | None
 ) -> FleetObjectOutcome:
     outcome = FleetObjectOutcome(reconciler.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", reconciler.owner)
     if stored is None:
@@ -261,7 +261,7 @@ def _pop_match(found: list[StoredFleetObject], key: Key) -> StoredFleetObject | 
     return None
 
 
-def _check_distinct(reconciler: FleetFileKindReconciler, wanted: Sequence[DesiredFleetObject]) -> None:
+def _check_distinct(reconciler: KindReconciler, wanted: Sequence[DesiredFleetObject]) -> None:
     first: dict[Key, str] = {}
     for each in wanted:
         if each.key in first and not reconciler.may_repeat:

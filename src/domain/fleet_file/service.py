@@ -18,14 +18,14 @@ from domain.commands.device_types import DeviceTypeAdminService
 from domain.devices.registration import BulkCredentials
 from domain.devices.service import DeviceCredentialSyncPort, DeviceEraserPort
 from domain.fleet_file.account_objects import (
-    FleetFileApiKeyReconciler,
-    FleetFileDeviceTypeReconciler,
-    FleetFileGrantReconciler,
-    FleetFileGroupReconciler,
-    FleetFileProjectReconciler,
-    FleetFileWebhookReconciler,
+    ApiKeyReconciler,
+    DeviceTypeReconciler,
+    GrantReconciler,
+    GroupReconciler,
+    ProjectReconciler,
+    WebhookReconciler,
 )
-from domain.fleet_file.device_objects import PARTS, FleetFileDeviceReconciler, known_metrics, with_credentials, with_metrics
+from domain.fleet_file.device_objects import PARTS, DeviceReconciler, known_metrics, with_credentials, with_metrics
 from domain.fleet_file.model import (
     MAX_OBJECTS,
     DesiredFleetObject,
@@ -38,10 +38,10 @@ from domain.fleet_file.model import (
     StoredFleetObject,
 )
 from domain.fleet_file.reconciler import (
-    FleetFileKindReconciler,
     FleetFileReadContext,
     FleetFileWriteContext,
     FleetNameIndex,
+    KindReconciler,
     prune,
     reconcile,
 )
@@ -86,15 +86,15 @@ class FleetFileService:
     engine_commit_lock: EngineCommitLock
 
     @cached_property
-    def reconcilers(self) -> Mapping[FleetKind, FleetFileKindReconciler]:
-        account: tuple[FleetFileKindReconciler, ...] = (
-            FleetFileProjectReconciler(),
-            FleetFileDeviceTypeReconciler(),
-            FleetFileDeviceReconciler(),
-            FleetFileGroupReconciler(),
-            FleetFileApiKeyReconciler(),
-            FleetFileGrantReconciler(),
-            FleetFileWebhookReconciler(self.webhooks),
+    def reconcilers(self) -> Mapping[FleetKind, KindReconciler]:
+        account: tuple[KindReconciler, ...] = (
+            ProjectReconciler(),
+            DeviceTypeReconciler(),
+            DeviceReconciler(),
+            GroupReconciler(),
+            ApiKeyReconciler(),
+            GrantReconciler(),
+            WebhookReconciler(self.webhooks),
         )
         return {reconciler.kind: reconciler for reconciler in account}
 
@@ -174,7 +174,7 @@ class FleetFileService:
             reconciler.check_readable(run.caller)
         kept: list[FleetObjectOutcome] = []
         gone: list[list[FleetObjectOutcome]] = []
-        later: list[tuple[FleetFileKindReconciler, set[str], str]] = []
+        later: list[tuple[KindReconciler, set[str], str]] = []
         for kind, reconciler in self.reconcilers.items():
             if kind is FleetKind.DEVICE_TYPES:
                 _choose_project(run)
@@ -191,7 +191,7 @@ class FleetFileService:
                     gone.append(await prune(reconciler, run, list(ids), path))
         return [*kept, *(each for some in gone for each in some)]
 
-    def _named_reconcilers(self, request: FleetFileInput) -> list[FleetFileKindReconciler]:
+    def _named_reconcilers(self, request: FleetFileInput) -> list[KindReconciler]:
         """The sections that the document names."""
         parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
         return [reconciler for kind, reconciler in {**self.reconcilers, **parts}.items() if kind in request.document.kinds()]
@@ -201,7 +201,7 @@ class FleetFileService:
         run: FleetFileWriteContext,
         wanted: Sequence[DesiredFleetObject],
         devices: Sequence[FleetObjectOutcome],
-        later: list[tuple[FleetFileKindReconciler, set[str], str]],
+        later: list[tuple[KindReconciler, set[str], str]],
     ) -> list[FleetObjectOutcome]:
         """With their metrics, which rules may name, their parts and, if wanted, their credentials."""
         outcomes: list[FleetObjectOutcome] = []
@@ -235,7 +235,7 @@ def _choose_project(run: FleetFileWriteContext) -> None:
         run.names.default_project = run.project
 
 
-def _may_read(reconciler: FleetFileKindReconciler, caller: SessionCaller) -> bool:
+def _may_read(reconciler: KindReconciler, caller: SessionCaller) -> bool:
     try:
         reconciler.check_readable(caller)
     except PermissionDenied:

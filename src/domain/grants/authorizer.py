@@ -20,7 +20,7 @@ from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants import checks
 from domain.grants.checks import READ_REQUEST, FailedGrantCheck, GrantCheckInput, GrantCheckStep
-from domain.grants.model import Grant, GrantSubject, GrantWindowAndRateEvaluator, RemainingRateLimit, rate_window
+from domain.grants.model import Grant, GrantEvaluator, GrantSubject, RemainingRateLimit, rate_window
 from domain.grants.ports import GrantsTx
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
@@ -70,7 +70,7 @@ class AutomationGrantCheckInput:
 
 
 class Authorizer:
-    def __init__(self, *, evaluator: GrantWindowAndRateEvaluator) -> None:
+    def __init__(self, *, evaluator: GrantEvaluator) -> None:
         self._evaluator = evaluator
 
     async def authorize(

@@ -19,7 +19,7 @@ from domain.grants.checks import (
     filter_applicable,
     missing_grant_error,
 )
-from domain.grants.model import Grant, GrantSubject, GrantWindowAndRateEvaluator, rate_window
+from domain.grants.model import Grant, GrantEvaluator, GrantSubject, rate_window
 from domain.grants.ports import GrantsTx
 from domain.grants.service import DeviceCommandLister
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
@@ -62,7 +62,7 @@ class AccessExplanation:
 class AccessExplainer(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
-    evaluator: GrantWindowAndRateEvaluator
+    evaluator: GrantEvaluator
     commands: DeviceCommandLister[TxT]
 
     async def explain(

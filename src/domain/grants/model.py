@@ -213,5 +213,5 @@ class RateLimitEvaluator(Protocol):
         """`uses`: Unix ms of earlier uses in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
 
 
-class GrantWindowAndRateEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
+class GrantEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
     """Port: all time-dependent checks of a grant."""

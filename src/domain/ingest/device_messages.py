@@ -3,7 +3,7 @@
 What devices sent, decoded by their firmware profile (`non_telemetry_message_ingest_service.py`).
 
 Decoding runs before the transaction and applying inside it, because the engine must have evaluated the readings of stock firmware
-before the transaction begins. Answers to devices are returned as `AfterCommitDeviceWorkList`; the caller sends them after the
+before the transaction begins. Answers to devices are returned as `FollowUps`; the caller sends them after the
 commit.
 
 What is to be done after the transaction of a batch has been committed.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from domain.commands.reports import ExecutionChangeCollector, RelayAndCommandReportService
+from domain.commands.reports import ExecutionChangeCollector, ReportService
 from domain.devices.health import DeviceHealthBatch
 from domain.devices.link import (
     FORBIDDEN_TOPIC,
@@ -47,7 +47,7 @@ from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import DevicePlanSyncService
-from domain.schedules.offline import OfflineScheduleEdgeResolver, RelayEvidence
+from domain.schedules.left_edges import LeftEdgeResolver, RelayEvidence
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 
@@ -69,14 +69,14 @@ class DecodedBatch:
 
 
 @dataclass(slots=True)
-class AfterCommitDeviceWorkList:
+class FollowUps:
     messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
     ready_devices: list[tuple[int, int, int]] = field(default_factory=list)
     """(device number, since when in Unix ms, `InboundDeviceSubscribed.held_until_ms`) of devices that receive commands now."""
     subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
     """(device number, when in Unix ms) of devices that have subscribed to other topics."""
 
-    def extend(self, other: AfterCommitDeviceWorkList) -> None:
+    def extend(self, other: FollowUps) -> None:
         self.messages += other.messages
         self.ready_devices += other.ready_devices
         self.subscribed_devices += other.subscribed_devices
@@ -90,7 +90,7 @@ class MessageBatchChanges:
         self.changes = changes
         self.presence = PresenceBatch()
         self.health = DeviceHealthBatch()
-        self.follow_ups = AfterCommitDeviceWorkList()
+        self.follow_ups = FollowUps()
         self.relay_evidence: list[tuple[Device, RelayEvidence]] = []
         """Relay reports of devices that have edges left to them."""
         self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
@@ -103,17 +103,17 @@ class MessageBatchChanges:
 
 
 @service
-class NonTelemetryMessageIngestService:
+class DeviceMessageHandler:
     """`front`: this instance of a cluster, whose devices these are. `is_connected`: whether a device has a connection here
     now; the event that says so may have waited while the device has connected elsewhere."""
 
     uow: UnitOfWork[IngestTx]
     clock: Clock
     codec: DeviceCodec
-    reports: RelayAndCommandReportService
+    reports: ReportService
     presence: PresenceService
     plans: DevicePlanSyncService
-    left_edges: OfflineScheduleEdgeResolver
+    left_edges: LeftEdgeResolver
     front: str | None = None
     is_connected: Callable[[str], bool] = lambda _: True
     _senders: dict[int, Device] = field(default_factory=dict, init=False)
@@ -139,10 +139,10 @@ class NonTelemetryMessageIngestService:
                 self._connected_ms.pop(event.device_no, None)
         return decoded
 
-    async def apply(self, tx: IngestTx, messages: Sequence[DecodedMessage]) -> AfterCommitDeviceWorkList:
+    async def apply(self, tx: IngestTx, messages: Sequence[DecodedMessage]) -> FollowUps:
         """Apply the messages in their order. Devices and commands are loaded together and written together."""
         if not messages:
-            return AfterCommitDeviceWorkList()
+            return FollowUps()
         senders = {DeviceId(message.event.device_id) for message in messages}
         named = {ExecutionId(execution_id) for message in messages for execution_id in _execution_ids(message)}
         found, executions = await tx.command_contexts.list_reported(senders, named)

@@ -27,12 +27,7 @@ from itertools import chain
 from domain.devices.link import InboundBatch, InboundMessage, OutboundDeviceMessagePort
 from domain.devices.messages import StockFirmwareTelemetryReport
 from domain.ingest.dead_letters import TELEMETRY_KIND, reason_of
-from domain.ingest.device_messages import (
-    AfterCommitDeviceWorkList,
-    DecodedBatch,
-    DecodedMessage,
-    NonTelemetryMessageIngestService,
-)
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageHandler, FollowUps
 from domain.ingest.ports import IngestDeadLetter, IngestTx
 from domain.ingest.results import NOTHING, EngineResultWriter, IngestResult
 from domain.kernel.clock import Clock, ClockStepDetector
@@ -79,7 +74,7 @@ class TelemetryEngineBatchRunner:
                 start += 1
 
 
-class EngineClockJumpCorrector:
+class EngineClock:
     def __init__(self, *, engine: TelemetryEngine, clock: Clock, on_step: Callable[[int], None]) -> None:
         """`on_step` is told of each step, in milliseconds."""
         self._engine = engine
@@ -213,9 +208,9 @@ class IngestPipeline:
     uow: UnitOfWork[IngestTx]
     link: OutboundDeviceMessagePort
     engine: TelemetryEngine
-    engine_clock: EngineClockJumpCorrector
+    engine_clock: EngineClock
     make_batch: BatchFactory
-    device_messages: NonTelemetryMessageIngestService
+    device_messages: DeviceMessageHandler
     ingest: EngineResultWriter
     on_devices_ready: ReadyDevicesCallback
     on_devices_subscribed: DeviceTimesCallback
@@ -252,10 +247,10 @@ class IngestPipeline:
             unnamed=[RefusedBatchPart(EvaluatedBatch([part], []), error) for part, error in ingest.skipped],
         )
 
-    async def store(self, batch: EvaluatedBatch) -> AfterCommitDeviceWorkList:
+    async def store(self, batch: EvaluatedBatch) -> FollowUps:
         """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
         LogAdvanceAlreadyCommittedError, and then nothing was written."""
-        follow_ups = AfterCommitDeviceWorkList()
+        follow_ups = FollowUps()
         if batch.is_empty:
             return follow_ups
         async with self.uow.write(caller=None) as tx:
@@ -266,7 +261,7 @@ class IngestPipeline:
             follow_ups.extend(await self.device_messages.apply(tx, batch.messages))
         return follow_ups
 
-    async def follow_up(self, follow_ups: AfterCommitDeviceWorkList) -> None:
+    async def follow_up(self, follow_ups: FollowUps) -> None:
         """After the commit: start the commands of devices that are ready, and answer devices."""
         if follow_ups.ready_devices:
             self.on_devices_ready(follow_ups.ready_devices)

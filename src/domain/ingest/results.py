@@ -29,7 +29,7 @@ from typing import Any, Protocol, cast
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import DeviceStatus
-from domain.events.dispatcher import DomainEventDispatcher
+from domain.events.dispatcher import EventDispatcher
 from domain.events.model import Event
 from domain.ingest.ports import IngestTx
 from domain.kernel.caller import SystemCaller
@@ -70,7 +70,7 @@ NO_ANNOUNCEMENTS = ReadingAnnouncements()
 
 
 class ReadingAnnouncer:
-    def __init__(self, publisher: DomainEventDispatcher[Any]) -> None:
+    def __init__(self, publisher: EventDispatcher[Any]) -> None:
         self._publisher = publisher
         self._stored_before: dict[int, tuple[ReadingAnnouncerInput, Set[RowKey]]] = {}
         """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
@@ -217,7 +217,7 @@ def _device_no(row: tuple[object, ...]) -> int:
 
 class EngineResultWriter:
     def __init__(
-        self, *, clock: Clock, engine: TelemetryEngine, commands: CommandSubmissionService, publisher: DomainEventDispatcher[Any]
+        self, *, clock: Clock, engine: TelemetryEngine, commands: CommandSubmissionService, publisher: EventDispatcher[Any]
     ) -> None:
         self._announcer = ReadingAnnouncer(publisher)
         self._publisher = publisher

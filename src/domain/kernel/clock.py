@@ -36,14 +36,14 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WallAndSteadyTime:
+class Now:
     """The same instant by two clocks: `wall_ms` to record and show, `steady_ms` to count from."""
 
     wall_ms: int
     steady_ms: int
 
     @classmethod
-    def now(cls, clock: Clock) -> WallAndSteadyTime:
+    def of(cls, clock: Clock) -> Now:
         return cls(clock.now_ms(), clock.steady_ms())
 
 

@@ -17,7 +17,7 @@ from domain.accounts.ports import Translator
 from domain.approvals.links import LINK_TTL_MS, ApprovalLinkCodec
 from domain.approvals.model import Approval, ApprovalStatus, is_own_request
 from domain.kernel.caller import Role
-from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
+from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS, Clock, Now
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ports import Vault
@@ -117,7 +117,7 @@ class NotificationDeliveryService:
 
     async def send_due(self) -> bool:
         """Send a batch of what is due. True if there may be more. What fails is sent again later."""
-        now = WallAndSteadyTime.now(self.clock)
+        now = Now.of(self.clock)
         async with self.uow.write(caller=None) as tx:
             due = await tx.notifications.list_due(now.steady_ms, BATCH)
             claimed = [one for group in grouped(due) if (one := await self._claim(tx, group, now)) is not None]
@@ -133,9 +133,7 @@ class NotificationDeliveryService:
             self.pending = await tx.notifications.count()
             return await tx.notifications.next_due_ms()
 
-    async def _claim(
-        self, tx: NotificationsTx, group: Sequence[Notification], now: WallAndSteadyTime
-    ) -> _ClaimedNotifications | None:
+    async def _claim(self, tx: NotificationsTx, group: Sequence[Notification], now: Now) -> _ClaimedNotifications | None:
         """None if it is dropped or has to wait."""
         first, seqs = group[0], [each.seq for each in group]
         channel = await tx.notification_channels.get(first.channel_id)
@@ -165,7 +163,7 @@ class NotificationDeliveryService:
         group: Sequence[Notification],
         approval: Approval | None,
         language: str,
-        now: WallAndSteadyTime,
+        now: Now,
     ) -> _ClaimedNotifications | None:
         attempt, seqs = max(each.attempt for each in group), [each.seq for each in group]
         if attempt >= len(RETRY_PAUSES_MS):

@@ -43,7 +43,7 @@ class CreatedProvisioningCode:
     secret: str = field(repr=False)
 
 
-class ProvisioningCodeAndClaimAdminService:
+class ProvisioningCodeService:
     def __init__(self, *, uow: UnitOfWork[ProvisioningTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
         self._uow = uow
         self._clock = clock

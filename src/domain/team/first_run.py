@@ -20,7 +20,7 @@ from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.ports import TokenHasher
 from domain.sign_in.sessions import OpenedSession
-from domain.team.operator import OperatorAccountAndUserService
+from domain.team.operator import OperatorService
 
 FIRST_RUN_TTL_MS = DAY_MS
 FIRST_RUN_TOKEN_LENGTH = 32
@@ -46,7 +46,7 @@ class _HashedFirstRunToken:
 class FirstRunService:
     """The link lives in memory: each start of the service issues another, and the earlier one ends."""
 
-    operator: OperatorAccountAndUserService
+    operator: OperatorService
     logins: LoginService
     clock: Clock
     ids: IdAndSecretGenerator

@@ -29,7 +29,7 @@ class CreatedAccountWithOwner:
     project: Project
 
 
-class OperatorAccountAndUserService:
+class OperatorService:
     def __init__(self, *, uow: UnitOfWork[TeamTx], clock: Clock, ids: IdAndSecretGenerator, hasher: PasswordHasher) -> None:
         self._uow = uow
         self._clock = clock

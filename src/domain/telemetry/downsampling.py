@@ -23,7 +23,7 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import AggregateCell, TelemetryEngine
 from domain.telemetry.aggregation import clamp_to_finite, unpack_rollup
-from domain.telemetry.history import DatabaseAndArchiveReadingHistory, DeviceMetricNames, HistoryTimeRange
+from domain.telemetry.history import DeviceMetricNames, HistoryTimeRange, ReadingHistory
 from domain.telemetry.model import BucketStatistics
 from domain.telemetry.ports import TelemetryTx
 
@@ -72,7 +72,7 @@ class DownsamplingQueryService:
     clock: Clock
     engine: TelemetryEngine
     authorizer: Authorizer
-    stored: DatabaseAndArchiveReadingHistory = field(default_factory=DatabaseAndArchiveReadingHistory)
+    stored: ReadingHistory = field(default_factory=ReadingHistory)
 
     async def query_buckets(
         self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None, step_ms: int, limit: int

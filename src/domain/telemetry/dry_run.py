@@ -20,7 +20,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, Rule, RuleState, check_metrics_known
 from domain.rules.ports import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.service import get_rule
-from domain.telemetry.history import DatabaseAndArchiveReadingHistory, HistoryTimeRange
+from domain.telemetry.history import HistoryTimeRange, ReadingHistory
 from domain.telemetry.ports import MessageKey, TelemetryTx
 
 MAX_MESSAGES = 100_000
@@ -50,7 +50,7 @@ class RuleDryRunService:
     create_engine: Callable[[], TelemetryEngine]
     make_batch: Callable[[TelemetryMessages], RawTelemetryBatch]
     encode: TelemetryPayloadEncoder
-    stored: DatabaseAndArchiveReadingHistory = field(default_factory=DatabaseAndArchiveReadingHistory)
+    stored: ReadingHistory = field(default_factory=ReadingHistory)
 
     async def run_on_readings(
         self, caller: SessionCaller, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, MetricValue]

@@ -81,7 +81,7 @@ class ReadingArchiveWithCutoff:
         return oldest_kept_ms(self.clock.now_ms(), self.database_days) + HOUR_MS
 
 
-class DatabaseAndArchiveReadingHistory:
+class ReadingHistory:
     def __init__(self, older: ReadingArchiveWithCutoff | None = None) -> None:
         """Without `older`, the database has all readings."""
         self._older = older
@@ -194,7 +194,7 @@ class TelemetryQueryService:
     engine: TelemetryEngine
     create_engine: Callable[[], TelemetryEngine]
     authorizer: Authorizer
-    stored: DatabaseAndArchiveReadingHistory = field(default_factory=DatabaseAndArchiveReadingHistory)
+    stored: ReadingHistory = field(default_factory=ReadingHistory)
     is_stored_elsewhere: Callable[[int], bool] = lambda device_no: False
 
     async def readable_device(self, caller: Caller, device_id: DeviceId) -> Device:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from domain.kernel.clock import SECOND_MS, Clock, WallAndSteadyTime
+from domain.kernel.clock import SECOND_MS, Clock, Now
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdAndSecretGenerator, IdPrefix, WebhookId
 from domain.kernel.ports import Vault
@@ -157,7 +157,7 @@ class WebhookDeliveryService:
 
     async def next_batch(self, results: Sequence[DeliveryAttemptResult]) -> WebhookDeliveryBatch:
         """Raises Unavailable when the database does not answer; pass the same `results` again then."""
-        now = WallAndSteadyTime.now(self._clock)
+        now = Now.of(self._clock)
         claimed: Sequence[WebhookDelivery] = ()
         chosen: list[WebhookDelivery] = []
         attempts: list[InFlightWebhookDelivery] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from domain.kernel.clock import DAY_MS, SECOND_MS, WallAndSteadyTime
+from domain.kernel.clock import DAY_MS, SECOND_MS, Now
 from domain.kernel.dataclasses import fast_replace
 from domain.kernel.errors import Conflict
 from domain.webhooks.model import (
@@ -68,7 +68,7 @@ _finish = fast_replace(DeliveryAttempt, "finished_ms", "status_code", "error", "
 
 
 def finish_attempt(
-    delivery: WebhookDelivery, attempt: DeliveryAttempt, response: OutboundHttpResponse, at: WallAndSteadyTime, spread: float
+    delivery: WebhookDelivery, attempt: DeliveryAttempt, response: OutboundHttpResponse, at: Now, spread: float
 ) -> DeliveryWithAttempt:
     success = is_success(response)
     attempts = delivery.attempts + 1
@@ -86,7 +86,7 @@ def finish_attempt(
     )
 
 
-def interrupt_attempt(delivery: WebhookDelivery, attempt: DeliveryAttempt, at: WallAndSteadyTime) -> DeliveryWithAttempt:
+def interrupt_attempt(delivery: WebhookDelivery, attempt: DeliveryAttempt, at: Now) -> DeliveryWithAttempt:
     """A stop of the service interrupted the attempt: it does not count, and the delivery is due again at once."""
     return DeliveryWithAttempt(
         replace(delivery, due_ms=at.steady_ms),
@@ -121,7 +121,7 @@ def health_change(webhook: Webhook, response: OutboundHttpResponse, steady_ms: i
     return WebhookHealthChange.DEAD if steady_ms - webhook.failing_since_ms >= DISABLE_AFTER_MS else WebhookHealthChange.SAME
 
 
-def apply_health_change(webhook: Webhook, change: WebhookHealthChange, at: WallAndSteadyTime) -> Webhook:
+def apply_health_change(webhook: Webhook, change: WebhookHealthChange, at: Now) -> Webhook:
     match change:
         case WebhookHealthChange.RECOVERED:
             return replace(webhook, failing_since_ms=None)

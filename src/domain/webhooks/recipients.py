@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from domain.events.model import Event, is_access_change
 from domain.grants.model import ApiKeyReadAccess, Grant
-from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, WallAndSteadyTime
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, Now
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
 from domain.webhooks.model import Webhook, WebhookDelivery
 from domain.webhooks.ports import WebhooksTx
@@ -184,7 +184,7 @@ class WebhookDeliveryFanout:
         self._wake_worker = wake_worker
 
     async def on_events(self, tx: WebhooksTx, events: Sequence[Event]) -> None:
-        now = WallAndSteadyTime.now(self._clock)
+        now = Now.of(self._clock)
         public_events: dict[AccountId, list[Event]] = {}
         for event in events:
             if event.is_public and event.device_id is not None:
@@ -202,7 +202,7 @@ class WebhookDeliveryFanout:
             tx.after_commit(self._wake_worker)
 
 
-def _deliveries_for(recipients: AccountWebhookRecipients, event: Event, now: WallAndSteadyTime) -> list[WebhookDelivery]:
+def _deliveries_for(recipients: AccountWebhookRecipients, event: Event, now: Now) -> list[WebhookDelivery]:
     visible = [] if event.device_id is None else recipients.list_for_device(event.device_id, now.wall_ms)
     webhooks = [webhook for webhook in visible if event.kind in webhook.wanted_types]
     data = encode_payload(event.payload) if webhooks else b""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from domain.kernel.clock import SECOND_MS, WallAndSteadyTime, to_iso
+from domain.kernel.clock import SECOND_MS, Now, to_iso
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import WebhookId
 from domain.kernel.ports import Vault
@@ -97,7 +97,7 @@ class DeliveryAttemptResult:
 
     in_flight: InFlightWebhookDelivery
     response: OutboundHttpResponse | None
-    at: WallAndSteadyTime
+    at: Now
 
     @property
     def is_not_sent(self) -> bool:

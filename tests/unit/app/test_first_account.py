@@ -16,7 +16,7 @@ from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, CreatedFirstA
 from app.cli.support import TerminalOutput
 from app.config.settings import Settings
 from app.runtime.start import FIRST_RUN_FILE
-from domain.team.operator import OperatorAccountAndUserService
+from domain.team.operator import OperatorService
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 URL = "http://127.0.0.1:8080"
@@ -32,7 +32,7 @@ def hasher() -> Iterator[Argon2PasswordHasher]:
 def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
     """The parts of the program that create the first account, with in-memory storage."""
     ids = RandomIdAndSecretGenerator()
-    operator = OperatorAccountAndUserService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
+    operator = OperatorService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
     sign_in = SimpleNamespace(first_run=SimpleNamespace(issue_token=lambda _shared: "t0ken"))
     services = SimpleNamespace(operator=operator, sign_in=sign_in)
     return SimpleNamespace(settings=settings, adapters=SimpleNamespace(ids=ids, key_ring=None), services=services)

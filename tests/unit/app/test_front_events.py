@@ -10,7 +10,7 @@ import pytest
 
 from app.workers.cluster_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
 from domain.devices.link import InboundDeviceConnected, InboundMessage
-from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch
+from domain.ingest.device_messages import DecodedBatch, FollowUps
 from domain.kernel.errors import Unavailable
 from domain.partitions.model import LeaseLostError
 from support.waiting import TIMEOUT_S
@@ -66,11 +66,11 @@ class Pipeline:
             raise Unavailable("The database does not answer.")
         return DecodedBatch()
 
-    async def store(self, batch: Any) -> AfterCommitDeviceWorkList:
+    async def store(self, batch: Any) -> FollowUps:
         self.stored += 1
-        return AfterCommitDeviceWorkList()
+        return FollowUps()
 
-    async def follow_up(self, found: AfterCommitDeviceWorkList) -> None: ...
+    async def follow_up(self, found: FollowUps) -> None: ...
 
 
 class Lease:

@@ -15,7 +15,7 @@ from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundDeviceConnected, InboundMessage
 from domain.devices.messages import StockFirmwareTelemetryReport
-from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch, DecodedMessage
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, FollowUps
 from domain.ingest.pipeline import EvaluatedBatch
 from domain.ingest.ports import IngestDeadLetter
 from domain.ingest.results import NOTHING, IngestResult
@@ -135,14 +135,14 @@ class FakePipeline:
         self.evaluations += 1
         return self.evaluated
 
-    async def store(self, batch: EvaluatedBatch) -> AfterCommitDeviceWorkList:
+    async def store(self, batch: EvaluatedBatch) -> FollowUps:
         assert self.batch.answers == []
         self.fail(batch)
         self.stored.append(sorted(batch.device_nos))
         self.parts.append(batch)
-        return AfterCommitDeviceWorkList(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
+        return FollowUps(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
 
-    async def follow_up(self, follow_ups: AfterCommitDeviceWorkList) -> None:
+    async def follow_up(self, follow_ups: FollowUps) -> None:
         assert self.batch.answers == ["ack"]
         self.followed_up += [number for number, _, _ in follow_ups.ready_devices]
 

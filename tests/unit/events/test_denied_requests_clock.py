@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.events.denied_requests import MAX_LOGGED_PER_MINUTE, RateLimitedDeniedRequestLog
+from domain.events.denied_requests import MAX_LOGGED_PER_MINUTE, DenialLog
 from domain.kernel.errors import PermissionDenied
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
@@ -11,7 +11,7 @@ from support.webhook_world import WebhookWorld
 
 async def test_a_clock_that_is_set_back_suppresses_no_denials_for_longer_than_a_minute() -> None:
     uow, clock = MemoryUnitOfWork(), ManualClock()
-    denials = RateLimitedDeniedRequestLog(uow=uow, clock=clock)
+    denials = DenialLog(uow=uow, clock=clock)
     session = (await WebhookWorld().populate()).session()
 
     async def deny(times: int) -> int:

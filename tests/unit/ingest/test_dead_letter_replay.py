@@ -15,8 +15,8 @@ from app.workers.due import WakeEvent
 from domain.devices.messages import CommandResultReport, DeviceReport, RelayReport, StockFirmwareTelemetryReport
 from domain.devices.model import Device
 from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetterService
-from domain.ingest.device_messages import AfterCommitDeviceWorkList, DecodedBatch, DecodedMessage
-from domain.ingest.pipeline import EngineClockJumpCorrector, EvaluatedBatch, IngestPipeline
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, FollowUps
+from domain.ingest.pipeline import EngineClock, EvaluatedBatch, IngestPipeline
 from domain.ingest.ports import IngestDeadLetter, IngestDeadLetterState
 from domain.telemetry.history import HistoryTimeRange
 from domain.telemetry.model import Reading
@@ -40,11 +40,11 @@ class FakeDeviceMessages:
         ]
         return DecodedBatch([DecodedMessage(event, self.reports) for event in events], telemetry)
 
-    async def apply(self, tx: Any, messages: Any) -> AfterCommitDeviceWorkList:
+    async def apply(self, tx: Any, messages: Any) -> FollowUps:
         if self.errors and messages:
             raise self.errors.pop(0)
         self.applied += [report for message in messages for report in message.reports]
-        return AfterCommitDeviceWorkList()
+        return FollowUps()
 
 
 class Replay:
@@ -56,7 +56,7 @@ class Replay:
             uow=world.uow,
             link=None,  # type: ignore[arg-type]
             engine=world.engine,
-            engine_clock=EngineClockJumpCorrector(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
+            engine_clock=EngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
             make_batch=PythonTelemetryBatch.of,
             device_messages=self.messages,  # type: ignore[arg-type]
             ingest=world.ingest,

@@ -12,7 +12,7 @@ from app.workers import rule_timers
 from app.workers.due import WakeEvent
 from app.workers.rule_timers import RuleTimerWorker
 from domain.devices.model import Device
-from domain.ingest.pipeline import EngineClockJumpCorrector
+from domain.ingest.pipeline import EngineClock
 from domain.ingest.results import IngestResult
 from domain.kernel.errors import Unavailable
 from support.device import cancel_tasks
@@ -41,7 +41,7 @@ async def running(world: TelemetryWorld, ingest: Any, monkeypatch: pytest.Monkey
         engine=world.engine,
         ingest=ingest,
         uow=world.uow,
-        engine_clock=EngineClockJumpCorrector(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
+        engine_clock=EngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
         engine_commit_lock=asyncio.Lock(),
         wake_event=WakeEvent(),
     )

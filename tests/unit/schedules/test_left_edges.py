@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from domain.devices.model import Device
+from domain.schedules.left_edges import RelayEvidence
 from domain.schedules.model import EdgeOutcome, MisfirePolicy, ScheduleStatus
-from domain.schedules.offline import RelayEvidence
 from support.schedule_world import HOUR, NOW, ScheduleWorld
 
 ON_TS, OFF_TS = NOW + 60, NOW + HOUR

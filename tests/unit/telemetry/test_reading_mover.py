@@ -15,12 +15,7 @@ from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry import history
 from domain.telemetry.downsampling import DownsamplingQueryService
-from domain.telemetry.history import (
-    DatabaseAndArchiveReadingHistory,
-    HistoryTimeRange,
-    ReadingArchiveWithCutoff,
-    TelemetryQueryService,
-)
+from domain.telemetry.history import HistoryTimeRange, ReadingArchiveWithCutoff, ReadingHistory, TelemetryQueryService
 from domain.telemetry.packing import pack_readings, row_digest
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.replay import FeedReadingReplayService
@@ -40,7 +35,7 @@ class MovedWorld(TelemetryWorld):
         self.older = MemoryReadingStore()
         self.mover = OldReadingMover(uow=self.uow, clock=self.clock, store=self.older, days=DAYS, messages_per_step=7)
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "engine": self.engine, "authorizer": self.gate}
-        stored = DatabaseAndArchiveReadingHistory(ReadingArchiveWithCutoff(self.older, self.clock, DAYS))
+        stored = ReadingHistory(ReadingArchiveWithCutoff(self.older, self.clock, DAYS))
         self.both = TelemetryQueryService(**shared, create_engine=ReferenceTelemetryEngine, stored=stored)
         self.both_by_time = DownsamplingQueryService(**shared, stored=stored)
 

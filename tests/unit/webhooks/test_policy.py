@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.kernel.clock import WallAndSteadyTime
+from domain.kernel.clock import Now
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
 from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.policy import (
@@ -26,7 +26,7 @@ from domain.webhooks.ports import OutboundHttpResponse
 from domain.webhooks.secrets import new_secret, shown_prefix
 
 NOW = 1_800_000_000_000
-AT = WallAndSteadyTime(NOW, 900_000_000_000)
+AT = Now(NOW, 900_000_000_000)
 """The wall clock has been set."""
 DAY = 86_400_000
 

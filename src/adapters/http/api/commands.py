@@ -30,7 +30,7 @@ from adapters.http.core.schemas import (
 from domain.approvals.model import ApprovalStatus
 from domain.commands.definitions import CommandDefinitionInput, CommandDefinitionService
 from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
-from domain.commands.queries import DeviceAndExecutionQueryService, SubmittedCommandWaiter
+from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
 from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService
 from domain.grants.model import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
@@ -218,7 +218,7 @@ def commands_blueprint(
     commands: CommandSubmissionService,
     waiter: SubmittedCommandWaiter,
     definitions: CommandDefinitionService,
-    control: DeviceAndExecutionQueryService,
+    control: DeviceQueries,
 ) -> ApiBlueprint:
     bp = ApiBlueprint("commands", "Commands")
     _add_send_routes(bp, commands, waiter)
@@ -249,7 +249,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waite
         return _submission_response(await commands.submit(current_caller(), device_id, "OFF"))
 
 
-def _add_execution_routes(bp: ApiBlueprint, control: DeviceAndExecutionQueryService) -> None:
+def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
     @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
     async def list_executions(device_id: DeviceId, query: CommandExecutionsQueryParameters) -> ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""

@@ -29,7 +29,7 @@ from adapters.http.core.schemas import (
     ResponseModel,
     Timestamp,
 )
-from domain.commands.queries import DeviceAndExecutionQueryService
+from domain.commands.queries import DeviceQueries
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.devices.registration import (
     MAX_DEVICES_PER_REQUEST,
@@ -223,7 +223,7 @@ class DeviceToggledResponse(OkResponse):
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 
 
-def devices_blueprint(devices: DeviceService, control: DeviceAndExecutionQueryService) -> ApiBlueprint:
+def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlueprint:
     bp = ApiBlueprint("devices", "Devices")
 
     @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)

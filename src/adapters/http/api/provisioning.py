@@ -27,7 +27,7 @@ from adapters.http.core.schemas import (
 from domain.devices.credentials import RevealedCredentials
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId, ProvisioningCodeId
-from domain.provisioning.codes import ProvisioningCodeAndClaimAdminService, ProvisioningCodeInput
+from domain.provisioning.codes import ProvisioningCodeInput, ProvisioningCodeService
 from domain.provisioning.model import MAX_CODE_DEVICES, POLL_AFTER_S, ClaimStatus
 from domain.provisioning.redemption import ProvisioningClaimInput, ProvisioningCodeRedemptionService
 
@@ -142,9 +142,7 @@ class DeviceClaimWaitsResponse(ResponseModel):
 DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
 
 
-def provisioning_blueprint(
-    codes: ProvisioningCodeAndClaimAdminService, claims: ProvisioningCodeRedemptionService
-) -> ApiBlueprint:
+def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningCodeRedemptionService) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", "Provisioning")
 
     @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)

@@ -223,7 +223,7 @@ class HardenedH11Protocol(H11Protocol):
             await self.send(RawData(data=data))
 
 
-class LongMessageSkippingWebSocketStream(WSStream):
+class WebSocketStream(WSStream):
     _is_discarding = False
 
     async def _handle_events(self) -> None:
@@ -285,6 +285,6 @@ def patch_hypercorn() -> None:
     protocol: Any = hypercorn.protocol
     protocol.H11Protocol = HardenedH11Protocol
     streams: Any = h11_protocol
-    streams.WSStream = LongMessageSkippingWebSocketStream
+    streams.WSStream = WebSocketStream
     runner: Any = hypercorn.asyncio.run
     runner.TCPServer = HypercornConnectionWithLimiter

@@ -107,7 +107,7 @@ _QUERIES = frozenset({"STATUS", "GET_SCHEDULES"})
 _UNKNOWN = "whether the device ran it is not known, and a later edge, command or person has decided since."
 
 
-class OfflineScheduleEdgeResolver:
+class LeftEdgeResolver:
     def __init__(self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, commands: CommandSubmissionService) -> None:
         self._uow = uow
         self._clock = clock
