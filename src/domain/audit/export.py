@@ -18,6 +18,7 @@ from domain.audit.seals import AuditSeal, AuditTx, ChainHeads, heads_of
 from domain.events.hash_chain import ChainedEvent, EventChainHead, digest_of, record_json
 from domain.kernel.canonical_json import canonical_json, quote
 from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -122,17 +123,17 @@ class AuditLogRange:
         return begin, max((self.end[writer].position for writer in grown), default=0)
 
 
+@service
 class AuditExportGenerator:
-    def __init__(self, *, uow: UnitOfWork[AuditTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
+    uow: UnitOfWork[AuditTx]
+    clock: Clock
 
     async def lines(
         self, account_id: AccountId, selection: AuditSelection = EVERYTHING, *, after_seal: int | None = None
     ) -> AsyncIterator[str]:
         """The lines of the export, without line ends. With `after_seal` it begins after that seal, where an earlier export
         ended. Raises NotFound if there is no such seal, or no record is chosen."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             last = await self._first_seal(tx, account_id, after_seal)
             chosen = await choose_records(tx, account_id, selection)
         yield canonical_json({"audit": self._header(account_id, selection)})
@@ -144,7 +145,7 @@ class AuditExportGenerator:
                 if not started and last is not None:
                     yield seal_line(last)
                 started = True
-                async for record in list_part(self._uow, account_id, part):
+                async for record in list_part(self.uow, account_id, part):
                     records += 1
                     yield record_line(record, shown=chosen.includes(record))
             if started and seal is not None:
@@ -156,7 +157,7 @@ class AuditExportGenerator:
         return {
             "format": FORMAT,
             "accountId": account_id,
-            "exportedAt": self._clock.now_ms(),
+            "exportedAt": self.clock.now_ms(),
             "selection": selection.to_json() if selection.is_excerpt else None,
         }
 
@@ -176,7 +177,7 @@ class AuditExportGenerator:
         """Those after this seal, each with the seal that covers it; None for the records that are not sealed yet."""
         begin, begin_ms, after = ({}, None, 0) if last is None else (_heads(last), last.sealed_ms, last.number)
         while True:
-            async with self._uow.read() as tx:
+            async with self.uow.read() as tx:
                 page = await tx.audit_log.list_seals(account_id, after=after, limit=_PAGE)
             for seal in page:
                 part = AuditLogRange(begin, _heads(seal), begin_ms, seal.sealed_ms)
@@ -184,7 +185,7 @@ class AuditExportGenerator:
                 begin, begin_ms, after = part.end, seal.sealed_ms, seal.number
             if len(page) < _PAGE:
                 break
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             tail = AuditLogRange(begin, await tx.audit_log.heads(account_id), begin_ms)
         yield tail, None
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from domain.audit.export import AuditLogRange, list_part, record_line, seal_line
 from domain.audit.seals import AuditSeal, AuditTx, ChainHeads
 from domain.events.hash_chain import ChainedEvent, EventChainHead
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -73,17 +74,17 @@ class AuditBatch:
     lost: Sequence[str] = ()
 
 
+@service
 class AuditStreamReader:
-    def __init__(self, *, uow: UnitOfWork[AuditTx]) -> None:
-        self._uow = uow
+    uow: UnitOfWork[AuditTx]
 
     async def read(self, account_id: AccountId, after: AuditCursor) -> AuditBatch:
         """At most `MAX_BATCH` records, and seals only after every record that they cover. No lines: nothing is new."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             part = AuditLogRange(after.heads, await tx.audit_log.heads(account_id))
             seals = await tx.audit_log.list_seals(account_id, after=after.seal, limit=MAX_BATCH)
         records: list[ChainedEvent] = []
-        async for record in list_part(self._uow, account_id, part):
+        async for record in list_part(self.uow, account_id, part):
             records.append(record)
             if len(records) == MAX_BATCH:
                 return _batch(after, records, [])

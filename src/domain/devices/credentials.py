@@ -31,7 +31,7 @@ from domain.devices.presence import PresenceService
 from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import Json, event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator
 from domain.kernel.ports import Vault
@@ -53,27 +53,23 @@ class RevealedCredentials:
     config_block: str = field(repr=False)
 
 
+@service
 class CredentialIssuer:
-    def __init__(self, *, ids: IdAndSecretGenerator, vault: Vault, endpoint: BrokerEndpoint) -> None:
-        self._ids = ids
-        self._vault = vault
-        self.endpoint = endpoint
+    ids: IdAndSecretGenerator
+    vault: Vault
+    endpoint: BrokerEndpoint
 
     async def issue(
         self, tx: DevicesTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
     ) -> RevealedCredentials:
         """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. After the commit the
         caller syncs the device to the link. Raises Conflict."""
-        password = self._ids.random_alphanumeric(PASSWORD_LENGTH)
+        password = self.ids.random_alphanumeric(PASSWORD_LENGTH)
         await save_device(tx, device.transition(DeviceLifecycleAction.GENERATE))
-        await tx.credentials.upsert(DeviceCredentials(device.device_id, self._vault.seal(password, device.device_id), now_ms))
+        await tx.credentials.upsert(DeviceCredentials(device.device_id, self.vault.seal(password, device.device_id), now_ms))
         text = "Credentials rotated" if rotated else "Credentials generated"
         data: dict[str, Json] = {"rotated": rotated}
-        tx.emit(
-            DomainEvent.from_caller(
-                caller, "credentials_generated", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
-            )
-        )
+        tx.emit(event_of(caller, "credentials_generated", text, now_ms, device, **data))
         return self.reveal(device, password)
 
     def reveal(self, device: Device, password: str) -> RevealedCredentials:
@@ -147,7 +143,7 @@ class DeviceCredentialService:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleAction.REVOKE))
             await tx.credentials.delete(device_id)
-            tx.emit(DomainEvent.from_caller(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id=device_id))
+            tx.emit(event_of(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id))
             await self.presence.mark_revoked(tx, device, now_ms)
         await self.credential_sync.sync(device_id)
         return device
@@ -175,7 +171,7 @@ class DeviceCredentialService:
                 raise Conflict("The credentials are revoked. Generate new ones.", code="CREDENTIALS_REVOKED")
             if credentials is None:
                 raise NotFound("This device has no credentials yet. Generate them first.")
-            tx.emit(DomainEvent.from_caller(caller, "credentials_revealed", "Credentials revealed", now_ms, device_id=device_id))
+            tx.emit(event_of(caller, "credentials_revealed", "Credentials revealed", now_ms, device_id))
             await tx.login_failures.delete(_throttle_subject(caller))
         return credentials.sealed
 
@@ -194,9 +190,7 @@ class DeviceCredentialService:
                     await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, _throttle_subject(caller), now_ms))
             text = f"Reveal of credentials denied ({refusal.code})"
             data: dict[str, Json] = {"code": refusal.code}
-            tx.emit(
-                DomainEvent.from_caller(caller, "credentials_reveal_refused", text, now_ms, device_id=device.device_id, data=data)
-            )
+            tx.emit(event_of(caller, "credentials_reveal_refused", text, now_ms, device.device_id, **data))
         return refusal
 
     def _check_throttle(self, failures: LoginFailures | None) -> None:

@@ -23,11 +23,12 @@ The event of what a device did, or what became known about it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from domain.devices.model import Device, DroppedMessages, NewConnectionsSummary
 from domain.devices.ports import DevicesTx
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS, Clock, Now
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -97,17 +98,17 @@ class _SkewState:
     announced_offset_ms: int = 0
 
 
+@service
 class ClockSkewService:
-    def __init__(self, *, uow: UnitOfWork[DevicesTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._written: dict[int, int] = {}
-        """Device number → its offset in the database."""
-        self._pending: dict[int, int] = {}
-        self._skewed: dict[int, _SkewState] = {}
-        self._minute_ms = 0
-        self._events_in_minute = 0
-        self.skewed_messages = 0
+    uow: UnitOfWork[DevicesTx]
+    clock: Clock
+    _written: dict[int, int] = field(default_factory=dict, init=False)
+    """Device number → its offset in the database."""
+    _pending: dict[int, int] = field(default_factory=dict, init=False)
+    _skewed: dict[int, _SkewState] = field(default_factory=dict, init=False)
+    _minute_ms: int = field(default=0, init=False)
+    _events_in_minute: int = field(default=0, init=False)
+    skewed_messages: int = field(default=0, init=False)
 
     @property
     def skewed_devices(self) -> int:
@@ -116,7 +117,7 @@ class ClockSkewService:
     def on_offsets(self, offsets: Iterable[tuple[int, int]], *, ahead: bool = False) -> None:
         """(device number, how far its clock is ahead in ms, negative when behind). `ahead`: of messages whose `ts` was too far
         ahead to be used."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         for device_no, offset_ms in offsets:
             self.skewed_messages += ahead
             self._track(device_no, offset_ms, now_ms)
@@ -127,7 +128,7 @@ class ClockSkewService:
     async def write_pending(self) -> None:
         """Store changed offsets and emit the events that are due. What could not be written is written next time."""
         while batch := dict(list(self._pending.items())[:BATCH_SIZE]):
-            async with self._uow.write(caller=None) as tx:
+            async with self.uow.write(caller=None) as tx:
                 known = {device.device_no for device in await tx.devices.list_by_numbers(batch)}
                 await tx.device_health.set_clock_offsets({number: ms for number, ms in batch.items() if number in known})
             if len(self._written) >= MAX_TRACKED_DEVICES:
@@ -151,7 +152,7 @@ class ClockSkewService:
             self._skewed[device_no] = _SkewState(offset_ms, now_ms)
 
     def _due_events(self) -> dict[int, int]:
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         if now_ms - self._minute_ms >= MINUTE_MS:
             self._minute_ms, self._events_in_minute = now_ms, 0
         room = MAX_EVENTS_PER_MINUTE - self._events_in_minute
@@ -160,8 +161,8 @@ class ClockSkewService:
         return dict(due[:room])
 
     async def _emit(self, due: dict[int, int]) -> None:
-        at_ms, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        async with self._uow.write(caller=None) as tx:
+        at_ms, now_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        async with self.uow.write(caller=None) as tx:
             for device in await tx.devices.list_by_numbers(due):
                 tx.emit(_skew_event(device, due[device.device_no], at_ms))
         self._events_in_minute += len(due)
@@ -215,21 +216,22 @@ EXPLANATIONS = {
 }
 
 
+@service
 class DroppedMessageService:
-    def __init__(self, *, uow: UnitOfWork[DevicesTx], clock: Clock, wake: Callable[[], None]) -> None:
-        """`wake` wakes the worker that calls `write_pending`."""
-        self._uow = uow
-        self._clock = clock
-        self._wake = wake
-        self._pending: dict[tuple[int, str], DroppedMessages] = {}
+    """`wake` wakes the worker that calls `write_pending`."""
+
+    uow: UnitOfWork[DevicesTx]
+    clock: Clock
+    wake: Callable[[], None]
+    _pending: dict[tuple[int, str], DroppedMessages] = field(default_factory=dict, init=False)
 
     def count(self, device_no: int, reason: str, count: int) -> None:
         before = self._pending.get((device_no, reason))
         if before is None and len(self._pending) >= MAX_PENDING:
             return  # the log and the metrics have counted it; memory stays bounded
         total = count if before is None else before.count + count
-        self._pending[device_no, reason] = DroppedMessages(device_no, reason, total, self._clock.now_ms())
-        self._wake()
+        self._pending[device_no, reason] = DroppedMessages(device_no, reason, total, self.clock.now_ms())
+        self.wake()
 
     async def write_pending(self) -> None:
         """Store the counted drops and emit the events that are due. What could not be written is written next time."""
@@ -244,8 +246,8 @@ class DroppedMessageService:
                 raise
 
     async def _write(self, drops: Sequence[DroppedMessages]) -> None:
-        now = Now.of(self._clock)
-        async with self._uow.write(caller=None) as tx:
+        now = Now.of(self.clock)
+        async with self.uow.write(caller=None) as tx:
             found = await tx.devices.list_by_numbers({drop.device_no for drop in drops})
             devices = {device.device_no: device for device in found}
             await tx.device_health.add_drops([drop for drop in drops if drop.device_no in devices])

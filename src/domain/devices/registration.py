@@ -20,7 +20,7 @@ from domain.devices.ports import DevicesTx
 from domain.kernel.caller import Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -81,9 +81,7 @@ async def add_device(
         )
     )
     text = f"Device registered: {device.name}"
-    tx.emit(
-        DomainEvent.from_caller(caller, "device_registered", text, now_ms, device_id=device.device_id, device_name=device.name)
-    )
+    tx.emit(event_of(caller, "device_registered", text, now_ms, device))
     return device
 
 

@@ -12,6 +12,7 @@ from domain.events.ports import EventsTx, ReadingsAsEventsSource
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_cursor
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -50,11 +51,11 @@ class EventViewPage:
         return self.cursor is not None
 
 
+@service
 class EventService:
-    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock, telemetry: ReadingsAsEventsSource | None = None) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._telemetry = telemetry
+    uow: UnitOfWork[EventsTx]
+    clock: Clock
+    telemetry: ReadingsAsEventsSource | None = None
 
     async def page(
         self,
@@ -76,7 +77,7 @@ class EventService:
                 raise ValidationFailed.for_field("type", "telemetry has no log to search. Use the device's telemetry history.")
             return await self._telemetry_page(caller, limit, cursor, device)
         before = None if cursor is None else decode_cursor(EVENTS, cursor)[0]
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             found = await tx.events.page(
                 caller.account_id, limit=limit + 1, before=before, kind=kind, device_id=device, search=search
             )
@@ -98,7 +99,7 @@ class EventService:
         None for the last. Raises NotFound, ValidationFailed."""
         if not 1 <= limit <= MAX_LIMIT:
             raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, DeviceId(device_id))
             found = await tx.events.list_by_device(device.device_id, limit=limit + 1, before=_log_mark(before_ms, cursor))
         shown = found[:limit]
@@ -109,13 +110,11 @@ class EventService:
         self, caller: SessionCaller, limit: int, cursor: str | None, device_id: DeviceId | None
     ) -> EventViewPage:
         """Readings have no position: their cursor is a time and the number of readings of that millisecond already returned."""
-        if self._telemetry is None:
+        if self.telemetry is None:
             return EventViewPage([], 0, None)
-        before_ms, skip = (self._clock.now_ms() * 2, 0) if cursor is None else decode_cursor(EVENTS, cursor, 2)
-        found = await self._telemetry.page(
-            caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms
-        )
-        total = await self._telemetry.count(caller.account_id, device_id=device_id, limit=MAX_COUNTED_READINGS)
+        before_ms, skip = (self.clock.now_ms() * 2, 0) if cursor is None else decode_cursor(EVENTS, cursor, 2)
+        found = await self.telemetry.page(caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms)
+        total = await self.telemetry.count(caller.account_id, device_id=device_id, limit=MAX_COUNTED_READINGS)
         shown, next_cursor = found[:limit], None
         if len(found) > limit:
             last_ms = shown[-1].at_ms

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 KEEP_INTERVAL_S = 10.0
@@ -26,23 +27,23 @@ class SettableSteadyClock(Clock, Protocol):
         """From now on, `steady_ms` counts from here."""
 
 
+@service
 class SteadyTimePersistenceService:
-    def __init__(self, *, uow: UnitOfWork[Transaction], clock: SettableSteadyClock) -> None:
-        self._uow = uow
-        self._clock = clock
+    uow: UnitOfWork[Transaction]
+    clock: SettableSteadyClock
 
     async def start(self) -> None:
         """Continue from what is stored; a new database begins with the wall time. Call before anything uses steady time. Raises
         Unavailable."""
-        async with self._uow.read() as tx:
-            stored = await tx.steady_time.find(self._clock.now_ms())
+        async with self.uow.read() as tx:
+            stored = await tx.steady_time.find(self.clock.now_ms())
         if stored is not None:
-            self._clock.set_steady(stored.steady_ms + min(max(0, stored.age_ms), MAX_STOP_MS))
+            self.clock.set_steady(stored.steady_ms + min(max(0, stored.age_ms), MAX_STOP_MS))
         await self.keep()
 
     async def keep(self) -> None:
         """Store how far it has come, and catch up with the other instances. Raises Unavailable."""
-        async with self._uow.write(caller=None) as tx:
-            greatest_ms = await tx.steady_time.advance(self._clock.steady_ms(), self._clock.now_ms())
-        if greatest_ms > self._clock.steady_ms():
-            self._clock.set_steady(greatest_ms)
+        async with self.uow.write(caller=None) as tx:
+            greatest_ms = await tx.steady_time.advance(self.clock.steady_ms(), self.clock.now_ms())
+        if greatest_ms > self.clock.steady_ms():
+            self.clock.set_steady(greatest_ms)

@@ -12,7 +12,7 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
@@ -88,7 +88,7 @@ class ApiKeyService(Generic[TxT]):
             self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
     def _emit(self, tx: KeysTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms()))
+        tx.emit(event_of(caller, kind, description, self.clock.now_ms()))
 
 
 async def get_api_key(tx: KeysTx, caller: SessionCaller, key_id: str, *, held: bool = False) -> ApiKey:

@@ -19,7 +19,7 @@ from domain.devices.registration import add_device, check_device_capacity
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -143,7 +143,7 @@ class ProvisioningCodeRedemptionService:
     ) -> None:
         text = f"Device {claim.hardware_id} {what} (provisioning code {code.name})"
         data = {"codeId": code.code_id, "claimId": claim.claim_id, "hardwareId": claim.hardware_id}
-        tx.emit(DomainEvent.from_caller(_caller(code, claim), kind, text, now_ms, device_id=claim.device_id, data={**data}))
+        tx.emit(event_of(_caller(code, claim), kind, text, now_ms, claim.device_id, **data))
 
 
 def _caller(code: ProvisioningCode, claim: DeviceProvisioningClaim) -> SystemCaller:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.idempotency import StoredResponse
 from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
@@ -48,15 +49,16 @@ class _SecretToReencrypt:
     sealed: bytes = field(repr=False)
 
 
+@service
 class RekeyService:
-    def __init__(self, *, uow: UnitOfWork[RekeyTx], vault: Vault, key_of: Callable[[bytes], str]) -> None:
-        """`key_of` returns the id of the key that a secret is encrypted with."""
-        self._uow = uow
-        self._vault = vault
-        self._key_id_of = key_of
+    """`key_of` returns the id of the key that a secret is encrypted with."""
+
+    uow: UnitOfWork[RekeyTx]
+    vault: Vault
+    key_of: Callable[[bytes], str]
 
     async def count_secrets(self) -> int:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             counts = [await tx.credentials.count(), await tx.webhooks.count_sealed(), await tx.second_factors.count_totp()]
             counts += [await tx.notification_channels.count_sealed(), len(await tx.service_secrets.list_all())]
             return sum(counts) + await tx.stored_responses.count()
@@ -87,7 +89,7 @@ class RekeyService:
         return report
 
     async def _rekey_credentials(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+        async with self.uow.read() if read_only else self.uow.write(caller=None) as tx:
             page = await tx.credentials.page(None if after is None else DeviceId(after), PAGE_SECRETS)
             secrets = [_SecretToReencrypt(found.device_id, found.sealed) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
@@ -95,7 +97,7 @@ class RekeyService:
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
 
     async def _rekey_webhooks(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+        async with self.uow.read() if read_only else self.uow.write(caller=None) as tx:
             page = await tx.webhooks.list_page(None if after is None else WebhookId(after), PAGE_SECRETS)
             secrets = [_SecretToReencrypt(found.webhook_id, found.sealed_secret) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
@@ -109,7 +111,7 @@ class RekeyService:
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
 
     async def _rekey_responses(self, after: StoredResponse | None, report: RekeyReport, read_only: bool) -> StoredResponse | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+        async with self.uow.read() if read_only else self.uow.write(caller=None) as tx:
             page = await tx.stored_responses.page(after, PAGE_SECRETS)
             by_owner = {found.seal_context: found for found in page}
             secrets = [_SecretToReencrypt(owner, found.body) for owner, found in by_owner.items()]
@@ -118,7 +120,7 @@ class RekeyService:
         return page[-1] if len(page) == PAGE_SECRETS else None
 
     async def _rekey_totp_secrets(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+        async with self.uow.read() if read_only else self.uow.write(caller=None) as tx:
             page = await tx.second_factors.list_totp_page(None if after is None else UserId(after), PAGE_SECRETS)
             secrets = [_SecretToReencrypt(found.user_id, found.sealed) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
@@ -126,7 +128,7 @@ class RekeyService:
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
 
     async def _rekey_channels(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+        async with self.uow.read() if read_only else self.uow.write(caller=None) as tx:
             page = await tx.notification_channels.list_sealed_page(None if after is None else ChannelId(after), PAGE_SECRETS)
             secrets = [_SecretToReencrypt(found.channel_id, found.sealed or b"") for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
@@ -135,7 +137,7 @@ class RekeyService:
 
     async def _rekey_service_secrets(self, after: str | None, report: RekeyReport, read_only: bool) -> None:
         """A handful; always one page."""
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
+        async with self.uow.read() if read_only else self.uow.write(caller=None) as tx:
             secrets = [_SecretToReencrypt(name, sealed) for name, sealed in await tx.service_secrets.list_all()]
             for name, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
                 report.rekeyed += await tx.service_secrets.rekey(name, before, sealed)
@@ -147,9 +149,9 @@ class RekeyService:
         for secret in secrets:
             report.checked += 1
             try:
-                report.by_key[self._key_id_of(secret.sealed)] += 1
-                if read_only or not self._vault.needs_rekey(secret.sealed):
+                report.by_key[self.key_of(secret.sealed)] += 1
+                if read_only or not self.vault.needs_rekey(secret.sealed):
                     continue
-                yield secret.owner, secret.sealed, self._vault.seal(self._vault.open(secret.sealed, secret.owner), secret.owner)
+                yield secret.owner, secret.sealed, self.vault.seal(self.vault.open(secret.sealed, secret.owner), secret.owner)
             except Unavailable:
                 report.unreadable.append(secret.owner)

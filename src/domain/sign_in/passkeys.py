@@ -14,7 +14,7 @@ from domain.accounts.policy import check_name
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
+from domain.kernel.domain_event import EventKind, JsonObject, event_of
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, PasskeyId, UserId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -139,7 +139,7 @@ class PasskeyManagementService:
         )
 
     def _emit(self, tx: SignInTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))
+        tx.emit(event_of(caller, kind, text, now_ms))
 
 
 @service
@@ -198,7 +198,7 @@ class PasskeySignInService:
         passkey = await self.verifier.use(tx, verified, now_ms)
         if passkey is None:
             caller, text = memberships[0].to_session(client.address), f"A passkey of {user.email} was refused"
-            tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
+            tx.emit(event_of(caller, "second_factor_failed", text, now_ms))
             return None
         how = f" with the passkey {passkey.name}"
         return await self.opener.open(tx, MembershipWithUser(memberships[0], user), account, client, now_ms, how=how)

@@ -27,6 +27,7 @@ from enum import StrEnum
 from domain.kernel.backoff import Backoff
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, is_of_earlier_clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, RateLimited, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.sign_in.model import KNOWN_LOGIN_PREFIX, LoginFailures
@@ -198,10 +199,10 @@ DEVICE_ID_LENGTH = 20
 _TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9]{{{DEVICE_ID_LENGTH}}}\.[0-9a-f]{{64}}")
 
 
+@service
 class HmacKnownBrowserTokenCodec:
-    def __init__(self, *, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
-        self._ids = ids
-        self._digest = digest
+    ids: IdAndSecretGenerator
+    digest: TokenHasher
 
     def find_device(self, tokens: str, user_id: UserId) -> str | None:
         """The id of the device, if one of its tokens is of this user."""
@@ -215,12 +216,12 @@ class HmacKnownBrowserTokenCodec:
         """The device's tokens with one of this user in front; the same ones if it has one."""
         if self.find_device(tokens, user_id) is not None:
             return "~".join(_split(tokens))
-        device_id = self._ids.random_alphanumeric(DEVICE_ID_LENGTH)
+        device_id = self.ids.random_alphanumeric(DEVICE_ID_LENGTH)
         added = f"{device_id}.{self._sign(device_id, user_id)}"
         return "~".join([added, *_split(tokens)][:MAX_TOKENS])
 
     def _sign(self, device_id: str, user_id: UserId) -> str:
-        return self._digest.hmac_sha256("device", f"{user_id}:{device_id}").hex()
+        return self.digest.hmac_sha256("device", f"{user_id}:{device_id}").hex()
 
 
 def _split(tokens: str) -> list[str]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import JsonObject
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, SessionId, UserId
@@ -39,15 +40,15 @@ from domain.sign_in.policy import (
 from domain.sign_in.ports import PasskeyCodec, PasskeyResponseError, SignInTx, TokenHasher, TotpCodec
 
 
+@service
 class RecoveryCodeIssuer:
-    def __init__(self, *, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
-        self._ids = ids
-        self._digest = digest
+    ids: IdAndSecretGenerator
+    digest: TokenHasher
 
     async def replace(self, tx: SignInTx, user_id: UserId) -> Sequence[str]:
         """New codes, in the form that people write; the old ones are void."""
-        codes = [self._ids.random_alphanumeric(RECOVERY_CODE_LENGTH) for _ in range(RECOVERY_CODES)]
-        hashes = [hash_recovery_code(self._digest, user_id, code) for code in codes]
+        codes = [self.ids.random_alphanumeric(RECOVERY_CODE_LENGTH) for _ in range(RECOVERY_CODES)]
+        hashes = [hash_recovery_code(self.digest, user_id, code) for code in codes]
         await tx.second_factors.replace_recovery_codes(user_id, hashes)
         return [format_recovery_code(code) for code in codes]
 
@@ -84,13 +85,13 @@ def purpose_of_second_factor(challenge_token_hash: bytes) -> str:
     return f"second-factor:{challenge_token_hash.hex()}"
 
 
+@service
 class PasskeyChallengeCodec:
-    def __init__(self, *, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
-        self._ids = ids
-        self._digest = digest
+    ids: IdAndSecretGenerator
+    digest: TokenHasher
 
     def issue(self, purpose: str, now_ms: int) -> str:
-        nonce, expires_ms = self._ids.random_alphanumeric(NONCE_LENGTH), now_ms + CHALLENGE_TTL_MS
+        nonce, expires_ms = self.ids.random_alphanumeric(NONCE_LENGTH), now_ms + CHALLENGE_TTL_MS
         return f"{nonce}.{expires_ms}.{self._sign(nonce, expires_ms, purpose)}"
 
     def check(self, challenge: str, purpose: str, now_ms: int) -> VerifiedPasskeyChallenge:
@@ -101,40 +102,38 @@ class PasskeyChallengeCodec:
             expires_ms = int(expires)
             expected = self._sign(nonce, expires_ms, purpose)
             if hmac.compare_digest(expected.encode(), signature.encode()) and now_ms < expires_ms:
-                return VerifiedPasskeyChallenge(self._digest.sha256(challenge), expires_ms)
+                return VerifiedPasskeyChallenge(self.digest.sha256(challenge), expires_ms)
         raise passkey_refused_error("it answers no open question of this service. Try again.")
 
     def _sign(self, nonce: str, expires_ms: int, purpose: str) -> str:
-        return self._digest.hmac_sha256("passkey-challenge", f"{purpose}:{nonce}:{expires_ms}").hex()
+        return self.digest.hmac_sha256("passkey-challenge", f"{purpose}:{nonce}:{expires_ms}").hex()
 
 
 def passkey_refused_error(reason: str) -> ValidationFailed:
     return ValidationFailed(f"The passkey was not accepted: {reason}", code="PASSKEY_REFUSED")
 
 
+@service
 class PasskeyAssertionService:
-    def __init__(
-        self, *, uow: UnitOfWork[SignInTx], clock: Clock, codec: PasskeyCodec, challenges: PasskeyChallengeCodec
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._codec = codec
-        self._challenges = challenges
+    uow: UnitOfWork[SignInTx]
+    clock: Clock
+    codec: PasskeyCodec
+    challenges: PasskeyChallengeCodec
 
     async def verify(self, response: JsonObject, purpose: str) -> VerifiedPasskeyAssertion:
         """Raises ValidationFailed `PASSKEY_REFUSED`, with the same text for an unknown passkey and a wrong signature."""
         refused = passkey_refused_error("it is not registered here, or its signature is wrong. Use another way to sign in.")
         try:
-            claimed = self._codec.read_assertion(response)
+            claimed = self.codec.read_assertion(response)
         except PasskeyResponseError:
             raise refused from None
-        challenge = self._challenges.check(claimed.challenge, purpose, self._clock.now_ms())
-        async with self._uow.read() as tx:
+        challenge = self.challenges.check(claimed.challenge, purpose, self.clock.now_ms())
+        async with self.uow.read() as tx:
             passkey = await tx.passkeys.find_by_credential(claimed.credential_id)
         if passkey is None or claimed.user_handle not in (None, passkey.user_id):
             raise refused
         try:
-            sign_count = await self._codec.verify_assertion(response, claimed.challenge, passkey)
+            sign_count = await self.codec.verify_assertion(response, claimed.challenge, passkey)
         except PasskeyResponseError:
             raise refused from None
         return VerifiedPasskeyAssertion(passkey.passkey_id, passkey.user_id, sign_count, challenge)
@@ -166,19 +165,19 @@ class SecondFactorAttempt:
     passkey: VerifiedPasskeyAssertion | None = None
 
 
+@service
 class SecondFactorChecker:
-    def __init__(self, *, totp: TotpCodec, vault: Vault, digest: TokenHasher, passkeys: PasskeyAssertionService) -> None:
-        self._totp = totp
-        self._vault = vault
-        self._digest = digest
-        self._passkeys = passkeys
+    totp: TotpCodec
+    vault: Vault
+    digest: TokenHasher
+    passkeys: PasskeyAssertionService
 
     async def prepare(self, factor: PresentedSecondFactor, purpose: str) -> SecondFactorAttempt:
         """Before the transaction. `purpose`: what a passkey must have been asked for. Raises ValidationFailed
         `PASSKEY_REFUSED`."""
         if factor.passkey is None:
             return SecondFactorAttempt(factor)
-        return SecondFactorAttempt(factor, await self._passkeys.verify(factor.passkey, purpose))
+        return SecondFactorAttempt(factor, await self.passkeys.verify(factor.passkey, purpose))
 
     async def check(self, tx: SignInTx, user_id: UserId, factor: SecondFactorAttempt, now_ms: int) -> bool:
         """Stores what the check uses up, or counts a wrong factor, in `tx`; so commit also after False.
@@ -190,11 +189,11 @@ class SecondFactorChecker:
         presented = factor.presented
         if factor.passkey is not None:
             is_own = factor.passkey.user_id == user_id
-            accepted = is_own and await self._passkeys.use(tx, factor.passkey, now_ms) is not None
+            accepted = is_own and await self.passkeys.use(tx, factor.passkey, now_ms) is not None
         elif presented.totp is not None:
             accepted = await self._check_totp(tx, user_id, presented.totp, now_ms)
         else:
-            code_hash = hash_recovery_code(self._digest, user_id, presented.recovery_code or "")
+            code_hash = hash_recovery_code(self.digest, user_id, presented.recovery_code or "")
             accepted = await tx.second_factors.use_recovery_code(user_id, code_hash)
         if accepted:
             await tx.login_failures.delete(subject)
@@ -206,7 +205,7 @@ class SecondFactorChecker:
         secret = await tx.second_factors.get_totp_for_update(user_id)
         if secret is None or secret.confirmed_ms is None:
             return False
-        step = self._totp.matching_step(self._vault.open(secret.sealed, user_id), normalize_code(code), now_ms)
+        step = self.totp.matching_step(self.vault.open(secret.sealed, user_id), normalize_code(code), now_ms)
         if step is None or step <= secret.last_step:
             return False
         await tx.second_factors.upsert_totp(replace(secret, last_step=step))

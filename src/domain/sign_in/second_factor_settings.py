@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
@@ -141,4 +141,4 @@ class SecondFactorService:
             self._emit(tx, caller, "second_factor_removed", "The second factor was removed", now_ms)
 
     def _emit(self, tx: SignInTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))
+        tx.emit(event_of(caller, kind, text, now_ms))

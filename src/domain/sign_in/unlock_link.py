@@ -13,7 +13,7 @@ from domain.accounts.policy import EMAIL_MAX_LENGTH, TranslatableMailTemplate, c
 from domain.accounts.ports import BackgroundMailer, Translator
 from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.unit_of_work import UnitOfWork
@@ -96,7 +96,7 @@ class SignInUnlockLinkService:
     async def _emit(self, tx: SignInTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int) -> None:
         for membership in await tx.memberships.list_by_user(user.user_id):
             caller = membership.to_session(client.address)
-            tx.emit(DomainEvent.from_caller(caller, kind, f"{user.name}: {description}", now_ms))
+            tx.emit(event_of(caller, kind, f"{user.name}: {description}", now_ms))
 
 
 def _is_cooling_down(link: SignInUnlockLink, now_ms: int) -> bool:

@@ -34,7 +34,7 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import Conflict, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, UserId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
@@ -211,7 +211,7 @@ class InvitationService:
         return replace(invitation, mailed=False)
 
     def _emit(self, tx: TeamTx, caller: SessionCaller, kind: EventKind, text: str) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms()))
+        tx.emit(event_of(caller, kind, text, self.clock.now_ms()))
 
 
 async def _get_for_update(tx: TeamTx, caller: SessionCaller, invitation_id: str) -> Invitation:
@@ -267,7 +267,7 @@ class InvitationAcceptanceService:
         member = await store_member(tx, self.ids, invitation.account_id, user, invitation.role)
         await tx.invitations.delete(invitation.invitation_id)
         text = f"{user.name} accepted the invitation as {invitation.role}"
-        tx.emit(DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, user.created_ms))
+        tx.emit(event_of(member.membership.to_session(client.address), "member_changed", text, user.created_ms))
         return member
 
     async def _get_valid(self, tx: TeamTx, token: str) -> Invitation:

@@ -25,7 +25,7 @@ from quart import Response, request
 
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.idempotency import (
     COMMITTED,
@@ -192,7 +192,7 @@ async def _authorize_replay(
         pass
     async with store.uow.write(replace(caller, is_replay=False), Role.VIEWER) as tx:
         text = f"Response given again for an Idempotency-Key: {operation}"
-        tx.emit(DomainEvent.from_caller(caller, "response_replayed", text, store.clock.now_ms()))
+        tx.emit(event_of(caller, "response_replayed", text, store.clock.now_ms()))
 
 
 def _devices_with_results(content: Any) -> tuple[str, ...]:
