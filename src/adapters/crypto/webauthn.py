@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from domain.accounts.model import User
 from domain.kernel.domain_event import Json, JsonObject
 from domain.sign_in.model import NewPasskeyCredential, Passkey, UnverifiedPasskeyAssertion
+from domain.sign_in.policy import CHALLENGE_TTL_MS
 from domain.sign_in.ports import PasskeyResponseError
-from domain.sign_in.second_factor import CHALLENGE_TTL_MS
 
 SERVICE_NAME = "Latchboard"
 ALGORITHMS = (-7, -8, -257)

@@ -12,7 +12,7 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import EventKind, event_of
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, ProjectId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
@@ -37,7 +37,7 @@ class ProjectService:
             existing = await tx.projects.list_with_device_counts(caller.account_id)
             check_capacity(len(existing), "PROJECT_LIMIT", "An account has at most {limit} projects")
             await tx.projects.add(project)
-            self._emit(tx, caller, "project_created", f"Project {project.name} was created")
+            tx.emit(event_of(caller, "project_created", f"Project {project.name} was created", self.clock.now_ms()))
         return project
 
     async def rename(self, caller: SessionCaller, project_id: str, name: str) -> tuple[Project, int]:
@@ -45,7 +45,8 @@ class ProjectService:
             project, devices = await _get_project(tx, caller, project_id)
             renamed = replace(project, name=check_name(name))
             await tx.projects.save(renamed)
-            self._emit(tx, caller, "project_changed", f"Project {project.name} is now called {renamed.name}")
+            text = f"Project {project.name} is now called {renamed.name}"
+            tx.emit(event_of(caller, "project_changed", text, self.clock.now_ms()))
         return renamed, devices
 
     async def delete(self, caller: SessionCaller, project_id: str) -> None:
@@ -60,10 +61,7 @@ class ProjectService:
                     code="PROJECT_NOT_EMPTY",
                 )
             await tx.projects.delete(project.project_id)
-            self._emit(tx, caller, "project_deleted", f"Project {project.name} was deleted")
-
-    def _emit(self, tx: AccountsTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
-        tx.emit(event_of(caller, kind, description, self.clock.now_ms()))
+            tx.emit(event_of(caller, "project_deleted", f"Project {project.name} was deleted", self.clock.now_ms()))
 
 
 async def _get_project(tx: AccountsTx, caller: SessionCaller, project_id: str) -> tuple[Project, int]:

@@ -5,7 +5,8 @@ it has come. Each process counts on from there by its monotonic clock, and write
 counts, so the instances agree, whatever their wall clocks say. After a step of the clock no row has to be repaired.
 
 Only how long no process ran is measured by a wall clock, that of the database. When it is set in that time, or less than
-KEEP_INTERVAL_S before a kill, what waits is due early, by a day at most, or late by the time of the stop.
+KEEP_INTERVAL_S before a kill, what waits is due early, by a day at most, or late by the time of the stop. (A module of its own,
+because it needs transactions and `clock.py` lies below them.)
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class SteadyTimePersistenceService:
         async with self.uow.read() as tx:
             stored = await tx.steady_time.find(self.clock.now_ms())
         if stored is not None:
-            self.clock.set_steady(stored.steady_ms + min(max(0, stored.age_ms), MAX_STOP_MS))
+            steady_ms, age_ms = stored
+            self.clock.set_steady(steady_ms + min(max(0, age_ms), MAX_STOP_MS))
         await self.keep()
 
     async def keep(self) -> None:

@@ -16,7 +16,6 @@ from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo, LoginChallenge, LoginFailures
 from domain.sign_in.policy import (
-    CHALLENGE_TOKEN_LENGTH,
     CHALLENGE_TTL_MS,
     LOGIN_FAILURE_WINDOW_MS,
     HmacKnownBrowserTokenCodec,
@@ -30,6 +29,7 @@ from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChec
 from domain.sign_in.sessions import OpenedSession, SessionOpener
 
 FactorMethod = Literal["passkey", "totp", "recoveryCode"]
+CHALLENGE_TOKEN_LENGTH = 40
 MAX_THROTTLED_PAIRS = 1_000
 """Pairs of email and address counted between two flushes; further pairs are not counted."""
 

@@ -1,7 +1,7 @@
-"""The passkeys of the signed-in user: add, list, remove. A change needs a recent proof of presence, as for all factors.
+"""The passkeys of a user: add, list and remove them, and sign in with one.
 
-Sign-in with a passkey, instead of password and second factor: the authenticator has checked the person. It also gives the
-questions (challenges) for a passkey as second factor and as step-up.
+A passkey signs in instead of password and second factor, because the authenticator has checked the person. A change of passkeys
+needs a recent proof of presence, as for all factors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from domain.accounts.policy import check_name
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import EventKind, JsonObject, event_of
+from domain.kernel.domain_event import JsonObject, event_of
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, PasskeyId, UserId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -91,7 +91,7 @@ class PasskeyManagementService:
             if is_first:
                 await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
                 codes = await self.recovery_codes.replace(tx, caller.user_id)
-            self._emit(tx, caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms)
+            tx.emit(event_of(caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms))
         return AddedPasskey(passkey, codes)
 
     async def remove(self, caller: SessionCaller, passkey_id: str) -> None:
@@ -103,7 +103,7 @@ class PasskeyManagementService:
             if not found or not await tx.passkeys.delete(caller.user_id, found[0].passkey_id):
                 raise NotFound("You have no such passkey. Check the id.")
             await complete_factor_removal(tx, caller, self.requirement)
-            self._emit(tx, caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms)
+            tx.emit(event_of(caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms))
 
     async def _verify(self, caller: SessionCaller, response: JsonObject) -> tuple[NewPasskeyCredential, VerifiedPasskeyChallenge]:
         refused = passkey_refused_error("the browser's response is wrong, or this page is not at the address that people use.")
@@ -138,12 +138,11 @@ class PasskeyManagementService:
             created_ms=now_ms,
         )
 
-    def _emit(self, tx: SignInTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
-        tx.emit(event_of(caller, kind, text, now_ms))
-
 
 @service
 class PasskeySignInService:
+    """Sign-in with a passkey, and the questions (challenges) for one as second factor and as step-up."""
+
     uow: UnitOfWork[SignInTx]
     clock: Clock
     codec: PasskeyCodec

@@ -11,15 +11,7 @@ import hmac
 from dataclasses import replace
 
 from domain.accounts.model import User
-from domain.accounts.policy import (
-    CODE_COOLDOWN_MS,
-    CODE_DIGITS,
-    CODE_MAX_ATTEMPTS,
-    CODE_TTL_MS,
-    TranslatableMailTemplate,
-    check_password,
-    choose_language,
-)
+from domain.accounts.policy import TranslatableMailTemplate, check_password, choose_language
 from domain.accounts.ports import Mailer, Translator
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
@@ -34,6 +26,10 @@ from domain.sign_in.ports import PasswordHasher, SignInTx, TokenHasher
 from domain.sign_in.sessions import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
+CODE_DIGITS = 6
+CODE_TTL_MS = 10 * MINUTE_MS
+CODE_COOLDOWN_MS = MINUTE_MS
+CODE_MAX_ATTEMPTS = 5
 MAIL = TranslatableMailTemplate(
     "Your Latchboard code",
     """Hello {name},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import EventKind, event_of
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
@@ -103,7 +103,7 @@ class SecondFactorService:
             if is_first:
                 await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
                 codes = await self.recovery_codes.replace(tx, caller.user_id)
-            self._emit(tx, caller, "second_factor_enabled", "An authenticator app was set up", now_ms)
+            tx.emit(event_of(caller, "second_factor_enabled", "An authenticator app was set up", now_ms))
         return codes
 
     async def renew_recovery_codes(self, caller: SessionCaller) -> Sequence[str]:
@@ -114,7 +114,7 @@ class SecondFactorService:
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor, and recovery codes stand in for one. Set it up first.")
             codes = await self.recovery_codes.replace(tx, caller.user_id)
-            self._emit(tx, caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms)
+            tx.emit(event_of(caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms))
         return codes
 
     async def remove_totp(self, caller: SessionCaller) -> None:
@@ -126,7 +126,7 @@ class SecondFactorService:
                 raise NotFound("You have no authenticator app.")
             await tx.second_factors.delete_totp(caller.user_id)
             await complete_factor_removal(tx, caller, self.requirement)
-            self._emit(tx, caller, "second_factor_removed", "The authenticator app was removed", now_ms)
+            tx.emit(event_of(caller, "second_factor_removed", "The authenticator app was removed", now_ms))
 
     async def remove(self, caller: SessionCaller) -> None:
         """All factors. Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
@@ -138,7 +138,4 @@ class SecondFactorService:
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor.")
             await tx.second_factors.delete_all(caller.user_id)
-            self._emit(tx, caller, "second_factor_removed", "The second factor was removed", now_ms)
-
-    def _emit(self, tx: SignInTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
-        tx.emit(event_of(caller, kind, text, now_ms))
+            tx.emit(event_of(caller, "second_factor_removed", "The second factor was removed", now_ms))

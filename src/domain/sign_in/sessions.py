@@ -1,18 +1,9 @@
-"""The sessions of a user: refresh, logout, list and end them.
+"""The sessions of a user: open, refresh, list and end them.
 
-A refresh token is used once and replaced by the next one of its session. A second use means that two parties hold it, so the
-whole session is revoked. After a logout the session cannot be refreshed, and its access token is valid until it expires. A
-session that is revoked ends at once: each call reads its row.
-
-Opens a session at sign-in and issues its tokens.
-
-A session is the chain of refresh tokens that follow from one sign-in (their family). Every access token names its session, so
-that ending the session ends the access tokens too.
-
-Opens a session for a user whose sign-in is complete, whichever way the user signed in, and records it.
-
-Ends sessions with their refresh and access tokens, in the transaction of the caller. The next call of such a token fails, on
-every instance, because each call reads the session's row.
+A session is the chain of refresh tokens that follow from one sign-in (their family). A refresh token is used once and replaced by
+the next one of its session. A second use means that two parties hold it, so the whole session is revoked. After a logout the
+session cannot be refreshed, and its access token is valid until it expires. A session that is revoked ends at once, on every
+instance: each call reads its row.
 """
 
 from __future__ import annotations
@@ -34,17 +25,6 @@ from domain.sign_in.policy import HmacKnownBrowserTokenCodec
 from domain.sign_in.ports import AccessTokenCodec, SignInTx, TokenHasher
 
 
-async def revoke_session(tx: SignInTx, session_id: SessionId, now_ms: int) -> None:
-    await tx.refresh_tokens.revoke_family(session_id, now_ms)
-    await tx.user_sessions.revoke(session_id, now_ms)
-
-
-async def revoke_user_sessions(tx: SignInTx, user_id: UserId, now_ms: int, *, keep: SessionId | None = None) -> None:
-    """`keep`: the one session that goes on."""
-    await tx.refresh_tokens.revoke_by_user(user_id, now_ms, keep=keep)
-    await tx.user_sessions.revoke_by_user(user_id, now_ms, keep=keep)
-
-
 @dataclass(frozen=True, slots=True)
 class TokenPair:
     access_token: str
@@ -52,88 +32,13 @@ class TokenPair:
     expires_in_s: int = ACCESS_TOKEN_TTL_MS // SECOND_MS
 
 
-@service
-class SessionTokenIssuer:
-    ids: IdAndSecretGenerator
-    tokens: AccessTokenCodec
-    digest: TokenHasher
-
-    async def open_session(
-        self,
-        tx: SignInTx,
-        membership: Membership,
-        client: ClientInfo,
-        now_ms: int,
-        *,
-        ends_ms: int | None = None,
-        provider_factor_ms: int | None = None,
-    ) -> TokenPair:
-        """`ends_ms` and `provider_factor_ms` are those of `UserSession`."""
-        session = replace(
-            self._new_session(membership, client, now_ms),
-            expires_ms=_expiry(now_ms, ends_ms),
-            ends_ms=ends_ms,
-            provider_factor_ms=provider_factor_ms,
-        )
-        await tx.user_sessions.add(session)
-        return await self._issue(tx, membership, session.session_id, now_ms, session.expires_ms)
-
-    async def issue_access_token(self, tx: SignInTx, membership: Membership, client: ClientInfo, now_ms: int) -> str:
-        """An access token without a refresh token: its session ends with it."""
-        session = replace(
-            self._new_session(membership, client, now_ms), expires_ms=now_ms + ACCESS_TOKEN_TTL_MS, signed_out_ms=now_ms
-        )
-        await tx.user_sessions.add(session)
-        return self.tokens.issue(membership, session.session_id, now_ms)
-
-    def _new_session(self, membership: Membership, client: ClientInfo, now_ms: int) -> UserSession:
-        return UserSession(
-            session_id=SessionId(self.ids.new_id(IdPrefix.SESSION)),
-            user_id=membership.user_id,
-            membership_id=membership.membership_id,
-            created_ms=now_ms,
-            last_used_ms=now_ms,
-            expires_ms=now_ms + REFRESH_TOKEN_TTL_MS,
-            address=client.address,
-            user_agent=clean_user_agent(client.user_agent),
-            verified_ms=now_ms,
-        )
-
-    async def renew(
-        self, tx: SignInTx, membership: Membership, session_id: SessionId, client: ClientInfo, now_ms: int
-    ) -> TokenPair:
-        """The next tokens of a session, which also records its last use."""
-        session = await tx.user_sessions.get(session_id)
-        expires_ms = _expiry(now_ms, None if session is None else session.ends_ms)
-        user_agent = clean_user_agent(client.user_agent)
-        await tx.user_sessions.record_use(session_id, now_ms, expires_ms, client.address, user_agent)
-        return await self._issue(tx, membership, session_id, now_ms, expires_ms)
-
-    async def _issue(
-        self, tx: SignInTx, membership: Membership, session_id: SessionId, now_ms: int, expires_ms: int
-    ) -> TokenPair:
-        refresh_token = self.ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
-        await tx.refresh_tokens.add(
-            RefreshToken(
-                token_hash=self.hash(refresh_token),
-                family=session_id,
-                user_id=membership.user_id,
-                membership_id=membership.membership_id,
-                issued_ms=now_ms,
-                expires_ms=expires_ms,
-            )
-        )
-        return TokenPair(self.tokens.issue(membership, session_id, now_ms), refresh_token)
-
-    def hash(self, refresh_token: str) -> bytes:
-        """The form in which a refresh token is stored."""
-        return self.digest.sha256(refresh_token)
-
-
-def _expiry(now_ms: int, ends_ms: int | None) -> int:
-    """When a refresh token that is issued now expires."""
-    expires_ms = now_ms + REFRESH_TOKEN_TTL_MS
-    return expires_ms if ends_ms is None else min(expires_ms, ends_ms)
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    tokens: TokenPair
+    member: MembershipWithUser
+    account: Account
+    device_tokens: str = field(repr=False)
+    """What the device shows at its next login (`policy.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +137,10 @@ async def _get_token_for_update(tx: SignInTx, token_hash: bytes) -> RefreshToken
     return await tx.refresh_tokens.get(token_hash)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSession:
-    tokens: TokenPair
-    member: MembershipWithUser
-    account: Account
-    device_tokens: str = field(repr=False)
-    """What the device shows at its next login (`policy.py`)."""
-
-
 @service
 class SessionOpener:
+    """Opens a session for a user whose sign-in is complete, whichever way the user signed in, and records it."""
+
     issuer: SessionTokenIssuer
     devices: HmacKnownBrowserTokenCodec
 
@@ -266,3 +164,101 @@ class SessionOpener:
         caller = membership.to_session(client.address)
         tx.emit(event_of(caller, "login", f"{user.name} signed in{how}", now_ms))
         return OpenedSession(tokens, member, account, self.devices.add_token(client.device_tokens, user.user_id))
+
+
+@service
+class SessionTokenIssuer:
+    """Issues the tokens of a session: its next refresh token, and an access token that names the session, so that ending the
+    session ends it too."""
+
+    ids: IdAndSecretGenerator
+    tokens: AccessTokenCodec
+    digest: TokenHasher
+
+    async def open_session(
+        self,
+        tx: SignInTx,
+        membership: Membership,
+        client: ClientInfo,
+        now_ms: int,
+        *,
+        ends_ms: int | None = None,
+        provider_factor_ms: int | None = None,
+    ) -> TokenPair:
+        """`ends_ms` and `provider_factor_ms` are those of `UserSession`."""
+        session = replace(
+            self._new_session(membership, client, now_ms),
+            expires_ms=_expiry(now_ms, ends_ms),
+            ends_ms=ends_ms,
+            provider_factor_ms=provider_factor_ms,
+        )
+        await tx.user_sessions.add(session)
+        return await self._issue(tx, membership, session.session_id, now_ms, session.expires_ms)
+
+    async def issue_access_token(self, tx: SignInTx, membership: Membership, client: ClientInfo, now_ms: int) -> str:
+        """An access token without a refresh token: its session ends with it."""
+        session = replace(
+            self._new_session(membership, client, now_ms), expires_ms=now_ms + ACCESS_TOKEN_TTL_MS, signed_out_ms=now_ms
+        )
+        await tx.user_sessions.add(session)
+        return self.tokens.issue(membership, session.session_id, now_ms)
+
+    def _new_session(self, membership: Membership, client: ClientInfo, now_ms: int) -> UserSession:
+        return UserSession(
+            session_id=SessionId(self.ids.new_id(IdPrefix.SESSION)),
+            user_id=membership.user_id,
+            membership_id=membership.membership_id,
+            created_ms=now_ms,
+            last_used_ms=now_ms,
+            expires_ms=now_ms + REFRESH_TOKEN_TTL_MS,
+            address=client.address,
+            user_agent=clean_user_agent(client.user_agent),
+            verified_ms=now_ms,
+        )
+
+    async def renew(
+        self, tx: SignInTx, membership: Membership, session_id: SessionId, client: ClientInfo, now_ms: int
+    ) -> TokenPair:
+        """The next tokens of a session, which also records its last use."""
+        session = await tx.user_sessions.get(session_id)
+        expires_ms = _expiry(now_ms, None if session is None else session.ends_ms)
+        user_agent = clean_user_agent(client.user_agent)
+        await tx.user_sessions.record_use(session_id, now_ms, expires_ms, client.address, user_agent)
+        return await self._issue(tx, membership, session_id, now_ms, expires_ms)
+
+    async def _issue(
+        self, tx: SignInTx, membership: Membership, session_id: SessionId, now_ms: int, expires_ms: int
+    ) -> TokenPair:
+        refresh_token = self.ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
+        await tx.refresh_tokens.add(
+            RefreshToken(
+                token_hash=self.hash(refresh_token),
+                family=session_id,
+                user_id=membership.user_id,
+                membership_id=membership.membership_id,
+                issued_ms=now_ms,
+                expires_ms=expires_ms,
+            )
+        )
+        return TokenPair(self.tokens.issue(membership, session_id, now_ms), refresh_token)
+
+    def hash(self, refresh_token: str) -> bytes:
+        """The form in which a refresh token is stored."""
+        return self.digest.sha256(refresh_token)
+
+
+def _expiry(now_ms: int, ends_ms: int | None) -> int:
+    """When a refresh token that is issued now expires."""
+    expires_ms = now_ms + REFRESH_TOKEN_TTL_MS
+    return expires_ms if ends_ms is None else min(expires_ms, ends_ms)
+
+
+async def revoke_session(tx: SignInTx, session_id: SessionId, now_ms: int) -> None:
+    await tx.refresh_tokens.revoke_family(session_id, now_ms)
+    await tx.user_sessions.revoke(session_id, now_ms)
+
+
+async def revoke_user_sessions(tx: SignInTx, user_id: UserId, now_ms: int, *, keep: SessionId | None = None) -> None:
+    """`keep`: the one session that goes on."""
+    await tx.refresh_tokens.revoke_by_user(user_id, now_ms, keep=keep)
+    await tx.user_sessions.revoke_by_user(user_id, now_ms, keep=keep)

@@ -90,17 +90,14 @@ class OperatorService:
             user = await _get_user_for_update(tx, email)
             await tx.users.save(user.with_password(password_hash, now_ms))
             await revoke_user_sessions(tx, user.user_id, now_ms)
-            for membership in await tx.memberships.list_by_user(user.user_id):
-                self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
+            await self._emit_to_accounts(tx, user, "password_changed", "password was set")
 
     async def confirm_email(self, email: str) -> None:
         """The operator knows that the address is the user's: an identity provider may then sign that user in. Raises NotFound."""
         async with self.uow.write(caller=None) as tx:
             user = await _get_user_for_update(tx, email)
             await tx.users.save(replace(user, email_verified=True))
-            for membership in await tx.memberships.list_by_user(user.user_id):
-                text = f"{user.name}: email address was confirmed by the operator"
-                self._emit(tx, membership.account_id, "member_changed", text)
+            await self._emit_to_accounts(tx, user, "member_changed", "email address was confirmed")
 
     async def reset_second_factor(self, email: str) -> None:
         """Remove the second factor of a user who has lost it; all sessions of the user end. Raises NotFound."""
@@ -110,9 +107,7 @@ class OperatorService:
             if not await tx.second_factors.delete_all(user.user_id):
                 raise NotFound(f"{email} has no second factor.")
             await revoke_user_sessions(tx, user.user_id, now_ms)
-            for membership in await tx.memberships.list_by_user(user.user_id):
-                text = f"{user.name}: second factor was reset by the operator"
-                self._emit(tx, membership.account_id, "second_factor_removed", text)
+            await self._emit_to_accounts(tx, user, "second_factor_removed", "second factor was reset")
 
     async def list_accounts(self) -> list[Account]:
         async with self.uow.read() as tx:
@@ -131,9 +126,13 @@ class OperatorService:
         self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
         return member
 
-    def _emit(self, tx: TeamTx, account_id: AccountId, kind: EventKind, description: str) -> None:
-        caller = SystemCaller(account_id, "operator")
-        tx.emit(event_of(caller, kind, description, self.clock.now_ms()))
+    async def _emit_to_accounts(self, tx: TeamTx, user: User, kind: EventKind, what: str) -> None:
+        """One event in every account that the user is a member of."""
+        for membership in await tx.memberships.list_by_user(user.user_id):
+            self._emit(tx, membership.account_id, kind, f"{user.name}: {what} by the operator")
+
+    def _emit(self, tx: TeamTx, account_id: AccountId, kind: EventKind, text: str) -> None:
+        tx.emit(event_of(SystemCaller(account_id, "operator"), kind, text, self.clock.now_ms()))
 
 
 async def _find_first_owner(tx: TeamTx) -> Membership | None:

@@ -45,14 +45,6 @@ _OPERATION = re.compile(r"([a-z-]{1,32}):(read|write)")
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSessionTokenInput:
-    name: str
-    role: Role
-    operations: tuple[str, ...]
-    expires_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class CreatedServiceSession:
     """`token` is returned once and not stored."""
 
@@ -73,13 +65,26 @@ class ServiceSessionTokenService:
         async with self.uow.read() as tx:
             return await tx.service_sessions.list_open(caller.account_id, self.clock.now_ms())
 
-    async def create(self, caller: SessionCaller, new: ServiceSessionTokenInput) -> CreatedServiceSession:
+    async def create(
+        self, caller: SessionCaller, *, name: str, role: Role, operations: Sequence[str], expires_ms: int
+    ) -> CreatedServiceSession:
         """Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; ValidationFailed; Conflict `SERVICE_SESSION_LIMIT`."""
         require_role(caller, Role.ADMIN)
         now_ms = self.clock.now_ms()
-        _check_new(caller, new, now_ms)
+        _check_new(caller, role, operations, expires_ms, now_ms)
         token = SERVICE_TOKEN_PREFIX + self.ids.random_alphanumeric(RANDOM_LENGTH)
-        made = self._build(caller, new, token, now_ms)
+        made = ServiceSessionToken(
+            session_id=SessionId(self.ids.new_id(IdPrefix.SESSION)),
+            account_id=caller.account_id,
+            membership_id=caller.membership_id,
+            name=check_name(name),
+            prefix=token[:DISPLAY_LENGTH],
+            secret_hash=self.digest.sha256(token),
+            role=role,
+            operations=tuple(sorted(set(operations))),
+            created_ms=now_ms,
+            expires_ms=expires_ms,
+        )
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await require_second_factor_if_enabled(tx, caller, now_ms, STEP_UP_TTL_MS)
             existing = await tx.service_sessions.list_open(caller.account_id, now_ms)
@@ -101,20 +106,6 @@ class ServiceSessionTokenService:
             await tx.user_sessions.revoke(session_id, now_ms)
             text = f"Service session {found.name} ({found.prefix}…) was revoked"
             tx.emit(event_of(caller, "session_revoked", text, now_ms))
-
-    def _build(self, caller: SessionCaller, new: ServiceSessionTokenInput, token: str, now_ms: int) -> ServiceSessionToken:
-        return ServiceSessionToken(
-            session_id=SessionId(self.ids.new_id(IdPrefix.SESSION)),
-            account_id=caller.account_id,
-            membership_id=caller.membership_id,
-            name=check_name(new.name),
-            prefix=token[:DISPLAY_LENGTH],
-            secret_hash=self.digest.sha256(token),
-            role=new.role,
-            operations=tuple(sorted(set(new.operations))),
-            created_ms=now_ms,
-            expires_ms=new.expires_ms,
-        )
 
 
 def check_operation(caller: SessionCaller, tag: str, *, is_read: bool, affects: str | None = None) -> None:
@@ -146,14 +137,14 @@ def check_usable(found: ServiceSessionToken | None, user_session: UserSession | 
         raise Unauthenticated("This service session has expired. Create a new one.", code="TOKEN_EXPIRED")
 
 
-def _check_new(caller: SessionCaller, new: ServiceSessionTokenInput, now_ms: int) -> None:
-    if new.role is Role.OWNER or not caller.role.is_at_least(new.role):
+def _check_new(caller: SessionCaller, role: Role, operations: Sequence[str], expires_ms: int, now_ms: int) -> None:
+    if role is Role.OWNER or not caller.role.is_at_least(role):
         raise ValidationFailed.for_field("role", "must be below Owner, and not above your own.")
-    if not now_ms < new.expires_ms <= now_ms + MAX_TTL_MS:
+    if not now_ms < expires_ms <= now_ms + MAX_TTL_MS:
         raise ValidationFailed.for_field("expiresAt", "must be in the future, and at most 366 days ahead.")
-    if not new.operations:
+    if not operations:
         raise ValidationFailed.for_field("operations", "name at least one, such as devices:read.")
-    for index, operation in enumerate(new.operations):
+    for index, operation in enumerate(operations):
         match = _OPERATION.fullmatch(operation)
         if match is None or match[1] not in RESOURCES or (match[1] in READ_ONLY and match[2] == "write"):
             known = ", ".join(each for each in RESOURCES if each not in READ_ONLY)

@@ -78,7 +78,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
         return list_response(
-            found, query, lambda each: InvitationResponse.of(each.invitation, each), lambda each: each.invitation.invitation_id
+            found, query, lambda each: InvitationResponse.of(each[0], status=each[1]), lambda each: each[0].invitation_id
         )
 
     @bp.operation(
@@ -126,8 +126,8 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
     )
     async def preview_invitation(body: InvitationPreviewRequest) -> InvitationPreviewResponse:
         """What the link is for. It changes nothing."""
-        preview = await acceptance.preview(body.token)
-        return InvitationPreviewResponse.of(preview.invitation, preview)
+        invitation, account_name = await acceptance.preview(body.token)
+        return InvitationPreviewResponse.of(invitation, account_name=account_name)
 
     @bp.operation(
         "POST /invitations/accept",

@@ -73,14 +73,14 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) ->
     async def finish_oidc() -> Response:
         headers = [("Set-Cookie", cookie_header("", 0))]
         try:
-            finished = await oidc.finish(_provider_return(), request.cookies.get(cookie_name, ""), client=client_info())
+            cookie = request.cookies.get(cookie_name, "")
+            result, return_path = await oidc.finish(_provider_return(), cookie, client=client_info())
         except DomainError as error:
             return _redirect(f"sign-in-failed/{error.code}", headers)
-        if isinstance(finished.result, SecondFactorNeeded):
-            needed = finished.result
-            return _redirect(f"confirm/{needed.token}/{'-'.join(needed.methods)}", headers)
-        headers.append(("Set-Cookie", refresh_cookie.set_header(finished.result.tokens)))
-        return _redirect(f"signed-in/{finished.return_path}", headers)
+        if isinstance(result, SecondFactorNeeded):
+            return _redirect(f"confirm/{result.token}/{'-'.join(result.methods)}", headers)
+        headers.append(("Set-Cookie", refresh_cookie.set_header(result.tokens)))
+        return _redirect(f"signed-in/{return_path}", headers)
 
 
 def _provider_return() -> OidcAuthorizationResponse:

@@ -16,7 +16,6 @@ from adapters.storage.sql.probes import session_name
 from adapters.storage.sql.session import POSTGRES, SQLITE, Row
 from adapters.storage.sql.statements import insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import members, partitions
-from domain.kernel.clock import StoredSteadyTime
 from domain.partitions.model import (
     NOBODY,
     ClusterMember,
@@ -139,9 +138,9 @@ ADVANCE_STEADY_TIME = {
 
 
 class SqlSteadyTimeRepository(SqlRepository):
-    async def find(self, wall_ms: int) -> StoredSteadyTime | None:
+    async def find(self, wall_ms: int) -> tuple[int, int] | None:
         rows = await self._session.read(FIND_STEADY_TIME[self._session.dialect], **self._wall(wall_ms))
-        return StoredSteadyTime(*rows[0]) if rows else None
+        return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
     async def advance(self, steady_ms: int, wall_ms: int) -> int:
         [[greatest_ms]] = await self._session.write(
