@@ -1,10 +1,9 @@
-"""Exports an account's log as lines of JSON that can be verified without this service.
+"""Exports an account's log, or an excerpt of it, as lines of JSON that can be verified without this service.
 
 The kinds of lines and their fields are in `docs/reference/audit-format.md`. The records of a part of the log come before the seal
-that covers them. An excerpt has only the parts with chosen records; of the other records of these parts it has the digest, so
-that the chain can be followed without showing them. All seals up to the newest one follow, which proves them.
-
-Which records an export shows: all, those of a time, or the story of a command.
+that covers them. An excerpt shows the records of a time, or the story of a command. It has only the parts with chosen records; of
+the other records of these parts it has the digest, so that the chain can be followed without showing them. All seals up to the
+newest one follow, which proves them.
 """
 
 from __future__ import annotations
@@ -79,6 +78,12 @@ class AuditSelectionMatcher:
             return self.selection.includes_time(record.event.at_ms)
         return any(each.event.position == record.event.position for each in self.records)
 
+    def wants(self, part: AuditLogRange) -> bool:
+        """Whether records of this part may be among them."""
+        if self.records is None:
+            return self.selection.overlaps(part.begin_ms, part.end_ms)
+        return any(part.contains(record) for record in self.records)
+
 
 async def choose_records(tx: AuditTx, account_id: AccountId, selection: AuditSelection) -> AuditSelectionMatcher:
     """Raises NotFound if no record mentions the command."""
@@ -141,7 +146,7 @@ class AuditExportGenerator:
         if last is not None and started:
             yield seal_line(last)
         async for part, seal in self._parts(account_id, last):
-            if _is_wanted(part, selection, chosen):
+            if chosen.wants(part):
                 if not started and last is not None:
                     yield seal_line(last)
                 started = True
@@ -218,9 +223,3 @@ def seal_line(seal: AuditSeal) -> str:
 
 def _heads(seal: AuditSeal) -> ChainHeads:
     return heads_of(json.loads(seal.content))
-
-
-def _is_wanted(part: AuditLogRange, selection: AuditSelection, chosen: AuditSelectionMatcher) -> bool:
-    if chosen.records is not None:
-        return any(part.contains(record) for record in chosen.records)
-    return selection.overlaps(part.begin_ms, part.end_ms)

@@ -1,7 +1,4 @@
-"""Reads what is new in an account's log, in batches, for a stream that is resumed from a stored cursor.
-
-Port: where a stream of the audit log goes, line by line.
-"""
+"""Reads what is new in an account's log, in batches, for a stream to a sink that is resumed from a stored cursor."""
 
 from __future__ import annotations
 
@@ -27,6 +24,8 @@ class AuditExportLine:
 
 
 class AuditSink(Protocol):
+    """Port: where a stream of the audit log goes, line by line."""
+
     async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
         """Returns when the receiver has them all. Raises AuditSinkUnavailableError, after which it may have some of them, and
         AuditSinkRefusedError."""

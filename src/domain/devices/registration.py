@@ -1,9 +1,8 @@
-"""How a device comes to be: the checks and the new row, shared by all ways to register one.
+"""How a device comes to be: the checks and the new row, shared by all ways to register one; and the registration of many.
 
-Register many devices with one request, in one transaction: a request that is repeated after a crash or a lost answer finds
-the devices that it has made by their `externalId`, and changes nothing about them.
-
-What the database alone knows is decided row by row, so that one wrong row does not undo the others.
+Many devices are registered with one request, in one transaction: a request that is repeated after a crash or a lost answer finds
+the devices that it has made by their `externalId`, and changes nothing about them. What the database alone knows is decided row
+by row, so that one wrong row does not undo the others.
 """
 
 from __future__ import annotations
@@ -80,8 +79,7 @@ async def add_device(
             external_id=registration.external_id,
         )
     )
-    text = f"Device registered: {device.name}"
-    tx.emit(event_of(caller, "device_registered", text, now_ms, device))
+    tx.emit(event_of(caller, "device_registered", f"Device registered: {device.name}", now_ms, device))
     return device
 
 

@@ -100,11 +100,10 @@ class DeviceService:
             if changes.get("project_id", before.project_id) != before.project_id:
                 await _check_can_leave(tx, caller, before, "project")
                 await tx.groups.remove_from_all(device_id)  # they are groups of the former project
-            after = _apply_changes(before, changes)
-            after = await save_device(tx, after)
+            after = await save_device(tx, _apply_changes(before, changes))
             changed: list[Json] = [_api_name(name) for name in sorted(changes)]
-            text, data = f"Device updated: {', '.join(map(str, changed))}", {"fields": changed}
-            tx.emit(event_of(caller, "device_updated", text, now_ms, device_id, **data))
+            text = f"Device updated: {', '.join(map(str, changed))}"
+            tx.emit(event_of(caller, "device_updated", text, now_ms, after, fields=changed))
         if after.profile is not before.profile:
             await self.credential_sync.sync(device_id)
         return after
@@ -118,7 +117,7 @@ class DeviceService:
             device = await save_device(tx, device.transition(trigger))
             kind: EventKind = "device_enabled" if device.is_active else "device_disabled"
             text = "Device enabled" if device.is_active else "Device disabled"
-            tx.emit(event_of(caller, kind, text, now_ms, device_id))
+            tx.emit(event_of(caller, kind, text, now_ms, device))
             if not device.is_active:
                 await self.presence.mark_revoked(tx, device, now_ms)
         await self.credential_sync.sync(device_id)
@@ -132,8 +131,7 @@ class DeviceService:
             device = await save_device(tx, replace(device.transition(DeviceLifecycleAction.DELETE), external_id=None))
             await tx.credentials.delete(device_id)
             await self.presence.mark_revoked(tx, device, now_ms)
-            text = f"Device deleted: {device.name}"
-            tx.emit(event_of(caller, "device_deleted", text, now_ms, device_id))
+            tx.emit(event_of(caller, "device_deleted", f"Device deleted: {device.name}", now_ms, device_id))
         await self.credential_sync.sync(device_id)
         await self.erasure.erase(device)
 

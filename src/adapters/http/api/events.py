@@ -16,8 +16,8 @@ from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult, NonJso
 from adapters.http.core.paging import next_link
 from adapters.http.core.schemas import IdText, InstantMs, QueryParametersModel, ResponseModel
 from domain.audit.export import AuditExportGenerator, AuditSelection
-from domain.events.model import EventSearch
-from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventService, EventView
+from domain.events.model import Event, EventSearch
+from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventService
 from domain.kernel.caller import Role, require_role
 from domain.kernel.domain_event import EventKind
 
@@ -83,7 +83,7 @@ class EventPageResponse(ResponseModel):
     cursor: str = Field(description="Pass it to get the next page; empty on the last page.")
 
 
-def event_response(record: EventView) -> EventResponse:
+def event_response(record: Event) -> EventResponse:
     return EventResponse.of(
         record,
         id=record.event_id,
