@@ -125,8 +125,8 @@ class ProvisioningCodeRedemptionService:
             return None
         if found[0].status is not DeviceStatus.PENDING or found[0].project_id != code.project_id:
             raise Conflict(
-                "This hardware id has its credentials already; a code gives them once. Delete the device, then it can claim again; or "
-                "give it new credentials by hand.",
+                "This hardware id has its credentials already; a code gives them once. Delete the device, then it can claim "
+                "again; or give it new credentials by hand.",
                 code="ALREADY_CLAIMED",
             )
         return found[0]
