@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from domain.audit.seals import AuditSeal, AuditTx, ChainHeads, heads_of
-from domain.events.hash_chain import ChainedEvent, EventChainHead, digest_of, record_json
+from domain.events.hash_chain import CHAIN_START, ChainedEvent, digest_of, record_json
 from domain.kernel.canonical_json import canonical_json, quote
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.dataclasses import service
@@ -116,15 +116,13 @@ class AuditLogRange:
 
     def contains(self, record: ChainedEvent) -> bool:
         writer = record.event.writer
-        return (
-            self.begin.get(writer, EventChainHead()).sequence < record.sequence <= self.end.get(writer, EventChainHead()).sequence
-        )
+        return self.begin.get(writer, CHAIN_START).sequence < record.sequence <= self.end.get(writer, CHAIN_START).sequence
 
     @property
     def positions(self) -> tuple[int, int]:
         """All its records have positions above the first and up to the second."""
-        grown = [writer for writer, head in self.end.items() if head.sequence > self.begin.get(writer, EventChainHead()).sequence]
-        begin = min((self.begin.get(writer, EventChainHead()).position for writer in grown), default=0)
+        grown = [writer for writer, head in self.end.items() if head.sequence > self.begin.get(writer, CHAIN_START).sequence]
+        begin = min((self.begin.get(writer, CHAIN_START).position for writer in grown), default=0)
         return begin, max((self.end[writer].position for writer in grown), default=0)
 
 

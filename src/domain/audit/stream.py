@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from domain.audit.export import AuditLogRange, list_part, record_line, seal_line
 from domain.audit.seals import AuditSeal, AuditTx, ChainHeads
-from domain.events.hash_chain import ChainedEvent, EventChainHead
+from domain.events.hash_chain import CHAIN_START, ChainedEvent, EventChainHead
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -94,7 +94,7 @@ def _batch(after: AuditCursor, records: Sequence[ChainedEvent], seals: Sequence[
     heads, lost = dict(after.heads), []
     for record in records:
         writer = record.event.writer
-        expected = heads.get(writer, EventChainHead()).sequence + 1
+        expected = heads.get(writer, CHAIN_START).sequence + 1
         if writer in heads and record.sequence > expected:
             lost.append(f"{expected} to {record.sequence - 1} of writer {writer}")
         heads[writer] = EventChainHead(record.sequence, record.hash, record.event.position)

@@ -10,7 +10,7 @@ from typing import Any
 
 from domain.audit.export import FORMAT
 from domain.audit.seals import SEAL_TYPE, ChainHeads, heads_of
-from domain.events.hash_chain import EventChainHead, digest_of, link
+from domain.events.hash_chain import CHAIN_START, EventChainHead, digest_of, link
 from domain.kernel.canonical_json import canonical_json
 
 CheckSignature = Callable[[str, str, bytes], bool]
@@ -155,13 +155,13 @@ class AuditVerifier:
         """Check the chains from the last seal to `end`."""
         begin, links = self._heads, self._links
         for writer in sorted({*begin, *end}):
-            first, last = begin.get(writer, EventChainHead()), end.get(writer, EventChainHead())
+            first, last = begin.get(writer, CHAIN_START), end.get(writer, CHAIN_START)
             if last.sequence < first.sequence:
                 raise AuditVerificationError(f"{until} has fewer records of writer {writer} than the seal before")
         if self._report.selection is not None and not any(_is_within(key, end) for key in links):
             return  # an excerpt leaves out this part of the log
         for writer, last in sorted(end.items()):
-            self._follow_chain(writer, begin.get(writer, EventChainHead()), last, until)
+            self._follow_chain(writer, begin.get(writer, CHAIN_START), last, until)
 
     def _follow_chain(self, writer: int, head: EventChainHead, last: EventChainHead, until: str) -> None:
         hashed = head.hash
@@ -199,13 +199,13 @@ class AuditVerifier:
             raise AuditVerificationError(f"seal {min(self._expected)} is missing: the log was cut off or set back")
         for writer in sorted({writer for writer, _ in self._links}):
             newest = max(sequence for other, sequence in self._links if other == writer)
-            begin = self._heads.get(writer, EventChainHead())
+            begin = self._heads.get(writer, CHAIN_START)
             self._follow_chain(writer, begin, EventChainHead(newest, self._links[writer, newest].hash), "the end")
 
 
 def _is_within(key: tuple[int, int], end: ChainHeads) -> bool:
     writer, sequence = key
-    return sequence <= end.get(writer, EventChainHead()).sequence
+    return sequence <= end.get(writer, CHAIN_START).sequence
 
 
 def _name(found: _VerifiedRecordHash, writer: int, sequence: int) -> str:
