@@ -1,8 +1,8 @@
-"""The health of a device: what the service has measured or learned about it beside its readings. What it tells the account of it
-are events of the device: a clock that is wrong (`device_clock_skew`), and messages that were not kept (`device_message_dropped`).
+"""The health of a device: what the service has measured or learned about it beside its readings. Two things the account is told: that
+a clock is wrong (`device_clock_skew`), and that messages were not kept (`device_message_dropped`).
 
 Readings and faults name a device by its number, and so does everything here. What messages tell is counted in memory and written
-together, so no message costs a write of its own.
+together, so that no message costs a write of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How long to wait before the next attempt of something that has failed. The pauses are data; the caller sleeps.
-
-A module of its own: workers, adapters and policies use it, and nothing else of time.
-"""
+"""How long to wait before the next attempt of something that has failed. The pauses are data; the caller sleeps."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from domain.sign_in.model import ClientInfo, LoginChallenge, LoginFailures
 from domain.sign_in.policy import (
     CHALLENGE_TTL_MS,
     LOGIN_FAILURE_WINDOW_MS,
+    WRONG_FACTOR,
     HmacKnownBrowserTokenCodec,
     LoginThrottleSubjects,
     challenge_expired_error,
@@ -188,10 +189,7 @@ class LoginService:
                 return await self.opener.open(tx, member, account, client, now_ms, ends_ms=challenge.session_ends_ms)
             caller, text = membership.to_session(client.address), f"Wrong second factor for {user.email}"
             tx.emit(event_of(caller, "second_factor_failed", text, now_ms))
-        raise Unauthenticated(
-            "The code is wrong, or was used before. Enter the next code of your app, or a recovery code.",
-            code="SECOND_FACTOR_INVALID",
-        )
+        raise Unauthenticated(WRONG_FACTOR, code="SECOND_FACTOR_INVALID")
 
 
 async def _factor_methods(tx: SignInTx, user_id: UserId) -> Sequence[FactorMethod]:

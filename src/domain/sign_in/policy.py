@@ -134,6 +134,7 @@ CHALLENGE_TTL_MS = 5 * MINUTE_MS
 STEP_UP_TTL_MS = 5 * MINUTE_MS
 """How long a proof of presence counts for a change of the factors and for the reveal of credentials."""
 APPROVAL_STEP_UP_TTL_MS = 15 * MINUTE_MS
+WRONG_FACTOR = "The code is wrong, or was used before. Enter the next code of your app, or a recovery code."
 
 
 class RolesRequiringSecondFactor(StrEnum):

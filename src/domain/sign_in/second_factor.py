@@ -25,12 +25,6 @@ from domain.sign_in.policy import (
 )
 from domain.sign_in.ports import PasskeyCodec, PasskeyResponseError, SignInTx, TokenHasher, TotpCodec
 
-NONCE_LENGTH = 32
-MAX_EXPIRY_DIGITS = 15
-
-SIGN_IN = "sign-in"
-"""A purpose of a challenge, as those below."""
-
 
 @dataclass(frozen=True, slots=True)
 class PresentedSecondFactor:
@@ -88,6 +82,10 @@ class SecondFactorChecker:
         return True
 
 
+# What a passkey is asked for.
+SIGN_IN = "sign-in"
+
+
 def purpose_of_step_up(session_id: SessionId | None) -> str:
     return f"step-up:{session_id}"
 
@@ -137,6 +135,10 @@ class PasskeyAssertionService:
             return None
         await tx.passkeys.record_use(passkey.passkey_id, verified.sign_count, now_ms)
         return passkey
+
+
+NONCE_LENGTH = 32
+MAX_EXPIRY_DIGITS = 15
 
 
 @service

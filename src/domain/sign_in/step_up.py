@@ -12,7 +12,7 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import event_of
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS
+from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS, WRONG_FACTOR
 from domain.sign_in.ports import PasswordHasher, SignInTx
 from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker, purpose_of_step_up
 
@@ -95,7 +95,4 @@ class StepUpService:
 
 
 def invalid_factor_error() -> PermissionDenied:
-    return PermissionDenied(
-        "The code is wrong, or was used before. Enter the next code of your app, or a recovery code.",
-        code="SECOND_FACTOR_INVALID",
-    )
+    return PermissionDenied(WRONG_FACTOR, code="SECOND_FACTOR_INVALID")
