@@ -1,5 +1,5 @@
-"""The health of a device: what the service has measured or learned about it beside its readings. Two things the account is told: that
-a clock is wrong (`device_clock_skew`), and that messages were not kept (`device_message_dropped`).
+"""The health of a device: what the service has measured or learned about it beside its readings. The account is told two things:
+that a clock is wrong (`device_clock_skew`), and that messages were not kept (`device_message_dropped`).
 
 Readings and faults name a device by its number, and so does everything here. What messages tell is counted in memory and written
 together, so that no message costs a write of its own.

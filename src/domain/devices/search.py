@@ -1,4 +1,4 @@
-"""Searching a fleet: by text, state and project, sorted and in pages. Apart from `model.py`, because only lists of devices use it."""
+"""Searching a fleet: by text, state and project, sorted and in pages. Only lists of devices use it, so it is not in `model.py`."""
 
 from __future__ import annotations
 
