@@ -11,7 +11,7 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
 
-from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
+from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
@@ -38,15 +38,6 @@ MAX_COOKIE_LENGTH = 2_048
 
 
 @dataclass(frozen=True, slots=True)
-class StartedOidcSignIn:
-    """`cookie` goes to the browser and comes back with it, within `expires_in_s`."""
-
-    url: str
-    cookie: str = field(repr=False)
-    expires_in_s: int = SIGN_IN_TTL_MS // SECOND_MS
-
-
-@dataclass(frozen=True, slots=True)
 class OidcAuthorizationResponse:
     """The parameters with which the browser returns from the provider (RFC 6749, 4.1.2; RFC 9207)."""
 
@@ -68,15 +59,17 @@ class OidcSignInService:
     members: OidcMemberProvisioner
     logins: LoginService
 
-    async def begin(self, return_path: str = "") -> StartedOidcSignIn:
-        """Raises ValidationFailed for a `return_path` that is no page of the dashboard; Unavailable `PROVIDER_UNAVAILABLE`."""
+    async def begin(self, return_path: str = "") -> tuple[str, str]:
+        """The address of the provider's page, and a cookie that comes back with the browser within `SIGN_IN_TTL_MS`.
+
+        Raises ValidationFailed for a `return_path` that is no page of the dashboard; Unavailable `PROVIDER_UNAVAILABLE`."""
         check_return_path(return_path)
         random = self.ids.random_alphanumeric
         secrets = OidcFlowSecrets(random(STATE_LENGTH), random(STATE_LENGTH), random(VERIFIER_LENGTH))
         url = await self.provider.authorization_url(secrets)
         expires_ms = self.clock.now_ms() + SIGN_IN_TTL_MS
         content = json.dumps([secrets.state, secrets.nonce, secrets.verifier, return_path, expires_ms])
-        return StartedOidcSignIn(url, urlsafe_b64encode(self.vault.seal(content, BOUND_TO)).decode())
+        return url, urlsafe_b64encode(self.vault.seal(content, BOUND_TO)).decode()
 
     async def finish(
         self, returned: OidcAuthorizationResponse, cookie: str, *, client: ClientInfo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from domain.accounts.policy import check_name
 from domain.devices.model import FirmwareProfile
@@ -41,14 +41,6 @@ class ProvisioningCodeInput:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedProvisioningCode:
-    """`secret` is returned once and not stored."""
-
-    code: ProvisioningCode
-    secret: str = field(repr=False)
-
-
 @service
 class ProvisioningCodeService:
     uow: UnitOfWork[ProvisioningTx]
@@ -56,8 +48,10 @@ class ProvisioningCodeService:
     ids: IdAndSecretGenerator
     digest: TokenHasher
 
-    async def create(self, caller: SessionCaller, wanted: ProvisioningCodeInput) -> CreatedProvisioningCode:
-        """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `PROVISIONING_CODE_LIMIT`."""
+    async def create(self, caller: SessionCaller, wanted: ProvisioningCodeInput) -> tuple[ProvisioningCode, str]:
+        """The code and its text, which is not stored.
+
+        Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `PROVISIONING_CODE_LIMIT`."""
         now_ms = self.clock.now_ms()
         if not now_ms < wanted.expires_ms <= now_ms + MAX_CODE_TTL_MS:
             raise ValidationFailed.for_field("expiresAt", "must be in the future, and at most a year ahead.")
@@ -89,7 +83,7 @@ class ProvisioningCodeService:
             await tx.provisioning_codes.add(code)
             text = f"Provisioning code {code.name} ({code.prefix}…) was created for {code.max_devices} devices"
             tx.emit(event_of(caller, "provisioning_code_created", text, self.clock.now_ms(), codeId=code.code_id))
-        return CreatedProvisioningCode(code, secret)
+        return code, secret
 
     async def list(self, caller: SessionCaller) -> Sequence[ProvisioningCode]:
         async with self.uow.read() as tx:

@@ -7,7 +7,6 @@ needs a recent proof of presence, as for all factors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from domain.accounts.model import MembershipWithUser, User
 from domain.accounts.policy import check_name
@@ -43,14 +42,6 @@ from domain.sign_in.sessions import OpenedSession, SessionOpener, revoke_user_se
 from domain.sign_in.step_up import require_verification
 
 
-@dataclass(frozen=True, slots=True)
-class AddedPasskey:
-    """`recovery_codes` only with the first second factor of the user, shown once."""
-
-    passkey: Passkey
-    recovery_codes: Sequence[str] = field(repr=False)
-
-
 @service
 class PasskeyManagementService:
     uow: UnitOfWork[SignInTx]
@@ -74,8 +65,9 @@ class PasskeyManagementService:
         challenge = self.challenges.issue(purpose_of_registration(caller.session_id), now_ms)
         return self.codec.creation_options(user, challenge, existing)
 
-    async def add(self, caller: SessionCaller, name: str, response: JsonObject) -> AddedPasskey:
-        """The first second factor of a user signs out all other sessions. Raises ValidationFailed `PASSKEY_REFUSED`, Conflict."""
+    async def add(self, caller: SessionCaller, name: str, response: JsonObject) -> tuple[Passkey, Sequence[str]]:
+        """The passkey; and recovery codes, shown once, with the first second factor of the user, which signs out all other
+        sessions. Raises ValidationFailed `PASSKEY_REFUSED`, Conflict."""
         name = check_name(name)
         credential, challenge = await self._verify(caller, response)
         now_ms = self.clock.now_ms()
@@ -92,7 +84,7 @@ class PasskeyManagementService:
                 await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
                 codes = await self.recovery_codes.replace(tx, caller.user_id)
             tx.emit(event_of(caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms))
-        return AddedPasskey(passkey, codes)
+        return passkey, codes
 
     async def remove(self, caller: SessionCaller, passkey_id: str) -> None:
         """Raises NotFound, and Conflict `SECOND_FACTOR_REQUIRED` for the last factor of a user who needs one."""

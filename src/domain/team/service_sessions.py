@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from domain.accounts.policy import check_name
 from domain.kernel.caller import Role, SessionCaller, require_role
@@ -44,14 +43,6 @@ STANDS_FOR_OTHERS = "fleet"
 _OPERATION = re.compile(r"([a-z-]{1,32}):(read|write)")
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedServiceSession:
-    """`token` is returned once and not stored."""
-
-    session: ServiceSessionToken
-    token: str = field(repr=False)
-
-
 @service
 class ServiceSessionTokenService:
     uow: UnitOfWork[TeamTx]
@@ -67,8 +58,10 @@ class ServiceSessionTokenService:
 
     async def create(
         self, caller: SessionCaller, *, name: str, role: Role, operations: Sequence[str], expires_ms: int
-    ) -> CreatedServiceSession:
-        """Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; ValidationFailed; Conflict `SERVICE_SESSION_LIMIT`."""
+    ) -> tuple[ServiceSessionToken, str]:
+        """The session and its token, which is not stored.
+
+        Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; ValidationFailed; Conflict `SERVICE_SESSION_LIMIT`."""
         require_role(caller, Role.ADMIN)
         now_ms = self.clock.now_ms()
         _check_new(caller, role, operations, expires_ms, now_ms)
@@ -93,7 +86,7 @@ class ServiceSessionTokenService:
             await tx.service_sessions.add(made)
             text = f"Service session {made.name} ({made.prefix}…) was created as {made.role}: {', '.join(made.operations)}"
             tx.emit(event_of(caller, "service_session_created", text, now_ms))
-        return CreatedServiceSession(made, token)
+        return made, token
 
     async def revoke(self, caller: SessionCaller, session_id: SessionId) -> None:
         """At once, for whoever made it. Raises PermissionDenied, NotFound."""

@@ -162,8 +162,8 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
     async def create_provisioning_code(body: ProvisioningCodeRequest) -> ProvisioningCodeCreatedResponse:
         """Devices with this code in their firmware trade it for credentials of their own. It is void while its maker is no Admin
         or Owner. Requires the role Admin or Owner."""
-        created = await codes.create(current_session(), body.to_input())
-        return ProvisioningCodeCreatedResponse.of(created.code, code=created.secret)
+        code, secret = await codes.create(current_session(), body.to_input())
+        return ProvisioningCodeCreatedResponse.of(code, code=secret)
 
     @bp.operation(
         "DELETE /provisioning-codes/<code_id>",

@@ -281,8 +281,8 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
     )
     async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
         """If it is your first second factor, all other sessions are signed out and recovery codes are returned."""
-        added = await passkeys.add(current_session(), body.name, body.passkey)
-        return PasskeyCreatedResponse.of(added, added.passkey)
+        passkey, codes = await passkeys.add(current_session(), body.name, body.passkey)
+        return PasskeyCreatedResponse.of(passkey, recovery_codes=list(codes))
 
     @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys")
     async def list_passkeys() -> list[PasskeyResponse]:

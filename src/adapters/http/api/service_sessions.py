@@ -67,10 +67,10 @@ def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> 
         """Send the token as `Authorization: Bearer lbs_…`. It acts as you, with this role, for these operations. Requires the
         role Admin or Owner, and a recent second factor of those who have one."""
         expires_ms = parse_timestamp("expiresAt", body.expires_at)
-        created = await service_sessions.create(
+        session, token = await service_sessions.create(
             current_session(), name=body.name, role=Role(body.role), operations=body.operations, expires_ms=expires_ms
         )
-        return ServiceSessionCreatedResponse.of(created.session, created)
+        return ServiceSessionCreatedResponse.of(session, token=token)
 
     @bp.operation(
         "DELETE /service-sessions/<session_id>", AllowedCallers.SESSION, "Revoke a service session", errors={403: "ROLE_REQUIRED"}

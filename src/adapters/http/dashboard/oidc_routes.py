@@ -19,7 +19,7 @@ from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel
 from adapters.http.dashboard.session_routes import URL_PREFIX, RefreshTokenCookie, require_own_page
 from domain.kernel.errors import DomainError
-from domain.oidc.sign_in import OidcAuthorizationResponse, OidcSignInService, StartedOidcSignIn
+from domain.oidc.sign_in import SIGN_IN_TTL_MS, OidcAuthorizationResponse, OidcSignInService
 from domain.sign_in.login import SecondFactorNeeded
 
 COOKIE = "latchboard_oidc"
@@ -66,8 +66,8 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) ->
     @bp.operation("POST /oidc/begin", AllowedCallers.ANYONE, "Begin a sign-in with the identity provider")
     async def begin_oidc(body: OidcBeginRequest) -> HttpHandlerResult[OidcBeginResponse]:
         require_own_page()
-        begun: StartedOidcSignIn = await oidc.begin(body.return_to)
-        return HttpHandlerResult(OidcBeginResponse(url=begun.url), cookies=[cookie_header(begun.cookie, begun.expires_in_s)])
+        url, cookie = await oidc.begin(body.return_to)
+        return HttpHandlerResult(OidcBeginResponse(url=url), cookies=[cookie_header(cookie, SIGN_IN_TTL_MS // 1000)])
 
     @bp.get("/oidc/callback")
     async def finish_oidc() -> Response:
