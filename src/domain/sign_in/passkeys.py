@@ -38,7 +38,7 @@ from domain.sign_in.second_factor import (
     purpose_of_second_factor,
     purpose_of_step_up,
 )
-from domain.sign_in.sessions import OpenedSession, SessionOpener, revoke_user_sessions
+from domain.sign_in.sessions import OpenedSession, SessionOpener
 from domain.sign_in.step_up import require_verification
 
 
@@ -79,10 +79,7 @@ class PasskeyManagementService:
             is_first = not await tx.second_factors.is_enabled(caller.user_id)
             passkey = self._build(user, name, credential, now_ms)
             await tx.passkeys.add(passkey)
-            codes: Sequence[str] = ()
-            if is_first:
-                await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-                codes = await self.recovery_codes.replace(tx, caller.user_id)
+            codes = await self.recovery_codes.begin(tx, caller, now_ms) if is_first else ()
             tx.emit(event_of(caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms))
         return passkey, codes
 

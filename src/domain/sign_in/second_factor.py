@@ -24,6 +24,7 @@ from domain.sign_in.policy import (
     second_factor_required_error,
 )
 from domain.sign_in.ports import PasskeyCodec, PasskeyResponseError, SignInTx, TokenHasher, TotpCodec
+from domain.sign_in.sessions import revoke_user_sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,11 @@ class RecoveryCodeIssuer:
 
     ids: IdAndSecretGenerator
     digest: TokenHasher
+
+    async def begin(self, tx: SignInTx, caller: SessionCaller, now_ms: int) -> Sequence[str]:
+        """With the first second factor of a user; it ends all other sessions, because those were opened without it."""
+        await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
+        return await self.replace(tx, caller.user_id)
 
     async def replace(self, tx: SignInTx, user_id: UserId) -> Sequence[str]:
         """New codes, in the form that people write; the old ones are void."""

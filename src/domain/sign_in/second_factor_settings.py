@@ -20,7 +20,6 @@ from domain.sign_in.model import TotpEnrollment
 from domain.sign_in.policy import RolesRequiringSecondFactor, normalize_code, second_factor_required_error
 from domain.sign_in.ports import SignInTx, TotpCodec
 from domain.sign_in.second_factor import RecoveryCodeIssuer, complete_factor_removal
-from domain.sign_in.sessions import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
 
@@ -99,10 +98,7 @@ class SecondFactorService:
                 )
             is_first = not await tx.second_factors.is_enabled(caller.user_id)
             await tx.second_factors.upsert_totp(replace(secret, confirmed_ms=now_ms, last_step=step))
-            codes: Sequence[str] = ()
-            if is_first:
-                await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-                codes = await self.recovery_codes.replace(tx, caller.user_id)
+            codes = await self.recovery_codes.begin(tx, caller, now_ms) if is_first else ()
             tx.emit(event_of(caller, "second_factor_enabled", "An authenticator app was set up", now_ms))
         return codes
 
