@@ -39,6 +39,7 @@ from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.randomness import RandomIdAndSecretGenerator
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import PendingApprovalCloser
+from domain.grants.service import GrantService
 from domain.kernel.caller import Role, SessionCaller
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
@@ -143,6 +144,8 @@ class HttpWorld:
         self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)
         self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
+        of_changes: dict[str, Any] = dict.fromkeys(("windows", "commands", "on_grants_changed"))
+        self.grants: GrantService[Any] = GrantService(**shared, **of_changes)  # lists the grants of a key
         self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, token_hasher=self.digest)
         self._settings = settings
         self._more = blueprints
@@ -153,7 +156,7 @@ class HttpWorld:
                 auth_blueprint(logins=self.logins, unlock=self.unlock, sessions=self.sessions, passwords=self.passwords),
                 team_blueprint(team=self.team),
                 projects_blueprint(projects=self.projects),
-                keys_blueprint(keys=self.keys, uow=self.uow),
+                keys_blueprint(keys=self.keys, grants=self.grants),
                 catalog_blueprint(),
                 openapi_blueprint(version="0", clock=self.clock),
                 *self._more(self),

@@ -298,7 +298,7 @@ def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
         *_sign_in_blueprints(program),
         team_blueprint(team=s.team),
         projects_blueprint(projects=s.projects),
-        keys_blueprint(keys=s.keys, uow=s.uow),
+        keys_blueprint(keys=s.keys, grants=s.grants),
         catalog_blueprint(),
         dashboard_blueprint(),
         devices_blueprint(s.devices, s.control),
