@@ -27,14 +27,14 @@ from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn import WebAuthnCeremonies
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter
 from adapters.http.api.authentication import auth_blueprint
-from adapters.http.api.catalog import catalog_blueprint
+from adapters.http.api.device_setup import catalog_blueprint
 from adapters.http.api.keys import keys_blueprint
 from adapters.http.api.projects import projects_blueprint
 from adapters.http.api.team import team_blueprint
 from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpMiddlewareSettings
-from adapters.http.openapi.routes import openapi_blueprint
+from adapters.http.documents.routes import openapi_blueprint
 from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.randomness import RandomIdAndSecretGenerator
 from domain.accounts.projects import ProjectService

@@ -16,7 +16,7 @@ from typing import Any
 from quart import Blueprint, Response, request
 
 from adapters.http.core.callers import Network
-from adapters.http.core.json_body import parse_json_object
+from adapters.http.core.parsing import parse_json_object
 from adapters.http.server.limits import AddressBans
 from domain.devices.broker_auth import BrokerAction, ExternalBrokerAuthService
 from domain.kernel.errors import DomainError, Unavailable

@@ -18,7 +18,7 @@ from domain.kernel.errors import DomainError, Unauthenticated
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
 
-    from adapters.mcp.api_client import McpApiHttpClient
+    from adapters.mcp.server import McpApiHttpClient
 
 PATH = "/mcp"
 KEY_PREFIX = "sk_live_"
@@ -85,7 +85,7 @@ class McpEndpoint:
     async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[McpApiHttpClient]:
         import httpx
 
-        from adapters.mcp.api_client import McpApiError, McpApiHttpClient, key_headers
+        from adapters.mcp.server import McpApiError, McpApiHttpClient, key_headers
 
         headers = {name.lower(): value for name, value in (ctx.headers or {}).items()}
         key = find_key(headers)

@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx
 
-from adapters.mcp.api_client import McpApiHttpClient, key_headers
-from adapters.mcp.server import create_server
+from adapters.mcp.server import McpApiHttpClient, create_server, key_headers
 from app.version import VERSION
 
 

@@ -22,16 +22,21 @@ from quart import Blueprint, Quart
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from adapters.http.api.approvals import approval_links_blueprint, approvals_blueprint
 from adapters.http.api.authentication import auth_blueprint
-from adapters.http.api.catalog import catalog_blueprint
-from adapters.http.api.cluster import cluster_blueprint
 from adapters.http.api.commands import commands_blueprint
-from adapters.http.api.device_setup import credentials_blueprint
+from adapters.http.api.device_setup import catalog_blueprint, credentials_blueprint
 from adapters.http.api.device_types import device_types_blueprint
 from adapters.http.api.devices import bulk_registration_blueprint, devices_blueprint
 from adapters.http.api.events import events_blueprint
 from adapters.http.api.fleet import fleet_blueprint
 from adapters.http.api.grants import grants_blueprint
 from adapters.http.api.groups import group_grants_blueprint, groups_blueprint
+from adapters.http.api.installation import (
+    NetworkProblemResponse,
+    NetworkResponse,
+    cluster_blueprint,
+    health_blueprint,
+    network_blueprint,
+)
 from adapters.http.api.invitations import invitations_blueprint
 from adapters.http.api.keys import keys_blueprint
 from adapters.http.api.notifications import notifications_blueprint
@@ -40,13 +45,11 @@ from adapters.http.api.provisioning import provisioning_blueprint
 from adapters.http.api.rules import rules_blueprint
 from adapters.http.api.schedules import schedules_blueprint
 from adapters.http.api.second_factor import passkeys_blueprint, second_factor_blueprint
-from adapters.http.api.service_addresses import NetworkProblemResponse, NetworkResponse, network_blueprint
 from adapters.http.api.service_sessions import service_sessions_blueprint
 from adapters.http.api.team import team_blueprint
 from adapters.http.api.telemetry import telemetry_blueprint
 from adapters.http.api.webhooks import webhooks_blueprint
 from adapters.http.app import create_app, mount
-from adapters.http.asyncapi.routes import asyncapi_blueprint
 from adapters.http.broker_auth import BrokerAuthRequestGuard, broker_access_blueprint
 from adapters.http.core.callers import AuthenticatorPort, TrustedProxies, parse_networks
 from adapters.http.core.idempotency import IdempotencyDependencies
@@ -54,10 +57,9 @@ from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint, first_run_blueprint
 from adapters.http.dashboard.session_routes import dashboard_session_blueprint
+from adapters.http.documents.routes import asyncapi_blueprint, openapi_blueprint
 from adapters.http.feed.endpoint import FeedConnectionMaximums, FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
-from adapters.http.openapi.routes import openapi_blueprint
-from adapters.http.server.health import health_blueprint
 from adapters.http.server.limits import HttpConnectionLimiter, HttpConnectionLimitSettings
 from adapters.http.unlock_page import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
