@@ -29,7 +29,7 @@ from adapters.http.api.devices import bulk_registration_blueprint, devices_bluep
 from adapters.http.api.events import events_blueprint
 from adapters.http.api.fleet import fleet_blueprint
 from adapters.http.api.grants import grants_blueprint
-from adapters.http.api.groups import group_grants_blueprint, groups_blueprint
+from adapters.http.api.groups import groups_blueprint
 from adapters.http.api.installation import (
     NetworkProblemResponse,
     NetworkResponse,
@@ -55,8 +55,8 @@ from adapters.http.core.callers import AuthenticatorPort, TrustedProxies, parse_
 from adapters.http.core.idempotency import IdempotencyDependencies
 from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
-from adapters.http.dashboard.routes import dashboard_blueprint, first_run_blueprint
-from adapters.http.dashboard.session_routes import dashboard_session_blueprint
+from adapters.http.dashboard.routes import dashboard_blueprint
+from adapters.http.dashboard.session_routes import dashboard_session_blueprint, first_run_blueprint
 from adapters.http.documents.routes import asyncapi_blueprint, openapi_blueprint
 from adapters.http.feed.endpoint import FeedConnectionMaximums, FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
@@ -346,8 +346,7 @@ def _fleet_blueprints(program: ComposedApplication, webhooks: WebhookService) ->
         engine_commit_lock=LockWithTimeout(s.engine_commit_lock),
     )
     return [
-        groups_blueprint(s.groups, actions),
-        group_grants_blueprint(s.group_grants),
+        groups_blueprint(s.groups, actions, s.group_grants),
         bulk_registration_blueprint(fleet.bulk_registration),
         provisioning_blueprint(fleet.provisioning_codes, fleet.device_claims),
         fleet_blueprint(create_fleet_file_service(s, program.adapters, webhooks)),

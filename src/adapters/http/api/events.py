@@ -1,7 +1,4 @@
-"""Event routes: the account's event log, its export as proof, and a device's audit log.
-
-Request and response models of the event log.
-"""
+"""The event log: of the account, of a device, and its export as proof."""
 
 from __future__ import annotations
 
@@ -72,6 +69,17 @@ class EventResponse(ResponseModel):
     source: str = Field(description="The actor: `user:…`, `apikey:…`, `schedule:…`, `rule:…`, `device`.")
     address: str = Field(description="The client's address, visible to Owners and Admins; empty if no request caused the event.")
 
+    @classmethod
+    def from_domain(cls, record: EventView) -> EventResponse:
+        return cls.of(
+            record,
+            id=record.event_id,
+            device_id=record.device_id or "",
+            device_name=record.device_name or "",
+            event_type=record.kind,
+            timestamp=record.at_ms,
+        )
+
 
 class EventPageResponse(ResponseModel):
     data: list[EventResponse]
@@ -81,17 +89,6 @@ class EventPageResponse(ResponseModel):
     )
     has_more: bool
     cursor: str = Field(description="Pass it to get the next page; empty on the last page.")
-
-
-def event_response(record: EventView) -> EventResponse:
-    return EventResponse.of(
-        record,
-        id=record.event_id,
-        device_id=record.device_id or "",
-        device_name=record.device_name or "",
-        event_type=record.kind,
-        timestamp=record.at_ms,
-    )
 
 
 _LINES_PER_CHUNK = 100
@@ -111,7 +108,9 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
             device_id=query.device_id,
             search=query.to_search(),
         )
-        return EventPageResponse.of(page, data=[event_response(record) for record in page.events], cursor=page.cursor or "")
+        return EventPageResponse.of(
+            page, data=[EventResponse.from_domain(record) for record in page.events], cursor=page.cursor or ""
+        )
 
     @bp.operation(
         "GET /events/export",
@@ -139,7 +138,7 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
             current_session(), device_id, limit=query.limit, before_ms=query.before, cursor=query.cursor
         )
         headers = {} if more is None else {"Link": next_link("cursor", more, "before")}
-        return HttpHandlerResult([event_response(record) for record in found], headers=headers)
+        return HttpHandlerResult([EventResponse.from_domain(record) for record in found], headers=headers)
 
     return bp
 

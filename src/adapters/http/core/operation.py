@@ -260,7 +260,8 @@ class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
     the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
-    `on_record`: invalid calls are all audited, as denied ones. `affects`: by default that of the blueprint."""
+    `on_record`: invalid calls are all audited, as denied ones.
+    `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's."""
 
     affects: str
     description: str
@@ -275,13 +276,11 @@ class ApiOperationOptions(TypedDict, total=False):
 
 
 class ApiBlueprint(Blueprint):
-    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out.
-    `affects`: the tag of the operations whose permission a service session needs, where it is not `tag`."""
+    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out."""
 
-    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1", *, affects: str | None = None) -> None:
+    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1") -> None:
         super().__init__(name, __name__, url_prefix=url_prefix)
         self.tag = tag
-        self.affects = affects
 
     def operation(
         self, route: str, access: AllowedCallers, summary: str, **options: Unpack[ApiOperationOptions]
@@ -337,7 +336,7 @@ def _build_operation(
         path=path,
         handler_name=handler.__name__,
         tag=bp.tag or "",
-        affects=options.get("affects", bp.affects),
+        affects=options.get("affects"),
         access=access,
         summary=summary,
         description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
