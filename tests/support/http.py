@@ -32,7 +32,7 @@ from adapters.http.api.keys import keys_blueprint
 from adapters.http.api.projects import projects_blueprint
 from adapters.http.api.team import team_blueprint
 from adapters.http.app import create_app
-from adapters.http.core.idempotency import IdempotencyDependencies
+from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.documents.routes import openapi_blueprint
 from adapters.message_catalog_translator import MessageCatalogTranslator
@@ -92,7 +92,7 @@ class HttpWorld:
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
         self.vault = AesVault(self.ring)
-        self.idempotency_store = IdempotencyDependencies(self.uow, self.clock, self.vault, b"this process")
+        self.idempotency_store = IdempotencyStore(uow=self.uow, clock=self.clock, vault=self.vault, process_id=b"this process")
         self.digest = KeyRingTokenHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)
         self.hasher: Any = hasher or Argon2PasswordHasher(

@@ -52,7 +52,7 @@ from adapters.http.api.webhooks import webhooks_blueprint
 from adapters.http.app import create_app, mount
 from adapters.http.broker_auth import BrokerAuthRequestGuard, broker_access_blueprint
 from adapters.http.core.callers import AuthenticatorPort, TrustedProxies, parse_networks
-from adapters.http.core.idempotency import IdempotencyDependencies
+from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint
@@ -218,7 +218,7 @@ def create_http_app(program: ComposedApplication) -> Quart:
         ],
         authenticator=services.callers,
         feed=program.feed_endpoint,
-        idempotency_store=IdempotencyDependencies(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
+        idempotency_store=IdempotencyStore(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
         denial_log=services.denial_log,
         proxies=proxies,
         settings=HttpMiddlewareSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
