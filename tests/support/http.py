@@ -91,7 +91,7 @@ class HttpWorld:
         self.ids = RandomIdAndSecretGenerator()
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
-        self.vault = AesVault(self.ring)
+        self.vault = AesVault(ring=self.ring)
         self.idempotency_store = IdempotencyStore(uow=self.uow, clock=self.clock, vault=self.vault, process_id=b"this process")
         self.digest = KeyRingTokenHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)

@@ -21,6 +21,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from domain.kernel.dataclasses import service
+
 INSTRUCTIONS = (
     "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "
     "you switch, say why in `reason`: people read it when they approve, and it stays in the log. If a command waits for "
@@ -30,7 +32,6 @@ MAX_DEVICES = 100
 MAX_WAIT_S = 25
 """Of one call to the API; a client may call the tool again."""
 APPROVAL_POLL_S = 1.0
-LATEST_ADVICE = {"PENDING": "Nobody has decided yet. Call wait_for_approval again, or tell the person that the request waits."}
 REQUEST_TIMEOUT_S = 45.0
 """Longer than the longest `waitSeconds`."""
 _PATH = re.compile(r"(?:/[A-Za-z0-9_-]{1,128})+")
@@ -46,11 +47,11 @@ class McpApiError(Exception):
         self.body = body
 
 
+@service
 class McpApiHttpClient:
     """`client` has the base URL of the API and the key in its headers."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
+    client: httpx.AsyncClient
 
     async def get(self, path: str, **query: Any) -> Any:
         """Raises McpApiError."""
@@ -65,20 +66,16 @@ class McpApiHttpClient:
         if _PATH.fullmatch(path) is None:
             raise McpApiError(404, {"error": "NOT_FOUND", "message": "There is no such id. Use those that the tools return."})
         try:
-            response = await self._client.request(method, path, timeout=REQUEST_TIMEOUT_S, **request)
+            response = await self.client.request(method, path, timeout=REQUEST_TIMEOUT_S, **request)
             body = response.json()
         except (httpx.HTTPError, ValueError) as error:
             message = (
-                f"{self._client.base_url} gave no usable answer ({error or type(error).__name__}). Nothing is known to be done."
+                f"{self.client.base_url} gave no usable answer ({error or type(error).__name__}). Nothing is known to be done."
             )
             raise McpApiError(503, {"error": "UNAVAILABLE", "message": message}) from error
         if response.is_error:
             raise McpApiError(response.status_code, body)
         return body
-
-
-def key_headers(key: str) -> dict[str, str]:
-    return {"X-Api-Key": key}
 
 
 Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[McpApiHttpClient]]
@@ -235,10 +232,7 @@ async def _wait_for_approval(api: McpApiHttpClient, device_id: str, approval_id:
             if execution["finishedAt"] is not None or time.monotonic() >= deadline:
                 return {"approval": approval, "execution": outcome(execution)}
         elif approval["status"] != "PENDING" or time.monotonic() >= deadline:
-            advice = LATEST_ADVICE.get(
-                approval["status"], "The command is not run. Read the note, and do not ask again unchanged."
-            )
-            return {"approval": approval, "advice": advice}
+            return {"approval": approval, "advice": PENDING_ADVICE if approval["status"] == "PENDING" else DENIED_ADVICE}
         await asyncio.sleep(APPROVAL_POLL_S)
 
 
@@ -263,6 +257,8 @@ ADVICE = {
     "NOT_FOUND": "There is no such thing for this key. list_devices shows the devices that it may see.",
     "UNAVAILABLE": "It is not known to be done. Look with get_execution or list_executions before you send it again.",
 }
+PENDING_ADVICE = "Nobody has decided yet. Call wait_for_approval again, or tell the person that the request waits."
+DENIED_ADVICE = "The command is not run. Read the note, and do not ask again unchanged."
 OUTCOME_ADVICE = {
     "QUEUED": "The device is offline. The command runs only if the device returns before expiresAt; see get_execution.",
     "SENT": "The device has not answered yet. Do not report it as done; see get_execution.",

@@ -58,9 +58,9 @@ from adapters.http.dashboard.oidc_routes import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session_routes import dashboard_session_blueprint, first_run_blueprint
 from adapters.http.documents.routes import asyncapi_blueprint, openapi_blueprint
-from adapters.http.feed.endpoint import FeedConnectionMaximums, FeedEndpoint
+from adapters.http.feed.endpoint import FeedConnectionLimiter, FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
-from adapters.http.server.limits import HttpConnectionLimiter, HttpConnectionLimitSettings
+from adapters.http.server.limits import AddressBans, HttpConnectionLimiter
 from adapters.http.unlock_page import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.checks import is_ip_address, is_loopback, reachable_address
@@ -145,7 +145,7 @@ def create_broker_access(program: ComposedApplication) -> list[Blueprint]:
     access = ExternalBrokerAuthService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
     secret = settings.broker_auth_secret
     guard = BrokerAuthRequestGuard(
-        None if secret is None else secret.get_secret_value(), parse_networks(settings.broker_auth_networks)
+        secret=None if secret is None else secret.get_secret_value(), networks=parse_networks(settings.broker_auth_networks)
     )
     return [broker_access_blueprint(access, guard)]
 
@@ -224,7 +224,7 @@ def create_http_app(program: ComposedApplication) -> Quart:
         settings=HttpMiddlewareSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
         observer=program.metrics.observe_request,
     )
-    agents = McpEndpoint(app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION)
+    agents = McpEndpoint(api=app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION)
     mount(app, agents)
     app.after_serving(agents.stop)
     return app
@@ -244,14 +244,12 @@ def _create_asyncapi_document() -> dict[str, Any]:
 
 def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
     total = settings.http_connections or start.default_http_connections()
-    limits = HttpConnectionLimitSettings(
+    return HttpConnectionLimiter(
+        bans=AddressBans(ban_after=settings.ban_after, ban_max_s=float(settings.ban_max_seconds)),
         total=total,
         per_address=settings.http_connections_per_address or max(8, total // 2),
-        ban_after=settings.ban_after,
-        ban_max_s=float(settings.ban_max_seconds),
         unlimited=settings.unlimited_networks(settings.trusted_proxies),
     )
-    return HttpConnectionLimiter(limits)
 
 
 STORE_TIME_OVERLAP_S = 30
@@ -261,7 +259,7 @@ STORE_TIME_OVERLAP_S = 30
 def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
     half = max(4, (settings.http_connections or start.default_http_connections()) // 2)  # the rest is for requests
-    limits = FeedConnectionMaximums(
+    limiter = FeedConnectionLimiter(
         total=half,
         unauthenticated=min(settings.feed_pending, max(4, half // 2)),
         unauthenticated_per_address=settings.feed_pending_per_address,
@@ -284,7 +282,7 @@ def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedE
         authenticator=services.callers,
         clock=adapters.clock,
         proxies=proxies,
-        limits=limits,
+        limiter=limiter,
     )
 
 

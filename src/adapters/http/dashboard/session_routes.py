@@ -34,6 +34,7 @@ from adapters.http.core.callers import AllowedCallers, client_info, device_cooki
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel
 from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.passkeys import PasskeySignInService
@@ -46,15 +47,19 @@ SECURE_COOKIE = f"__Secure-{COOKIE}"
 """Browsers accept a name with this prefix over TLS only, so that nobody without TLS can plant the cookie."""
 
 
+@service
 class RefreshTokenCookie:
-    def __init__(self, *, is_tls: bool) -> None:
-        """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
-        self._name = SECURE_COOKIE if is_tls else COOKIE
-        self._is_tls = is_tls
+    """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
+
+    is_tls: bool
+
+    @property
+    def name(self) -> str:
+        return SECURE_COOKIE if self.is_tls else COOKIE
 
     def find(self) -> str | None:
         """The refresh token of the request."""
-        token = request.cookies.get(self._name, "")
+        token = request.cookies.get(self.name, "")
         return token if 0 < len(token) <= REFRESH_TOKEN_LENGTH else None
 
     def set_header(self, tokens: TokenPair) -> str:
@@ -65,7 +70,7 @@ class RefreshTokenCookie:
 
     def _dump(self, value: str, max_age_s: int) -> str:
         return dump_cookie(
-            self._name, value, max_age=max_age_s, path=URL_PREFIX, secure=self._is_tls, httponly=True, samesite="Strict"
+            self.name, value, max_age=max_age_s, path=URL_PREFIX, secure=self.is_tls, httponly=True, samesite="Strict"
         )
 
 

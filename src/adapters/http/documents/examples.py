@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from domain.kernel.clock import DAY_MS, to_iso
+from domain.kernel.dataclasses import service
 
 DEVICE_ID = "dev_4k2m8q0v6x1z3b5n7p9r"
 PROJECT_ID = "prj_7c1d9f3h5j2k4m6n8p0q"
@@ -339,11 +340,11 @@ def with_times_to_come(document: str, now_ms: int) -> str:
 Schema = Mapping[str, Any]
 
 
+@service
 class ExampleBuilder:
     """`definitions`: the document's schemas by name."""
 
-    def __init__(self, definitions: Mapping[str, Schema]) -> None:
-        self._definitions = definitions
+    definitions: Mapping[str, Schema]
 
     def request_example(self, schema: Schema) -> Any:
         name = _referenced_name(schema)
@@ -352,7 +353,7 @@ class ExampleBuilder:
     def schema_example(self, schema: Schema) -> Any:
         name = _referenced_name(schema)
         if name:
-            found = self._definitions[name]
+            found = self.definitions[name]
             return self._object_example(found, name) if "properties" in found else self.schema_example(found)
         for word in ("const", "default"):
             if schema.get(word) is not None:

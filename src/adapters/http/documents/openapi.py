@@ -121,7 +121,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
     paths: Schema = {}
     for rule, spec in found:
         paths.setdefault(openapi_path(rule), {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
-    examples = ExampleBuilder(definitions)
+    examples = ExampleBuilder(definitions=definitions)
     _add_examples(paths, examples)
     return {
         "openapi": "3.1.0",
@@ -132,9 +132,9 @@ def build_document(app: Quart, *, version: str) -> Schema:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "This installation."}],
-        "tags": [tag_object(tag) for tag in dict.fromkeys(spec.tag for _, spec in found)],
+        "tags": [_tag_object(tag) for tag in dict.fromkeys(spec.tag for _, spec in found)],
         "paths": paths,
-        "webhooks": webhook_items(examples),
+        "webhooks": _webhook_items(examples),
         "components": {
             "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
             "securitySchemes": SECURITY_SCHEMES,
@@ -143,7 +143,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
     }
 
 
-def tag_object(tag: str) -> dict[str, str]:
+def _tag_object(tag: str) -> dict[str, str]:
     """The tag with its description. A test holds that every tag of the program has one."""
     described = TAG_DESCRIPTIONS.get(tag)
     return {"name": tag} if described is None else {"name": tag, "description": described}
@@ -319,7 +319,7 @@ CLOUD_EVENT: Schema = {
 }
 
 
-def webhook_items(examples: ExampleBuilder) -> Schema:
+def _webhook_items(examples: ExampleBuilder) -> Schema:
     """By event type."""
     return {
         kind: {"post": _delivery(kind, model.__name__, model.__doc__ or "", examples)}
