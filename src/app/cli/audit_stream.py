@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from adapters.audit_sinks.http import HttpAuditSink
-from adapters.audit_sinks.syslog import TcpSyslogAuditSink, UdpSyslogAuditSink
+from adapters.audit_sinks import HttpAuditSink, TcpSyslogAuditSink, UdpSyslogAuditSink
 from adapters.clock import SystemClock
 from adapters.randomness import RandomJitter
 from app.cli.operator import choose_account, open_database

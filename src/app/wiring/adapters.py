@@ -236,7 +236,7 @@ class ServiceAdapters:
         self.process_id = secrets.token_bytes(PROCESS_ID_LENGTH)
         """Names this run of this instance."""
         self.key_ring = load_key_ring(settings)
-        self.vault = AesVault(self.key_ring)
+        self.vault = AesVault(ring=self.key_ring)
         self.digest = KeyRingTokenHasher(self.key_ring)
         self.totp = PyotpTotpCodec()
         self.passkeys = WebAuthnCeremonies(origin=settings.effective_public_url)
@@ -245,7 +245,7 @@ class ServiceAdapters:
         self.login_hasher = Argon2PasswordHasher()
         """Threads and a queue of their own: strangers who sign in by the hundred do not delay a signed-in person's request."""
         self.mailer = create_mailer(settings)
-        self.mail_queue = InProcessBackgroundMailer(self.mailer)
+        self.mail_queue = InProcessBackgroundMailer(mailer=self.mailer)
         self.cluster = _create_cluster(settings, self.process_id, self.clock)
         self.worker_bus = _create_worker_bus(settings, worker, self.feed_name)
         self.engine = load_engine(settings.engine)

@@ -92,7 +92,7 @@ class AuditServices:
     def __init__(self, uow: SqlUnitOfWork, adapters: ServiceAdapters) -> None:
         self._clock: Clock = adapters.clock
         self.exporter = AuditExportGenerator(**shared_ports(uow, adapters))
-        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519AuditSealKeyProvider(adapters.key_ring))
+        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519AuditSealKeyProvider(ring=adapters.key_ring))
 
     def create_worker(self) -> AuditSealWorker:
         return AuditSealWorker(seals=self.seals, clock=self._clock)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from domain.audit.seals import AuditSeal, AuditTx, ChainHeads, heads_of
 from domain.events.hash_chain import CHAIN_START, ChainedEvent, digest_of, record_json
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.canonical_json import canonical_json, quote
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.dataclasses import service
@@ -130,6 +131,11 @@ class AuditLogRange:
 class AuditExportGenerator:
     uow: UnitOfWork[AuditTx]
     clock: Clock
+
+    def lines_for(self, caller: SessionCaller, selection: AuditSelection, *, after_seal: int | None = None) -> AsyncIterator[str]:
+        """The export of the caller's account. Raises PermissionDenied `ROLE_REQUIRED`."""
+        require_role(caller, Role.ADMIN)
+        return self.lines(caller.account_id, selection, after_seal=after_seal)
 
     async def lines(
         self, account_id: AccountId, selection: AuditSelection = EVERYTHING, *, after_seal: int | None = None

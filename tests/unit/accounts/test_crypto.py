@@ -137,7 +137,7 @@ def test_the_key_of_a_token_is_not_the_key_of_the_ring() -> None:
 
 
 def test_a_sealed_secret_opens_only_for_its_row() -> None:
-    vault = AesVault(KeyRing.generate())
+    vault = AesVault(ring=KeyRing.generate())
     sealed = vault.seal("hünter2", "dev_1")
     assert vault.open(sealed, "dev_1") == "hünter2"
     assert b"nter2" not in sealed
@@ -154,13 +154,13 @@ def test_a_sealed_secret_opens_only_for_its_row() -> None:
 
 
 def test_sealing_the_same_secret_twice_gives_different_bytes() -> None:
-    vault = AesVault(KeyRing.generate())
+    vault = AesVault(ring=KeyRing.generate())
     assert vault.seal("a", "b") != vault.seal("a", "b")
 
 
 def test_after_a_rotation_old_secrets_open_and_need_rekeying() -> None:
     ring = KeyRing.generate()
-    old, new = AesVault(ring), AesVault(rotated(ring))
+    old, new = AesVault(ring=ring), AesVault(ring=rotated(ring))
     sealed = old.seal("s", "dev_1")
     assert new.open(sealed, "dev_1") == "s"
     assert (old.needs_rekey(sealed), new.needs_rekey(sealed)) == (False, True)

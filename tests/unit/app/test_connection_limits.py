@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 
-from adapters.http.server.limits import (
-    HttpConnectionLimiter,
-    HttpConnectionLimitSettings,
-    HttpConnectionPhase,
-    TrackedHttpConnection,
-)
+from adapters.http.server.limits import AddressBans, HttpConnectionLimiter, HttpConnectionPhase, TrackedHttpConnection
 
 PROXY = "10.0.0.1"
-SHORT = HttpConnectionLimitSettings(total=3, per_address=2, ban_after=2, unlimited=(ipaddress.ip_network(PROXY),))
+SHORT: dict[str, Any] = {"total": 3, "per_address": 2, "unlimited": (ipaddress.ip_network(PROXY),)}
 
 
 class Client:
@@ -28,9 +24,9 @@ class Client:
 
 
 class World:
-    def __init__(self, limits: HttpConnectionLimitSettings = SHORT) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.now = 0.0
-        self.limiter = HttpConnectionLimiter(limits, clock=lambda: self.now)
+        self.limiter = HttpConnectionLimiter(bans=AddressBans(ban_after=2), **(limits or SHORT), clock=lambda: self.now)
 
     def open(
         self, address: str, state: HttpConnectionPhase = HttpConnectionPhase.PENDING
@@ -61,7 +57,7 @@ def test_a_newcomer_takes_the_place_of_the_oldest_silent_one_of_the_address_that
 
 
 def test_silent_ones_go_before_idle_ones_and_those_before_ones_that_keep_the_service_waiting() -> None:
-    world = World(HttpConnectionLimitSettings(total=3))
+    world = World(total=3)
     _, stalled = world.open("192.0.2.1", HttpConnectionPhase.ACTIVE)
     stalled.waits = True
     _, idle = world.open("192.0.2.2", HttpConnectionPhase.IDLE)

@@ -22,7 +22,7 @@ class SlowMailer:
 
 async def test_sent_failed_and_dropped_mails_are_counted() -> None:
     mailer = SlowMailer()
-    queue = InProcessBackgroundMailer(mailer)
+    queue = InProcessBackgroundMailer(mailer=mailer)
     for number in range(MAX_PENDING + 3):
         queue.enqueue("nobody" if number < 2 else "somebody", "Subject", "Text")
     assert (queue.pending, queue.dropped) == (MAX_PENDING, 3)

@@ -70,7 +70,7 @@ class Desk:
     def __init__(self, world: StoredAccount) -> None:
         self.world, self.clock, self.sender = world, ManualClock(NOW), FakeSender()
         ring = KeyRing.generate()
-        self.vault, self.links = AesVault(ring), JwtApprovalLinkCodec(ring)
+        self.vault, self.links = AesVault(ring=ring), JwtApprovalLinkCodec(ring=ring)
         self.service = NotificationDeliveryService(
             uow=world.uow,
             clock=self.clock,

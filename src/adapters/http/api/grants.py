@@ -1,11 +1,8 @@
-"""Grant routes: manage grants and explain access decisions. Sessions only; requires the role Admin or Owner.
-
-Request and response models of grants.
-"""
+"""Grants on a device or its project, and why a call is allowed or not. An API key may ask that of itself; all else is for
+Admins and Owners."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -25,9 +22,9 @@ from adapters.http.core.schemas import (
     TimestampText,
 )
 from domain.grants.explanation import AccessExplainer, AccessExplanation, SingleGrantResult
-from domain.grants.model import AppliesVia, Grant, Scope
+from domain.grants.model import AppliesVia, Scope
 from domain.grants.service import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, GrantListItem, GrantService, NewGrantInput
-from domain.kernel.ids import DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
+from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
 
 CommandNames = Annotated[
     list[Annotated[str, Field(max_length=64)]],
@@ -219,47 +216,6 @@ class AccessExplanationResponse(ResponseModel):
             grant_id=None if explanation.grant is None else explanation.grant.grant_id,
             grants=[GrantCheckResponse.from_domain(result) for result in explanation.grant_results],
         )
-
-
-class GrantedDeviceResponse(ResponseModel):
-    device_id: str
-    name: str
-
-
-class GrantedProjectResponse(ResponseModel):
-    project_id: str
-    name: str
-
-
-class GrantedGroupResponse(ResponseModel):
-    group_id: str
-    name: str
-
-
-class ApiKeyGrantResponse(ResponseModel):
-    grant_id: str
-    applies_via: AppliesVia
-    device: GrantedDeviceResponse | None
-    project: GrantedProjectResponse | None
-    group: GrantedGroupResponse | None
-    commands: list[str]
-    scope: Scope
-    expires_at: Timestamp | None
-    rate_limit_per_minute: int | None
-    created_at: Timestamp
-
-
-def api_key_grant_response(
-    grant: Grant, devices: Mapping[DeviceId, str], projects: Mapping[ProjectId, str], groups: Mapping[GroupId, str]
-) -> ApiKeyGrantResponse:
-    device, group = grant.device_id, grant.group_id
-    project = grant.project_id if group is None else None
-    return ApiKeyGrantResponse.of(
-        grant,
-        device=None if device is None else GrantedDeviceResponse(device_id=device, name=devices.get(device, "")),
-        project=None if project is None else GrantedProjectResponse(project_id=project, name=projects.get(project, "")),
-        group=None if group is None else GrantedGroupResponse(group_id=group, name=groups.get(group, "")),
-    )
 
 
 GRANT_ERRORS = {403: "ROLE_REQUIRED"}

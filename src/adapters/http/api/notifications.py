@@ -1,7 +1,4 @@
-"""Notifications: the settings and channels of the signed-in member. Nobody sees those of another.
-
-Request and response models of notifications: settings and channels of the signed-in member.
-"""
+"""Settings and channels of notifications of the signed-in member. Nobody sees those of another."""
 
 from __future__ import annotations
 
@@ -39,8 +36,6 @@ def _check_timezone(name: str) -> str:
 
 MinuteOfDay = Annotated[int, Field(ge=0, le=1439)]
 TimeZoneName = Annotated[str, Field(min_length=1, max_length=64, examples=["Europe/Berlin"]), AfterValidator(_check_timezone)]
-
-
 LanguageCode = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 
 
@@ -207,8 +202,7 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
     )
     async def create_channel(body: ChannelCreateRequest) -> ChannelResponse:
         """A browser, a topic of ntfy or a chat of Telegram. What you send is stored encrypted and never shown again."""
-        added = await notifications.add_channel(current_session(), body.name, body.to_destination())
-        return ChannelResponse.of(added)
+        return ChannelResponse.of(await notifications.add_channel(current_session(), body.name, body.to_destination()))
 
     @bp.operation("DELETE /auth/notifications/channels/<channel_id>", AllowedCallers.SESSION, "Delete a channel")
     async def delete_channel(channel_id: ChannelId) -> None:

@@ -1,7 +1,4 @@
-"""Service sessions: credentials of programs that manage the account. People's sessions only.
-
-Request and response models of service sessions.
-"""
+"""Service sessions: credentials of programs that manage the account. For people's sessions only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Syslog messages (RFC 5424) over UDP (RFC 5426), TCP (RFC 6587, octet counting) and TLS (RFC 5425).
+"""Where the stream of the audit log goes: HTTP, or syslog (RFC 5424) over UDP (RFC 5426), TCP (RFC 6587, octet counting) and TLS
+(RFC 5425).
 
 Syslog has no acknowledgement. Over TCP and TLS each batch has a connection of its own: we end our side and wait until the
 receiver ends its side. If it does so in order, after our end, its program has read every byte; a receiver that stops earlier
@@ -9,22 +10,59 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import socket
 import ssl
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from domain.audit.stream import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
-from domain.kernel.clock import to_iso
+import httpx
 
-TIMEOUT_S: Final = 10.0
+from domain.audit.stream import AuditExportLine, AuditSinkRefusedError, AuditSinkUnavailableError
+from domain.kernel.clock import Clock, to_iso
+from domain.webhooks.reference import service_signature, standard_signature
+
+HTTP_TIMEOUT_S: Final = 30.0
+_TRY_AGAIN = frozenset({408, 425, 429})
+SYSLOG_TIMEOUT_S: Final = 10.0
 _PRIORITY: Final = 13 * 8 + 6
 """Facility "log audit", severity "informational"."""
 _MAX_DATAGRAM: Final = 65_507
 _TCP_CLOSED: Final = 7
 """The state of a Linux socket after both sides have ended, ours first."""
+
+
+class HttpAuditSink:
+    """Batches of NDJSON by `POST`, signed as webhooks are. `secret`: `whsec_…` as webhooks have it, or None. The id of a batch
+    comes from its content, so repetitions have the same."""
+
+    def __init__(self, url: str, secret: str | None, tls: ssl.SSLContext, clock: Clock) -> None:
+        self._url = url
+        self._secret = secret
+        self._clock = clock
+        self._client = httpx.AsyncClient(timeout=HTTP_TIMEOUT_S, verify=tls)
+
+    async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
+        body = "".join(f"{line.text}\n" for line in lines).encode()
+        try:
+            async with self._client.stream("POST", self._url, content=body, headers=self._headers(body)) as response:
+                status = response.status_code
+        except httpx.HTTPError as error:
+            raise AuditSinkUnavailableError(str(error) or type(error).__name__) from error
+        if status >= 500 or status in _TRY_AGAIN:
+            raise AuditSinkUnavailableError(f"the receiver answered {status}")
+        if not 200 <= status < 300:
+            raise AuditSinkRefusedError(f"the receiver answered {status}. Check the URL and its access rules")
+
+    def _headers(self, body: bytes) -> dict[str, str]:
+        identity, now_s = f"audit_{hashlib.sha256(body).hexdigest()[:32]}", self._clock.now_ms() // 1000
+        headers = {"Content-Type": "application/x-ndjson", "webhook-id": identity, "webhook-timestamp": str(now_s)}
+        if self._secret is not None:
+            headers["webhook-signature"] = standard_signature(self._secret, identity, now_s, body)
+            headers["X-Service-Signature"] = service_signature(self._secret, body)
+        return headers
 
 
 def syslog_message(line: AuditExportLine, host: str) -> bytes:
@@ -51,7 +89,7 @@ class UdpSyslogAuditSink:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as datagrams:
-                datagrams.settimeout(TIMEOUT_S)
+                datagrams.settimeout(SYSLOG_TIMEOUT_S)
                 datagrams.connect(address)
                 for line in lines:
                     datagrams.send(_datagram(line, name))
@@ -66,13 +104,14 @@ def _datagram(line: AuditExportLine, name: str) -> bytes:
     return message
 
 
+@dataclass(slots=True)
 class TcpSyslogAuditSink:
     """`tls`: None for plain TCP."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-        self._address = host, port
-        self._tls = tls
-        self._open: socket.socket | None = None
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    _open: socket.socket | None = field(default=None, init=False)
 
     async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
         name = own_host_name()
@@ -86,9 +125,9 @@ class TcpSyslogAuditSink:
 
     def _send(self, content: bytes) -> None:
         try:
-            with socket.create_connection(self._address, TIMEOUT_S) as plain:
+            with socket.create_connection((self.host, self.port), SYSLOG_TIMEOUT_S) as plain:
                 self._open = plain
-                connection = plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=self._address[0])
+                connection = plain if self.tls is None else self.tls.wrap_socket(plain, server_hostname=self.host)
                 with connection:
                     connection.sendall(content)
                     _end(connection)
@@ -114,7 +153,7 @@ def _end(connection: socket.socket) -> None:
         connection.settimeout(0)
         with contextlib.suppress(ssl.SSLWantReadError):
             connection.unwrap()  # sends close_notify; the receiver's answer is not needed
-        connection.settimeout(TIMEOUT_S)
+        connection.settimeout(SYSLOG_TIMEOUT_S)
     connection.shutdown(socket.SHUT_WR)
     while connection.recv(65_536):
         pass  # what a receiver says is no part of the protocol
@@ -126,5 +165,5 @@ def _end(connection: socket.socket) -> None:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
-        return f"the receiver did not answer or close within {TIMEOUT_S:.0f} s"
+        return f"the receiver did not answer or close within {SYSLOG_TIMEOUT_S:.0f} s"
     return error.strerror or str(error)

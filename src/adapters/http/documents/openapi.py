@@ -1,8 +1,6 @@
 """Builds the OpenAPI 3.1 document from the operations and models that validate requests, so that both always agree.
 
-What the groups of operations are for; the document and the pages made from it show these texts.
-
-The document's `webhooks`: what the service posts to the URL of a webhook, one entry per event type.
+Its `webhooks` are what the service posts to the URL of a webhook, one entry per event type.
 """
 
 from __future__ import annotations
@@ -15,13 +13,14 @@ from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 from quart import Quart
 
-from adapters.http.asyncapi.messages import WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
 from adapters.http.core.callers import AllowedCallers
-from adapters.http.core.document_schema_generator import REF_TEMPLATE, ApiDocumentSchemaGenerator
 from adapters.http.core.operation import ApiOperation, NonJsonResponse, openapi_path
-from adapters.http.core.schemas import ErrorResponse, without_null
-from adapters.http.openapi.examples import EXPORT_EXAMPLES, ExampleBuilder
+from adapters.http.core.schemas import REF_TEMPLATE, ApiDocumentSchemaGenerator, ErrorResponse, without_null
+from adapters.http.documents.examples import EXPORT_EXAMPLES, ExampleBuilder
+from adapters.http.documents.messages import WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
 from domain.webhooks.requests import SPEC_VERSION, TYPE_PREFIX
+
+Schema = dict[str, Any]
 
 TAG_DESCRIPTIONS = {
     "Authentication": "Log in, renew and end sessions, change a password.",
@@ -47,84 +46,6 @@ TAG_DESCRIPTIONS = {
     "Fleet": "The account as a document: export it, plan a change, apply it.",
     "Webhooks": "Send events to a URL of yours, signed, with retries.",
 }
-
-
-def tag_object(tag: str) -> dict[str, str]:
-    """The tag with its description. A test holds that every tag of the program has one."""
-    described = TAG_DESCRIPTIONS.get(tag)
-    return {"name": tag} if described is None else {"name": tag, "description": described}
-
-
-Schema = dict[str, Any]
-RESPONSES: Mapping[str, Schema] = {
-    "2XX": {"description": "Received. Anything else, or no answer in 10 seconds, is a failure: it is sent again, up to 5 times."},
-    "410": {"description": "Not wanted any more: the webhook is disabled."},
-}
-DESCRIPTION = (
-    "Check a signature before you use the body. With the format `cloudevents-structured` the body is a CloudEvent; with "
-    "`cloudevents-binary` it is `data` alone, and the attributes are in headers `ce-id`, `ce-source`, `ce-type`, `ce-time`, "
-    "`ce-subject` and `ce-specversion`."
-)
-CLOUD_EVENT: Schema = {
-    "type": "object",
-    "properties": {
-        "specversion": {"const": SPEC_VERSION},
-        "id": {"type": "string", "description": "The event's id, the same for every attempt."},
-        "source": {"type": "string", "format": "uri-reference", "description": "The account."},
-        "type": {"type": "string", "description": f"`{TYPE_PREFIX}` and the event type."},
-        "time": {"type": "string", "format": "date-time", "description": "When the service stored the event."},
-        "subject": {"type": "string", "description": "The device; absent where there is none."},
-        "datacontenttype": {"const": "application/json"},
-        "data": {"type": "object", "description": "As in the standard format.", "additionalProperties": True},
-    },
-    "required": ["specversion", "id", "source", "type", "time", "datacontenttype", "data"],
-}
-
-
-def webhook_items(examples: ExampleBuilder) -> Schema:
-    """By event type."""
-    return {
-        kind: {"post": _delivery(kind, model.__name__, model.__doc__ or "", examples)}
-        for kind, model in WEBHOOK_ENVELOPES.items()
-    }
-
-
-def _delivery(kind: str, model: str, summary: str, examples: ExampleBuilder) -> Schema:
-    schema = {"$ref": REF_TEMPLATE.format(model=model)}
-    example = examples.schema_example(schema)
-    return {
-        "operationId": to_camel(f"receive_{kind}"),
-        "tags": ["Webhooks"],
-        "summary": summary,
-        "description": DESCRIPTION,
-        "security": [],
-        "parameters": [
-            {"name": name, "in": "header", "required": True, "schema": {"type": "string"}, "description": text}
-            for name, text in WEBHOOK_HEADERS.items()
-        ],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": schema, "example": example},
-                "application/cloudevents+json": {"schema": CLOUD_EVENT, "example": _cloud_event(kind, example)},
-            },
-        },
-        "responses": RESPONSES,
-    }
-
-
-def _cloud_event(kind: str, example: Any) -> Schema:
-    """The same event as in the example of the standard format."""
-    data = example["data"]
-    return {
-        "specversion": SPEC_VERSION,
-        "id": data["eventId"],
-        "source": f"/accounts/{data['accountId']}",
-        "type": TYPE_PREFIX + kind,
-        "time": example["createdAt"],
-        "datacontenttype": "application/json",
-        "data": data,
-    }
 
 
 RATE_LIMIT_HEADERS: Schema = {
@@ -200,7 +121,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
     paths: Schema = {}
     for rule, spec in found:
         paths.setdefault(openapi_path(rule), {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
-    examples = ExampleBuilder(definitions)
+    examples = ExampleBuilder(definitions=definitions)
     _add_examples(paths, examples)
     return {
         "openapi": "3.1.0",
@@ -211,15 +132,21 @@ def build_document(app: Quart, *, version: str) -> Schema:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "This installation."}],
-        "tags": [tag_object(tag) for tag in dict.fromkeys(spec.tag for _, spec in found)],
+        "tags": [_tag_object(tag) for tag in dict.fromkeys(spec.tag for _, spec in found)],
         "paths": paths,
-        "webhooks": webhook_items(examples),
+        "webhooks": _webhook_items(examples),
         "components": {
             "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
             "securitySchemes": SECURITY_SCHEMES,
             "headers": {"X-Request-Id": REQUEST_ID_HEADER, "Link": LINK_HEADER, **RATE_LIMIT_HEADERS},
         },
     }
+
+
+def _tag_object(tag: str) -> dict[str, str]:
+    """The tag with its description. A test holds that every tag of the program has one."""
+    described = TAG_DESCRIPTIONS.get(tag)
+    return {"name": tag} if described is None else {"name": tag, "description": described}
 
 
 def possible_errors(spec: ApiOperation) -> dict[int, list[str]]:
@@ -365,3 +292,74 @@ def _error_example(status: int, code: str) -> Schema:
     if status == 429:
         example["retryAfter"] = 30
     return {**example, "requestId": "req_5f0c9be27a1d43b8e6f2"}
+
+
+WEBHOOK_RESPONSES: Mapping[str, Schema] = {
+    "2XX": {"description": "Received. Anything else, or no answer in 10 seconds, is a failure: it is sent again, up to 5 times."},
+    "410": {"description": "Not wanted any more: the webhook is disabled."},
+}
+WEBHOOK_DESCRIPTION = (
+    "Check a signature before you use the body. With the format `cloudevents-structured` the body is a CloudEvent; with "
+    "`cloudevents-binary` it is `data` alone, and the attributes are in headers `ce-id`, `ce-source`, `ce-type`, `ce-time`, "
+    "`ce-subject` and `ce-specversion`."
+)
+CLOUD_EVENT: Schema = {
+    "type": "object",
+    "properties": {
+        "specversion": {"const": SPEC_VERSION},
+        "id": {"type": "string", "description": "The event's id, the same for every attempt."},
+        "source": {"type": "string", "format": "uri-reference", "description": "The account."},
+        "type": {"type": "string", "description": f"`{TYPE_PREFIX}` and the event type."},
+        "time": {"type": "string", "format": "date-time", "description": "When the service stored the event."},
+        "subject": {"type": "string", "description": "The device; absent where there is none."},
+        "datacontenttype": {"const": "application/json"},
+        "data": {"type": "object", "description": "As in the standard format.", "additionalProperties": True},
+    },
+    "required": ["specversion", "id", "source", "type", "time", "datacontenttype", "data"],
+}
+
+
+def _webhook_items(examples: ExampleBuilder) -> Schema:
+    """By event type."""
+    return {
+        kind: {"post": _delivery(kind, model.__name__, model.__doc__ or "", examples)}
+        for kind, model in WEBHOOK_ENVELOPES.items()
+    }
+
+
+def _delivery(kind: str, model: str, summary: str, examples: ExampleBuilder) -> Schema:
+    schema = {"$ref": REF_TEMPLATE.format(model=model)}
+    example = examples.schema_example(schema)
+    return {
+        "operationId": to_camel(f"receive_{kind}"),
+        "tags": ["Webhooks"],
+        "summary": summary,
+        "description": WEBHOOK_DESCRIPTION,
+        "security": [],
+        "parameters": [
+            {"name": name, "in": "header", "required": True, "schema": {"type": "string"}, "description": text}
+            for name, text in WEBHOOK_HEADERS.items()
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": schema, "example": example},
+                "application/cloudevents+json": {"schema": CLOUD_EVENT, "example": _cloud_event(kind, example)},
+            },
+        },
+        "responses": WEBHOOK_RESPONSES,
+    }
+
+
+def _cloud_event(kind: str, example: Any) -> Schema:
+    """The same event as in the example of the standard format."""
+    data = example["data"]
+    return {
+        "specversion": SPEC_VERSION,
+        "id": data["eventId"],
+        "source": f"/accounts/{data['accountId']}",
+        "type": TYPE_PREFIX + kind,
+        "time": example["createdAt"],
+        "datacontenttype": "application/json",
+        "data": data,
+    }

@@ -1,13 +1,16 @@
-"""`/openapi.json`, and `/docs`: Swagger UI for the same document, served locally."""
+"""`/openapi.json`, `/asyncapi.json`, and `/docs`: Swagger UI for the first, served locally.
+
+The documents are built for the first request: their models take longer to build than the rest of a start."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib.resources import files
+from typing import Any
 
 from quart import Blueprint, Response, abort, current_app, send_file
 
-from adapters.http.openapi.future_example_times import with_times_to_come
 from domain.kernel.clock import Clock
 
 ASSETS = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript", "favicon-32x32.png": "image/png"}
@@ -56,13 +59,12 @@ def openapi_blueprint(*, version: str, clock: Clock) -> Blueprint:
 
     @bp.get("/openapi.json")
     async def document() -> Response:
-        if not made:  # all blueprints are registered by the first request
-            from adapters.http.openapi.document import build_document
+        from adapters.http.documents.examples import with_times_to_come
+        from adapters.http.documents.openapi import build_document
 
+        if not made:  # all blueprints are registered by the first request
             made.append(json.dumps(build_document(current_app, version=version), ensure_ascii=False))
-        response = Response(with_times_to_come(made[0], clock.now_ms()), content_type="application/json")
-        response.headers["Cache-Control"] = "no-cache"
-        return response
+        return _document_response(with_times_to_come(made[0], clock.now_ms()))
 
     @bp.get("/docs")
     async def page() -> Response:
@@ -87,3 +89,23 @@ def openapi_blueprint(*, version: str, clock: Clock) -> Blueprint:
         return Response(await response.get_data(as_text=False), headers=response.headers)
 
     return bp
+
+
+def asyncapi_blueprint(build: Callable[[], dict[str, Any]]) -> Blueprint:
+    """`build` is called once, for the first request."""
+    bp = Blueprint("asyncapi", __name__)
+    made: list[str] = []
+
+    @bp.get("/asyncapi.json")
+    async def document() -> Response:
+        if not made:
+            made.append(json.dumps(build(), ensure_ascii=False))
+        return _document_response(made[0])
+
+    return bp
+
+
+def _document_response(text: str) -> Response:
+    response = Response(text, content_type="application/json")
+    response.headers["Cache-Control"] = "no-cache"
+    return response

@@ -1,8 +1,6 @@
 """Builds the AsyncAPI 3.0 document: MQTT topics, the live feed and webhooks, as the service sends and receives them.
 
-The topics come from outside, because HTTP knows nothing of MQTT.
-
-The servers of the AsyncAPI document and how to authenticate. Host names are the reader's to fill in.
+The topics come from outside, because HTTP knows nothing of MQTT. Host names are the reader's to fill in.
 """
 
 from __future__ import annotations
@@ -15,15 +13,14 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from adapters.http.asyncapi.messages import RECEIVED_MESSAGES, SENT_MESSAGES, WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
-from adapters.http.core.document_schema_generator import REF_TEMPLATE, ApiDocumentSchemaGenerator
-from adapters.http.core.schemas import ResponseModel
+from adapters.http.core.schemas import REF_TEMPLATE, ApiDocumentSchemaGenerator, ResponseModel
+from adapters.http.documents.messages import RECEIVED_MESSAGES, SENT_MESSAGES, WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
 from adapters.http.feed.endpoint import FEED_PATH
 from domain.events.model import PUBLIC_TYPES
 
-_HOST = {"default": "localhost", "description": "Where the service runs."}
+Schema = dict[str, Any]
 
-SECURITY_SCHEMES: dict[str, Any] = {
+SECURITY_SCHEMES: Schema = {
     "session": {
         "type": "http",
         "scheme": "bearer",
@@ -35,18 +32,18 @@ SECURITY_SCHEMES: dict[str, Any] = {
 }
 
 
-def _server(host: str, protocol: str, description: str, *schemes: str, **more: str) -> dict[str, Any]:
+def _server(host: str, protocol: str, description: str, *schemes: str, **more: str) -> Schema:
     return {
         "host": host,
         "protocol": protocol,
         "description": description,
-        "variables": {"host": _HOST},
+        "variables": {"host": {"default": "localhost", "description": "Where the service runs."}},
         "security": [{"$ref": f"#/components/securitySchemes/{scheme}"} for scheme in schemes],
         **more,
     }
 
 
-SERVERS: dict[str, Any] = {
+SERVERS: Schema = {
     "http": _server("{host}:8080", "ws", "The live feed; `wss` behind a proxy with TLS.", "session", "apiKey"),
     "mqtt": _server("{host}:1883", "mqtt", "The broker, MQTT 3.1.1 and 5.", "device", protocolVersion="5"),
     "mqttWebSocket": _server("{host}:8083", "ws", "The broker over WebSocket.", "device", pathname="/mqtt"),
@@ -58,8 +55,6 @@ SERVERS: dict[str, Any] = {
     },
 }
 
-
-Schema = dict[str, Any]
 FEED_QUERY: Schema = {
     "type": "object",
     "properties": {

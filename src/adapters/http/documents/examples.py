@@ -1,14 +1,8 @@
-"""Builds an example for every request body and every success response of the document from the same schemas.
+"""Examples for the OpenAPI document, built from the same schemas, with values for what a schema does not tell.
 
-A request example shows what a client typically sends, so it is written out whole; a response example has every field. A test
-validates each example against its schema.
-
-Example values for the OpenAPI document: whole request bodies by model, and response fields by name.
-
-A value in `FIELD_EXAMPLES` applies to every field of that name; an entry `Model.field` in `MODEL_FIELD_EXAMPLES` overrides it
-for one model.
-
-Example values of fields whose name means something else in one model; all others are in `example_values_by_field.py`.
+A request example shows what a client typically sends, so it is written out whole; a response example has every field. A value in
+`FIELD_EXAMPLES` applies to every field of that name; an entry `Model.field` in `MODEL_FIELD_EXAMPLES` overrides it for one model.
+A test validates each example against its schema.
 """
 
 from __future__ import annotations
@@ -16,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.http.openapi.future_example_times import EXPIRES_AT
+from domain.kernel.clock import DAY_MS, to_iso
+from domain.kernel.dataclasses import service
 
 DEVICE_ID = "dev_4k2m8q0v6x1z3b5n7p9r"
 PROJECT_ID = "prj_7c1d9f3h5j2k4m6n8p0q"
@@ -28,6 +23,9 @@ EVENT_ID = "evt_7l5j3h1f9d8b6z4x2v0t"
 UPDATED_AT = "2026-11-21T04:00:02.120Z"
 SLOT_ON_S, NEXT_FIRE_AT = 2_053_828_800, "2035-01-31T04:00:00.000Z"
 """Far ahead: the service refuses a request for the past."""
+EXPIRES_AT, EXPIRES_AFTER_MS = "2035-01-01T00:00:00.000Z", 30 * DAY_MS
+"""The service refuses some expiries of more than a year ahead. So the served one is this long after the day of the request, and
+this time stands for it."""
 OVERHEAT_RULE: Mapping[str, Any] = {
     "name": "Overheat",
     "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
@@ -334,14 +332,19 @@ MODEL_FIELD_EXAMPLES: dict[str, Any] = {
 }
 
 
+def with_times_to_come(document: str, now_ms: int) -> str:
+    """The text of the document with examples that can be sent now."""
+    return document.replace(EXPIRES_AT, to_iso(now_ms // DAY_MS * DAY_MS + EXPIRES_AFTER_MS))
+
+
 Schema = Mapping[str, Any]
 
 
+@service
 class ExampleBuilder:
     """`definitions`: the document's schemas by name."""
 
-    def __init__(self, definitions: Mapping[str, Schema]) -> None:
-        self._definitions = definitions
+    definitions: Mapping[str, Schema]
 
     def request_example(self, schema: Schema) -> Any:
         name = _referenced_name(schema)
@@ -350,7 +353,7 @@ class ExampleBuilder:
     def schema_example(self, schema: Schema) -> Any:
         name = _referenced_name(schema)
         if name:
-            found = self._definitions[name]
+            found = self.definitions[name]
             return self._object_example(found, name) if "properties" in found else self.schema_example(found)
         for word in ("const", "default"):
             if schema.get(word) is not None:

@@ -1,11 +1,7 @@
-"""The payloads of the public events, one model per type: the same object goes to the feed and, as `data`, to webhooks.
+"""Models of what the service sends beside responses, for both documents: public events, messages of the live feed, webhooks.
 
-The service builds payloads as dictionaries where the event happens; these models describe them, and tests hold that each real
-payload fits its model.
-
-The messages of the live feed, in both directions.
-
-The requests that a webhook receives: headers, and one envelope per event type. Both documents describe them.
+An event is one object, which goes to the feed and, as `data` in an envelope, to webhooks. The service builds payloads as
+dictionaries where the event happens; these models describe them, and tests hold that each real payload fits its model.
 """
 
 from __future__ import annotations
