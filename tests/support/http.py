@@ -171,6 +171,11 @@ class HttpWorld:
         assert created is not None
         return created
 
+    async def owner(self) -> SessionCaller:
+        """The caller who owns a new account."""
+        membership = (await self.account()).owner.membership
+        return SessionCaller(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")
+
     async def join(self, owner: SessionCaller, role: Role, email: str) -> SessionCaller:
         """Another member of the owner's account."""
         member = await self.operator.add_user(owner.account_id, email=email, password=PASSWORD, role=role)
