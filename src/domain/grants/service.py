@@ -38,6 +38,7 @@ from domain.kernel.ids import (
     ProjectId,
 )
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.service import get_api_key
 
 MAX_COMMANDS = 100
 MAX_RATE_PER_MINUTE = 1_000
@@ -236,6 +237,14 @@ class GrantService(Generic[TxT]):
             names = await _subject_names(tx, caller.account_id)
         return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
 
+    async def list_of_key(self, caller: SessionCaller, key_id: str) -> Sequence[tuple[Grant, str]]:
+        """The key's grants, each with the name of the device, group or project that it is on. Raises NotFound."""
+        async with self.uow.read() as tx:
+            key = await get_api_key(tx, caller, key_id)
+            grants = await tx.grants.list_by_key(key.account_id, key.key_id)
+            names = await _place_names(tx, key.account_id) if grants else {}
+        return [(grant, names.get(grant.place, "")) for grant in grants]
+
     async def create(self, caller: SessionCaller, on: DeviceId | GroupId, draft: NewGrantInput) -> GrantWithWarnings:
         """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         require_role(caller, Role.ADMIN)
@@ -406,6 +415,12 @@ async def _get_grant_for_update(tx: GrantsTx, place: GrantTarget, grant_id: Gran
     if grant is None or grant.place not in place.ids:
         raise NotFound.for_resource("grant", grant_id)
     return grant
+
+
+async def _place_names(tx: GrantsTx, account_id: AccountId) -> dict[str, str]:
+    names: dict[str, str] = {device.device_id: device.name for device in await tx.devices.list(account_id)}
+    names |= {project.project_id: project.name for project, _ in await tx.projects.list_with_device_counts(account_id)}
+    return names | {group.group_id: group.name for group in await tx.groups.list(account_id)}
 
 
 async def _subject_names(tx: GrantsTx, account_id: AccountId) -> dict[GrantSubject, str]:

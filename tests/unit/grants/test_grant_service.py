@@ -41,6 +41,18 @@ async def test_a_grant_is_listed_with_its_subjects_name(world: ScheduleWorld) ->
     assert (second.subject_name, second.grant.device_id, second.grant.project_id) == ("Member", None, device.project_id)
 
 
+async def test_a_keys_grants_are_listed_with_the_name_of_what_they_are_on(world: ScheduleWorld) -> None:
+    device, key = await world.device(), await world.key()
+    assert await world.granting.list_of_key(world.session(), key.key_id) == []
+    await world.granting.create(world.session(), device.device_id, draft(key.key_id, "ON"))
+    await world.granting.create(world.session(), device.device_id, draft(key.key_id, "*", via="project"))
+    (on_device, device_name), (on_project, project_name) = await world.granting.list_of_key(world.session(), key.key_id)
+    assert (on_device.place, device_name) == (device.device_id, device.name)
+    assert (on_project.place, bool(project_name)) == (device.project_id, True)
+    with pytest.raises(NotFound):
+        await world.granting.list_of_key(world.session(), "key_nowhere")
+
+
 @pytest.mark.parametrize(
     ("terms", "field"),
     [
