@@ -2,15 +2,13 @@
 
 A change of state emits its events in its own transaction (`Transaction.emit`). The events part stores each one as a row of the
 log and turns those of the five public types into payloads for the live feed and the webhooks.
-
-All kinds of domain events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from domain.kernel.caller import Caller, SessionCaller
 from domain.kernel.dataclasses import fast_frozen
@@ -147,3 +145,27 @@ class DomainEvent:
         if isinstance(caller, SessionCaller) and caller.operations is not None:
             description = f"{description} (service session {caller.session_id})"
         return cls(caller.account_id, kind, description, at_ms, caller.label, device_id, data or {}, caller.address, device_name)
+
+
+class NamedDevice(Protocol):
+    """What an event says of its device. `Device` is one; the kernel lies below it."""
+
+    @property
+    def device_id(self) -> DeviceId: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+def event_of(
+    caller: Caller, kind: EventKind, text: str, now_ms: int, device: NamedDevice | DeviceId | None = None, /, **data: Json
+) -> DomainEvent:
+    """The event of a change that `caller` made: account, source and address are the caller's. That of a service session says so,
+    because its source is the member who made it. Where only the id of the device is at hand, the event log looks its name up."""
+    if isinstance(caller, SessionCaller) and caller.operations is not None:
+        text = f"{text} (service session {caller.session_id})"
+    if device is None or isinstance(device, str):
+        device_id, name = device, None
+    else:
+        device_id, name = device.device_id, device.name
+    return DomainEvent(caller.account_id, kind, text, now_ms, caller.label, device_id, data, caller.address, name)
