@@ -140,9 +140,9 @@ class HttpWorld:
         self.passwords = PasswordChangeService(
             **shared, hasher=self.hasher, digest=self.digest, mailer=self.mail, translator=MessageCatalogTranslator()
         )
-        self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
+        self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(waiter=InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)
-        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
+        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(waiter=InProcessApprovalWaiter()))
         self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, token_hasher=self.digest)
         self._settings = settings
         self._more = blueprints

@@ -167,7 +167,9 @@ def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapter
             schedules=services.schedules.with_unit_of_work(uow),
             rules=services.rules.with_unit_of_work(uow),
             groups=replace(services.groups, **joined),
-            keys=ApiKeyService(**creating, digest=adapters.digest, requests=PendingApprovalCloser(adapters.approval_waiter)),
+            keys=ApiKeyService(
+                **creating, digest=adapters.digest, requests=PendingApprovalCloser(waiter=adapters.approval_waiter)
+            ),
             grants=replace(services.grants, **joined),
             group_grants=replace(services.group_grants, **joined),
             webhooks=replace(webhooks, **joined),
