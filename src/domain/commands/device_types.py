@@ -18,6 +18,7 @@ from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.devices.model import DeviceType
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
@@ -32,21 +33,19 @@ class DeviceTypeWithCommands:
     commands: tuple[CommandDefinition, ...]
 
 
+@service
 class DeviceTypeAdminService:
-    def __init__(
-        self, *, uow: UnitOfWork[CommandsTx], clock: Clock, ids: IdAndSecretGenerator, validator: ParamsValidator
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._validator = validator
+    uow: UnitOfWork[CommandsTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
+    validator: ParamsValidator
 
     async def list(self, caller: SessionCaller) -> Sequence[DeviceTypeWithCommands]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return [await _load_with_commands(tx, one) for one in await tx.device_types.list(caller.account_id)]
 
     async def get(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> DeviceTypeWithCommands:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await _load_with_commands(tx, await _get_device_type(tx, caller, device_type_id))
 
     async def create(
@@ -54,10 +53,10 @@ class DeviceTypeAdminService:
     ) -> DeviceTypeWithCommands:
         """Raises ValidationFailed, PermissionDenied, Conflict `DEVICE_TYPE_EXISTS` or `TOO_MANY_DEVICE_TYPES`."""
         require_role(caller, Role.ADMIN)
-        now_ms = self._clock.now_ms()
-        device_type = DeviceType(DeviceTypeId(self._ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
+        now_ms = self.clock.now_ms()
+        device_type = DeviceType(DeviceTypeId(self.ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
         definitions = self._build_definitions(device_type, definition_inputs, now_ms, {})
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             await _check_name(tx, device_type)
             await tx.device_types.add(device_type)
             for definition in definitions:
@@ -73,8 +72,8 @@ class DeviceTypeAdminService:
         definition_inputs: Sequence[CommandDefinitionInput] | None,
     ) -> DeviceTypeWithCommands:
         """`definition_inputs` replace the whole list; a command that keeps its name keeps its id."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             if name is not None and name != device_type.name:
                 device_type = replace(device_type, name=name)
@@ -87,7 +86,7 @@ class DeviceTypeAdminService:
 
     async def delete(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> None:
         """Raises Conflict `DEVICE_TYPE_IN_USE`: its devices would silently lose commands and approvals."""
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             used = await tx.device_types.count_devices(device_type_id)
             if used:
@@ -95,7 +94,7 @@ class DeviceTypeAdminService:
                     f"Number of devices of this type: {used}. Give them another type first.", code="DEVICE_TYPE_IN_USE"
                 )
             await tx.device_types.delete(device_type_id)
-            self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
+            self._emit(tx, caller, device_type, "device_type_deleted", self.clock.now_ms())
 
     async def _replace_definitions(
         self,
@@ -138,12 +137,12 @@ class DeviceTypeAdminService:
             previous = existing.get(definition_input.name)
             command_id = previous.command_id if previous else None
             definition = definition_input.to_definition(
-                command_id or CommandId(self._ids.new_id(IdPrefix.COMMAND)),
+                command_id or CommandId(self.ids.new_id(IdPrefix.COMMAND)),
                 device_type.account_id,
                 previous.created_ms if previous else now_ms,
                 device_type_id=device_type.device_type_id,
             )
-            check_definition(definition, self._validator)
+            check_definition(definition, self.validator)
             definitions.append(definition)
         return definitions
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.kernel.clock import MINUTE_MS
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.ids import DeviceId, ExecutionId
 
@@ -190,15 +191,15 @@ SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
 """What a device gives as the cause of a relay state when it ran its copy of the plan."""
 
 
+@service
 class ReportService:
-    def __init__(self, *, execution_waiter: ExecutionWaiter) -> None:
-        self._execution_waiter = execution_waiter
-        self.ignored: Counter[str] = Counter()
-        """Number of results that changed nothing, by reason: `unknown`, `duplicate`, `late`."""
+    execution_waiter: ExecutionWaiter
+    ignored: Counter[str] = field(default_factory=Counter, init=False)
+    """Number of results that changed nothing, by reason: `unknown`, `duplicate`, `late`."""
 
     async def write_changes(self, changes: ExecutionChangeCollector) -> None:
         """Call this after all reports of a batch."""
-        await changes.write(self._execution_waiter)
+        await changes.write(self.execution_waiter)
         self.ignored += changes.ignored
 
     async def on_relay_report(

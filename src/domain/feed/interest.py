@@ -20,28 +20,29 @@ from typing import Protocol
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.recipients import load_recipients
 
 
+@service
 class DevicesWithSubscribersService:
-    def __init__(self, *, uow: UnitOfWork[WebhooksTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
+    uow: UnitOfWork[WebhooksTx]
+    clock: Clock
 
     async def list_watched_devices(self, interests: Iterable[FeedFilter]) -> set[int]:
         """Device numbers. A feed client counts for all devices of its account; the feed drops what the client may not see."""
         wanted = interests_by_account(interests)
         numbers: set[int] = set()
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             for account_id in await tx.accounts.list_ids():
                 numbers |= await self._watched_in_account(tx, account_id, wanted.get(account_id, frozenset()))
         return numbers
 
     async def _watched_in_account(self, tx: WebhooksTx, account_id: AccountId, devices: frozenset[DeviceId] | None) -> set[int]:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         recipients = (await load_recipients(tx, [account_id]))[account_id]
         if devices is not None and not devices and not recipients.webhooks:
             return set()

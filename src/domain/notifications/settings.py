@@ -8,7 +8,7 @@ Browsers bind a subscription to the public key, so another key would end all sub
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from domain.accounts.ports import Translator
 from domain.kernel.caller import Role, SessionCaller
@@ -186,28 +186,28 @@ NAME = "vapid"
 """The row, and what the seal is bound to."""
 
 
+@service
 class PushKeyService:
-    def __init__(self, *, uow: UnitOfWork[NotificationsTx], vault: Vault, codec: PushKeyCodec) -> None:
-        self._uow = uow
-        self._vault = vault
-        self._codec = codec
-        self._private_key = ""
+    uow: UnitOfWork[NotificationsTx]
+    vault: Vault
+    codec: PushKeyCodec
+    _private_key: str = field(default="", init=False)
 
     async def get_private_key(self) -> str:
         """Made if there is none yet; of several instances that make one at the same time, one wins. Raises SecretUnreadable."""
         if not self._private_key:
-            async with self._uow.read() as tx:
+            async with self.uow.read() as tx:
                 sealed = await tx.service_secrets.get(NAME)
-            self._private_key = self._vault.open(sealed if sealed is not None else await self._create(), NAME)
+            self._private_key = self.vault.open(sealed if sealed is not None else await self._create(), NAME)
         return self._private_key
 
     async def get_public_key(self) -> str:
         """Raises SecretUnreadable."""
-        return self._codec.public_key(await self.get_private_key())
+        return self.codec.public_key(await self.get_private_key())
 
     async def _create(self) -> bytes:
-        made = self._vault.seal(self._codec.generate(), NAME)
-        async with self._uow.write(caller=None) as tx:
+        made = self.vault.seal(self.codec.generate(), NAME)
+        async with self.uow.write(caller=None) as tx:
             await tx.service_secrets.add_if_absent(NAME, made)
             stored = await tx.service_secrets.get(NAME)
         return made if stored is None else stored

@@ -171,17 +171,17 @@ async def get_rule(tx: RulesTx, device_id: DeviceId, rule_id: RuleId) -> Rule:
 MAX_METRICS_PER_DEVICE = 128
 
 
+@service
 class DeviceMetricDeclarationService:
-    def __init__(self, *, uow: UnitOfWork[RulesTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
+    uow: UnitOfWork[RulesTx]
+    clock: Clock
 
     async def declare(self, caller: SessionCaller, device_id: DeviceId, names: Collection[str]) -> tuple[str, ...]:
         """All that are known then, by name. Raises PermissionDenied below Member; NotFound, ValidationFailed."""
         require_role(caller, Role.MEMBER)
-        async with self._uow.write(caller, Role.MEMBER) as tx:
+        async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            _, known = await declare_metrics(tx, caller, device, names, self._clock.now_ms())
+            _, known = await declare_metrics(tx, caller, device, names, self.clock.now_ms())
         return known
 
 

@@ -26,6 +26,7 @@ from domain.commands.reports import SCHEDULE_CAUSES
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.edges import DueScheduleEdgeDecision, ScheduleEdgeOccurrence, apply_resolved_outcome, max_lateness_s
@@ -107,11 +108,11 @@ _QUERIES = frozenset({"STATUS", "GET_SCHEDULES"})
 _UNKNOWN = "whether the device ran it is not known, and a later edge, command or person has decided since."
 
 
+@service
 class LeftEdgeResolver:
-    def __init__(self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, commands: CommandSubmissionService) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._commands = commands
+    uow: UnitOfWork[SchedulesTx]
+    clock: Clock
+    commands: CommandSubmissionService
 
     async def on_relay_reports(self, tx: SchedulesTx, reports: Sequence[tuple[Device, RelayEvidence]]) -> None:
         """Reports of online devices that have left edges, in their order, in the transaction of the reports."""
@@ -135,13 +136,13 @@ class LeftEdgeResolver:
     async def resolve_due(self) -> int | None:
         """Resolve the edges of devices that are back and have not reported their relay. Returns in how many milliseconds to call
         again."""
-        now_ms = self._clock.steady_ms()
-        async with self._uow.read() as tx:
+        now_ms = self.clock.steady_ms()
+        async with self.uow.read() as tx:
             found = await tx.schedules.list_left_of_online_devices(BATCH_SIZE)
         if not found:
             return None
         due_ms = now_ms + RESOLVE_AFTER_MS
-        async with self._uow.write(caller=None, background=True) as tx:
+        async with self.uow.write(caller=None, background=True) as tx:
             new = [edge for edge in found if edge.resolve_ms is None or edge.resolve_ms > due_ms]
             if new:
                 await tx.schedules.set_resolve_time(new, due_ms)
@@ -177,7 +178,7 @@ class LeftEdgeResolver:
         *,
         is_latest: bool,
     ) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         confirmed = conclusion is OfflineScheduleEdgeOutcome.CONFIRMED
         decision = decision_of(edge, now_ms // SECOND_MS, max_lateness_s(schedule), confirmed=confirmed)
         slot = DueSlotWithDecision(schedule, device, decision)
@@ -210,7 +211,7 @@ class LeftEdgeResolver:
         command = automation_command(slot, now_ms)
         if not isinstance(command, AutomationCommand):
             return command
-        [outcome] = await self._commands.run_unattended(tx, [command], now_ms)
+        [outcome] = await self.commands.run_unattended(tx, [command], now_ms)
         return command_result(slot, outcome)
 
 

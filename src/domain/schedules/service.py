@@ -356,22 +356,22 @@ class ScheduleOccurrencesResult:
     is_complete: bool
 
 
+@service
 class ScheduleOccurrenceService:
-    def __init__(self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, recurrence: RecurrenceCalculator) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._recurrence = recurrence
+    uow: UnitOfWork[SchedulesTx]
+    clock: Clock
+    recurrence: RecurrenceCalculator
 
     async def list(
         self, caller: SessionCaller, from_ms: int | None = None, until_ms: int | None = None
     ) -> ScheduleOccurrencesResult:
         """Switches from `from_ms` (default: now) until before `until_ms` (default: a week later), of paused slots too. Raises
         ValidationFailed."""
-        from_ms = self._clock.now_ms() if from_ms is None else from_ms
+        from_ms = self.clock.now_ms() if from_ms is None else from_ms
         until_ms = from_ms + DEFAULT_SPAN_MS if until_ms is None else until_ms
         if not from_ms < until_ms <= from_ms + MAX_SPAN_MS:
             raise ValidationFailed.for_field("until", f"must be after `from`, by at most {MAX_SPAN_MS // DAY_MS} days.")
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             schedules = await tx.schedules.list_active_by_account(caller.account_id)
             devices = await tx.devices.list_by_ids({schedule.device_id for schedule in schedules})
         by_id: Mapping[DeviceId, Device] = {device.device_id: device for device in devices}
@@ -390,6 +390,6 @@ class ScheduleOccurrenceService:
         start_ts = max(from_ts, schedule.next_fire_ts or from_ts)
         for edge in SwitchEdge:
             after_ts = start_ts - 1
-            while (at_ts := next_occurrence_ts(schedule, edge, after_ts, self._recurrence)) is not None and at_ts < until_ts:
+            while (at_ts := next_occurrence_ts(schedule, edge, after_ts, self.recurrence)) is not None and at_ts < until_ts:
                 yield edge, at_ts
                 after_ts = at_ts

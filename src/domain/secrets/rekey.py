@@ -20,8 +20,8 @@ from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.notifications.ports import NotificationsTx
+from domain.webhooks.model import url_seal_context
 from domain.webhooks.ports import WebhooksTx
-from domain.webhooks.secrets import url_seal_context
 
 PAGE_SECRETS = 200
 """About 2 ms of AES, and as many one-row updates."""
