@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from domain.commands.definitions import (
-    MAX_DEFINITIONS,
-    CommandDefinitionInput,
-    approval_names,
-    check_definition,
-    check_nothing_waits,
-    find_waiting_devices,
-)
+from domain.commands.definitions import MAX_DEFINITIONS, CommandDefinitionInput, check_definition, check_lifts_no_pending
 from domain.commands.model import CommandDefinition
 from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.devices.model import DeviceType
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -106,9 +99,9 @@ class DeviceTypeAdminService:
     ) -> None:
         existing = {one.name: one for one in await tx.definitions.list_by_device_type(device_type.device_type_id)}
         wanted = self._build_definitions(device_type, definition_inputs, now_ms, existing)
-        lifted = approval_names(existing.values()) - approval_names(wanted)
-        waiting = await tx.devices.list_by_ids(await find_waiting_devices(tx, device_type.account_id, lifted))
-        check_nothing_waits(caller, lifted, any(one.device_type_id == device_type.device_type_id for one in waiting))
+        await check_lifts_no_pending(
+            tx, caller, existing.values(), wanted, lambda one: one.device_type_id == device_type.device_type_id
+        )
         names = {definition.name for definition in wanted}
         for name, gone in existing.items():
             if name not in names and gone.command_id is not None:
@@ -148,8 +141,7 @@ class DeviceTypeAdminService:
 
     def _emit(self, tx: CommandsTx, caller: SessionCaller, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {device_type.name}"
-        data: dict[str, Json] = {"deviceTypeId": device_type.device_type_id}
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
+        tx.emit(event_of(caller, kind, text, now_ms, deviceTypeId=device_type.device_type_id))
 
 
 async def _get_device_type(

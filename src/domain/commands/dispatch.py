@@ -7,24 +7,6 @@ Only one worker drives this service.
 
 Commands of this process arrive through the `DispatchQueue`. The database is scanned at startup, after an overflow of that queue,
 and periodically.
-
-The in-process queue of committed commands, which saves the dispatcher a database query.
-
-It is only a shortcut. Commands that it loses (overflow, crash) are still QUEUED in the database, which the dispatcher scans at
-startup, periodically, and when this queue has overflowed.
-
-Which devices have subscribed to their commands, and whether the notification of that has been processed.
-
-A device receives commands from the moment it subscribes, but the notification arrives later, in order with its other messages.
-Only then are the commands resent that were lost with the earlier connection. Nothing may be sent in between: a new command
-would overtake them, and the relay would end in the wrong state.
-
-The clock that the deadlines of commands are meant in.
-
-A deadline is stored as wall time, as people and devices see it, but lasts by the monotonic clock: when the wall clock is set, the
-stored deadlines are moved along.
-
-What a process that ended may have done without recording it: a command is sent first, and recorded as sent afterwards.
 """
 
 from __future__ import annotations
@@ -47,7 +29,16 @@ from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 
+PAGE_SIZE = 200
+MAX_READY_PER_ROUND = 50
+MAX_RECENTLY_SENT = 5 * PAGE_SIZE
+"""Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
 MAX_QUEUED = 20_000
+MAX_UNNOTICED_MS = MINUTE_MS
+"""The clock may have been set this long before the dispatcher notices; it looks every 30 s. Commands that were created since have
+their deadlines by the new time."""
+_FAILURES: Mapping[PublishResult | None, str] = {None: "UNSUPPORTED", PublishResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
+"""Result codes of commands that no later attempt can deliver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,63 +56,8 @@ class DispatchEntry:
         return [cls(devices[one.device_id], one) for one in page if one.device_id in devices]
 
 
-@service
-class DispatchQueue:
-    """`wake` wakes the dispatcher."""
-
-    wake: Callable[[], None]
-    _queued: dict[ExecutionId, DispatchEntry] = field(default_factory=dict, init=False)
-    has_overflowed: bool = field(default=False, init=False)
-    """Commands were dropped. The dispatcher resets this when it scans the database instead."""
-
-    def __len__(self) -> int:
-        return len(self._queued)
-
-    @property
-    def oldest_created_ms(self) -> int | None:
-        """When the oldest command in the queue was created; None when the queue is empty."""
-        oldest = next(iter(self._queued.values()), None)
-        return None if oldest is None else oldest.execution.created_ms
-
-    def put(self, commands: Sequence[DispatchEntry]) -> None:
-        """Call after the commit, with the commands in their queue order."""
-        if len(self._queued) + len(commands) > MAX_QUEUED:
-            self.clear()
-        else:
-            self._queued.update((command.execution.execution_id, command) for command in commands)
-        self.wake()
-
-    def pop_batch(self, limit: int) -> Sequence[DispatchEntry]:
-        """Remove and return the oldest commands."""
-        return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
-
-    def clear(self) -> None:
-        """Drop all; the dispatcher finds them in the database."""
-        self._queued.clear()
-        self.has_overflowed = True
-
-    def discard(self, execution_id: ExecutionId) -> None:
-        """Drop a command that the dispatcher has found in the database."""
-        self._queued.pop(execution_id, None)
-
-
 QueuedForDevice = tuple[Device, dict[ExecutionId, Execution]]
 """A device and its queued executions, in order."""
-
-
-def group_by_device(commands: Sequence[DispatchEntry]) -> dict[DeviceId, QueuedForDevice]:
-    by_device: dict[DeviceId, QueuedForDevice] = {}
-    for command in commands:
-        _, executions = by_device.setdefault(command.device.device_id, (command.device, {}))
-        executions[command.execution.execution_id] = command.execution
-    return by_device
-
-
-def append_queued(stored: Sequence[Execution], queued: QueuedForDevice | None) -> Sequence[Execution]:
-    """`stored` plus the commands that were queued after it was read."""
-    known = {execution.execution_id for execution in stored}
-    later = [] if queued is None else [one for key, one in queued[1].items() if key not in known]
-    return [*stored, *later]
 
 
 class CommandLossWindow(NamedTuple):
@@ -139,122 +75,8 @@ class CommandLossWindow(NamedTuple):
         return self if other is None else CommandLossWindow(min(self.from_ms, other.from_ms), max(self.until_ms, other.until_ms))
 
 
-def can_be_lost(device: Device, execution: Execution, window: CommandLossWindow | None) -> bool:
-    """Whether a command that was sent, or may have been (QUEUED with `sent_ms`), is to be sent again: it may be lost, and running
-    it twice does no harm."""
-    sent_ms = execution.sent_ms or 0
-    is_lost = execution.status is ExecutionStatus.QUEUED or (window is not None and window.from_ms <= sent_ms < window.until_ms)
-    return is_lost and can_resend(device.profile, execution.cmd)
-
-
-@service
-class Subscriptions:
-    link: OutboundDeviceMessagePort
-    _ready: dict[int, CommandLossWindow] = field(default_factory=dict, init=False)
-    """Device number → which of its commands may be lost; its backlog is still to be sent."""
-    _deferred: dict[int, CommandLossWindow] = field(default_factory=dict, init=False)
-    """The same for devices with a later subscription whose notification is still outstanding."""
-    _reported_ms: dict[int, int] = field(default_factory=dict, init=False)
-    """Device number → time of its last notified subscription."""
-    _awaited_ms: dict[int, int] = field(default_factory=dict, init=False)
-    """Device number → time of the subscription whose notification a command waits for."""
-    _previously_awaited_ms: dict[int, int] = field(default_factory=dict, init=False)
-
-    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool, held_until_ms: int = 0) -> bool:
-        """Record a notified subscription. True when a command waits for it."""
-        self._reported_ms[device_no] = max(at_ms, self._reported_ms.get(device_no, 0))
-        if to_commands:
-            deferred = self._deferred.pop(device_no, None)
-            window = CommandLossWindow.before(at_ms, held_until_ms)
-            if held_until_ms:
-                window = window.merge(deferred).merge(self._ready.get(device_no))
-            self._ready[device_no] = window
-        elif device_no in self._deferred:
-            self._ready.setdefault(device_no, self._deferred.pop(device_no))
-        return self._awaited_ms.pop(device_no, None) is not None
-
-    def pop_ready(self, limit: int) -> dict[int, CommandLossWindow]:
-        taken = dict(islice(self._ready.items(), limit))
-        for device_no in taken:
-            del self._ready[device_no]
-        return taken
-
-    def requeue(self, taken: dict[int, CommandLossWindow]) -> None:
-        for device_no, window in taken.items():
-            self._ready[device_no] = window.merge(self._ready.get(device_no))
-
-    def __len__(self) -> int:
-        return len(self._ready)
-
-    def can_send(self, device: Device, window: CommandLossWindow | None) -> bool:
-        """False while a subscription notification is outstanding; the device is served when it arrives. `window`: the
-        device's value from `pop_ready`, if any."""
-        if device.device_no in self._ready:
-            return False
-        last_ms = self.link.last_subscribed_ms(device.device_id)
-        if last_ms <= self._reported_ms.get(device.device_no, 0):
-            return True
-        self._awaited_ms[device.device_no] = last_ms
-        if window is not None:
-            self._deferred[device.device_no] = window
-        return False
-
-    def expire_pending(self) -> None:
-        """Call periodically: a notification that has not arrived since the last call is treated as lost."""
-        for device_no, at_ms in self._previously_awaited_ms.items():
-            if self._awaited_ms.get(device_no) == at_ms:
-                self.on_subscribed(device_no, at_ms, to_commands=False)
-        self._previously_awaited_ms = dict(self._awaited_ms)
-
-
-MAX_UNNOTICED_MS = MINUTE_MS
-"""The clock may have been set this long before the dispatcher notices; it looks every 30 s. Commands that were created since have
-their deadlines by the new time."""
-
-
-@service
-class DeadlineClock:
-    uow: UnitOfWork[CommandsTx]
-    clock: Clock
-    _steps: ClockStepDetector | None = field(default=None, init=False)
-    _pending_step_ms: int = field(default=0, init=False)
-    """By how much the stored deadlines are still to be moved."""
-
-    def now_ms(self) -> int:
-        """The time that the stored deadlines are meant in since `follow`."""
-        return self.clock.now_ms() if self._steps is None else self._steps.now_ms()
-
-    async def follow(self) -> bool:
-        """Move the stored deadlines along when the wall clock has been set; True if that was so. At the first call, no deadline
-        stays further away than its command's whole time, in case the clock was ahead before the start. Raises Unavailable."""
-        if self._steps is None:
-            steps = ClockStepDetector(self.clock)
-            await self._shift(0, steps.now_ms(), 0)
-            self._steps = steps
-            return False
-        self._pending_step_ms += self._steps.take_ms()
-        if self._pending_step_ms == 0:
-            return False
-        now_ms = self._steps.now_ms()
-        await self._shift(self._pending_step_ms, now_ms, now_ms - MAX_UNNOTICED_MS)
-        self._pending_step_ms = 0
-        return True
-
-    async def _shift(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
-        async with self.uow.write(caller=None) as tx:
-            await tx.executions.shift_expiry(step_ms, now_ms, unshifted_from_ms)
-
-
-PAGE_SIZE = 200
-MAX_READY_PER_ROUND = 50
-MAX_RECENTLY_SENT = 5 * PAGE_SIZE
-"""Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
-
 DispatchItem = tuple[Device, Sequence[Execution], CommandLossWindow | None]
 """A device, its commands to send, and which of the sent ones may be lost, if it has just subscribed."""
-
-_FAILURES: Mapping[PublishResult | None, str] = {None: "UNSUPPORTED", PublishResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
-"""Result codes of commands that no later attempt can deliver."""
 
 
 @service
@@ -510,6 +332,8 @@ class CommandDispatchService:
 
 @service
 class CommandCrashRecovery:
+    """What a process that ended may have done without recording it: a command is sent first, and recorded as sent afterwards."""
+
     uow: UnitOfWork[CommandsTx]
     clock: Clock
 
@@ -518,3 +342,170 @@ class CommandCrashRecovery:
         Returns how many; raises Unavailable."""
         async with self.uow.write(caller=None) as tx:
             return await tx.executions.mark_possibly_sent(self.clock.now_ms())
+
+
+@service
+class DispatchQueue:
+    """The commands that this process has committed, which saves the dispatcher a database query. `wake` wakes the dispatcher.
+
+    It is only a shortcut. Commands that it loses (overflow, crash) are still QUEUED in the database."""
+
+    wake: Callable[[], None]
+    _queued: dict[ExecutionId, DispatchEntry] = field(default_factory=dict, init=False)
+    has_overflowed: bool = field(default=False, init=False)
+    """Commands were dropped. The dispatcher resets this when it scans the database instead."""
+
+    def __len__(self) -> int:
+        return len(self._queued)
+
+    @property
+    def oldest_created_ms(self) -> int | None:
+        """When the oldest command in the queue was created; None when the queue is empty."""
+        oldest = next(iter(self._queued.values()), None)
+        return None if oldest is None else oldest.execution.created_ms
+
+    def put(self, commands: Sequence[DispatchEntry]) -> None:
+        """Call after the commit, with the commands in their queue order."""
+        if len(self._queued) + len(commands) > MAX_QUEUED:
+            self.clear()
+        else:
+            self._queued.update((command.execution.execution_id, command) for command in commands)
+        self.wake()
+
+    def pop_batch(self, limit: int) -> Sequence[DispatchEntry]:
+        """Remove and return the oldest commands."""
+        return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
+
+    def clear(self) -> None:
+        """Drop all; the dispatcher finds them in the database."""
+        self._queued.clear()
+        self.has_overflowed = True
+
+    def discard(self, execution_id: ExecutionId) -> None:
+        """Drop a command that the dispatcher has found in the database."""
+        self._queued.pop(execution_id, None)
+
+
+@service
+class Subscriptions:
+    """Which devices have subscribed to their commands, and whether the notification of that has been processed.
+
+    A device receives commands from the moment it subscribes, but the notification arrives later, in order with its other
+    messages. Only then are the commands resent that were lost with the earlier connection. Nothing may be sent in between: a new
+    command would overtake them, and the relay would end in the wrong state."""
+
+    link: OutboundDeviceMessagePort
+    _ready: dict[int, CommandLossWindow] = field(default_factory=dict, init=False)
+    """Device number → which of its commands may be lost; its backlog is still to be sent."""
+    _deferred: dict[int, CommandLossWindow] = field(default_factory=dict, init=False)
+    """The same for devices with a later subscription whose notification is still outstanding."""
+    _reported_ms: dict[int, int] = field(default_factory=dict, init=False)
+    """Device number → time of its last notified subscription."""
+    _awaited_ms: dict[int, int] = field(default_factory=dict, init=False)
+    """Device number → time of the subscription whose notification a command waits for."""
+    _previously_awaited_ms: dict[int, int] = field(default_factory=dict, init=False)
+
+    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool, held_until_ms: int = 0) -> bool:
+        """Record a notified subscription. True when a command waits for it."""
+        self._reported_ms[device_no] = max(at_ms, self._reported_ms.get(device_no, 0))
+        if to_commands:
+            deferred = self._deferred.pop(device_no, None)
+            window = CommandLossWindow.before(at_ms, held_until_ms)
+            if held_until_ms:
+                window = window.merge(deferred).merge(self._ready.get(device_no))
+            self._ready[device_no] = window
+        elif device_no in self._deferred:
+            self._ready.setdefault(device_no, self._deferred.pop(device_no))
+        return self._awaited_ms.pop(device_no, None) is not None
+
+    def pop_ready(self, limit: int) -> dict[int, CommandLossWindow]:
+        taken = dict(islice(self._ready.items(), limit))
+        for device_no in taken:
+            del self._ready[device_no]
+        return taken
+
+    def requeue(self, taken: dict[int, CommandLossWindow]) -> None:
+        for device_no, window in taken.items():
+            self._ready[device_no] = window.merge(self._ready.get(device_no))
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def can_send(self, device: Device, window: CommandLossWindow | None) -> bool:
+        """False while a subscription notification is outstanding; the device is served when it arrives. `window`: the
+        device's value from `pop_ready`, if any."""
+        if device.device_no in self._ready:
+            return False
+        last_ms = self.link.last_subscribed_ms(device.device_id)
+        if last_ms <= self._reported_ms.get(device.device_no, 0):
+            return True
+        self._awaited_ms[device.device_no] = last_ms
+        if window is not None:
+            self._deferred[device.device_no] = window
+        return False
+
+    def expire_pending(self) -> None:
+        """Call periodically: a notification that has not arrived since the last call is treated as lost."""
+        for device_no, at_ms in self._previously_awaited_ms.items():
+            if self._awaited_ms.get(device_no) == at_ms:
+                self.on_subscribed(device_no, at_ms, to_commands=False)
+        self._previously_awaited_ms = dict(self._awaited_ms)
+
+
+@service
+class DeadlineClock:
+    """The clock that the deadlines of commands are meant in. A deadline is stored as wall time, as people and devices see it, but
+    lasts by the monotonic clock: when the wall clock is set, the stored deadlines are moved along."""
+
+    uow: UnitOfWork[CommandsTx]
+    clock: Clock
+    _steps: ClockStepDetector | None = field(default=None, init=False)
+    _pending_step_ms: int = field(default=0, init=False)
+    """By how much the stored deadlines are still to be moved."""
+
+    def now_ms(self) -> int:
+        """The time that the stored deadlines are meant in since `follow`."""
+        return self.clock.now_ms() if self._steps is None else self._steps.now_ms()
+
+    async def follow(self) -> bool:
+        """Move the stored deadlines along when the wall clock has been set; True if that was so. At the first call, no deadline
+        stays further away than its command's whole time, in case the clock was ahead before the start. Raises Unavailable."""
+        if self._steps is None:
+            steps = ClockStepDetector(self.clock)
+            await self._shift(0, steps.now_ms(), 0)
+            self._steps = steps
+            return False
+        self._pending_step_ms += self._steps.take_ms()
+        if self._pending_step_ms == 0:
+            return False
+        now_ms = self._steps.now_ms()
+        await self._shift(self._pending_step_ms, now_ms, now_ms - MAX_UNNOTICED_MS)
+        self._pending_step_ms = 0
+        return True
+
+    async def _shift(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
+        async with self.uow.write(caller=None) as tx:
+            await tx.executions.shift_expiry(step_ms, now_ms, unshifted_from_ms)
+
+
+def group_by_device(commands: Sequence[DispatchEntry]) -> dict[DeviceId, QueuedForDevice]:
+    by_device: dict[DeviceId, QueuedForDevice] = {}
+    for command in commands:
+        _, executions = by_device.setdefault(command.device.device_id, (command.device, {}))
+        executions[command.execution.execution_id] = command.execution
+    return by_device
+
+
+def append_queued(stored: Sequence[Execution], queued: QueuedForDevice | None) -> Sequence[Execution]:
+    """`stored` plus the commands that were queued after it was read."""
+    known = {execution.execution_id for execution in stored}
+    later = [] if queued is None else [one for key, one in queued[1].items() if key not in known]
+    return [*stored, *later]
+
+
+def can_be_lost(device: Device, execution: Execution, window: CommandLossWindow | None) -> bool:
+    """Whether a command that was sent, or may have been (QUEUED with `sent_ms`), is to be sent again: it may be lost, and running
+    it twice does no harm."""
+    sent_ms = execution.sent_ms or 0
+    is_lost = execution.status is ExecutionStatus.QUEUED or (window is not None and window.from_ms <= sent_ms < window.until_ms)
+    return is_lost and can_resend(device.profile, execution.cmd)

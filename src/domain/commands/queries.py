@@ -1,8 +1,6 @@
-"""Read devices and executions.
+"""Read devices and executions, and wait for what becomes of a command.
 
 A session sees everything in its account. An API key sees only what its unexpired grants allow it to read.
-
-Wait for what becomes of a submitted command: first for the decision, where it needs approval, then for the device's result.
 """
 
 from __future__ import annotations
@@ -90,10 +88,11 @@ class DeviceQueries:
         self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None
     ) -> CommandExecutionPage:
         """Newest first."""
+        limit = min(limit, MAX_PAGE_SIZE)
         async with self.uow.read() as tx:
             await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
-            found = await tx.executions.page(device_id, limit=min(limit, MAX_PAGE_SIZE) + 1, before_seq=before_seq)
-        page = tuple(found[: min(limit, MAX_PAGE_SIZE)])
+            found = await tx.executions.page(device_id, limit=limit + 1, before_seq=before_seq)
+        page = tuple(found[:limit])
         return CommandExecutionPage(page, page[-1].seq if len(found) > len(page) else None)
 
     async def get_execution(self, caller: Caller, device_id: DeviceId, execution_id: ExecutionId) -> Execution:
@@ -107,6 +106,9 @@ class DeviceQueries:
 
 @service
 class SubmittedCommandWaiter:
+    """Waits for what becomes of a submitted command: first for the decision, where it needs approval, then for the device's
+    result."""
+
     uow: UnitOfWork[CommandsTx]
     clock: Clock
     execution_waiter: ExecutionWaiter

@@ -3,16 +3,9 @@
 A report may be repeated, late, or about an unknown command; it is then counted and changes only the relay state, which the device
 knows best. Everything runs in the transaction of one inbound batch, on one `ExecutionChangeCollector`.
 
-Unit of work for the reports of one batch: changes are decided in memory, in order, and written together.
-
-All named executions are loaded once. Each report sees the changes of those before it. At the end each execution makes one
-transition, from its stored status to its last one, and each relay is set once. A transition that a concurrent write (the
-dispatcher's) has overtaken is retried from the new status.
-
 The device knows what it did. An end that the service only assumed, because the deadline passed without a report, is therefore
-replaced by a report that comes later, and the event of it says what it replaces.
-
-How each firmware answers a command: what may be sent again, what ends without an answer, and what a relay report can mean.
+replaced by a report that comes later, and the event of it says what it replaces. How each firmware answers decides what may be
+sent again, what ends without an answer, and what a relay report can mean.
 """
 
 from __future__ import annotations
@@ -31,156 +24,12 @@ from domain.kernel.ids import DeviceId, ExecutionId
 
 MAX_ATTEMPTS = 3
 """The dispatcher may write SENT meanwhile; a status only moves forward, so three attempts always suffice."""
-
-
+CAUSE_WINDOW_MS = MINUTE_MS
+"""How long after its deadline an execution may still count as the cause of a relay change."""
 NOT_DELIVERED, NO_ANSWER = "NOT_DELIVERED", "NO_ANSWER"
 """Result codes of the ends that the service assumes at the deadline."""
 _ASSUMED_CODES = (NOT_DELIVERED, NO_ANSWER)
 _REPORTED_ENDS = (ExecutionStatus.DONE, ExecutionStatus.FAILED)
-
-
-def can_report(execution: Execution, status: ExecutionStatus) -> bool:
-    """Whether a report of the device moves the execution to this status."""
-    if status in ALLOWED_TRANSITIONS[execution.status]:
-        return True
-    code = execution.result.get("code") if isinstance(execution.result, dict) else None
-    return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
-
-
-class ExecutionChangeCollector:
-    def __init__(self, tx: CommandsTx, executions: Sequence[Execution]) -> None:
-        """`executions`: those that the reports of the batch name."""
-        self.tx = tx
-        self._stored = {execution.execution_id: execution for execution in executions}
-        self._current = dict(self._stored)
-        self._relay_states: dict[DeviceId, bool | None] = {}
-        self._changed_relays: dict[DeviceId, bool] = {}
-        self._events: list[tuple[DomainEvent, ExecutionId | None]] = []
-        """Each with the execution whose transition it reports, if any."""
-        self.ignored: Counter[str] = Counter()
-
-    def get(self, execution_id: ExecutionId) -> Execution | None:
-        """The execution after the reports so far."""
-        return self._current.get(execution_id)
-
-    async def list_open_by_device(self, device: Device) -> Sequence[Execution]:
-        """Executions of the device that are QUEUED or SENT in the database, in their current state, oldest first."""
-        found = await self.tx.executions.list_open_by_device(device.device_id)
-        for execution in found:
-            self._stored.setdefault(execution.execution_id, execution)
-            self._current.setdefault(execution.execution_id, execution)
-        return [self._current[execution.execution_id] for execution in found]
-
-    def set_relay(self, device: Device, relay: bool) -> bool:
-        """True if this changes the relay state."""
-        if self._relay_states.setdefault(device.device_id, device.relay) is relay:
-            return False
-        self._relay_states[device.device_id] = self._changed_relays[device.device_id] = relay
-        return True
-
-    def transition(self, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int) -> Execution | None:
-        """The execution after the transition; None when its status no longer allows it."""
-        current = self._current[execution.execution_id]
-        if not can_report(current, status):
-            self.ignored["duplicate" if current.status is status else "late"] += 1
-            return None
-        after = replace(current, status=status, result=result, finished_ms=at_ms if status.is_final else None)
-        self._current[execution.execution_id] = after
-        return after
-
-    def add_event(self, event: DomainEvent, execution_id: ExecutionId | None = None) -> None:
-        self._events.append((event, execution_id))
-
-    async def write(self, execution_waiter: ExecutionWaiter) -> None:
-        """Write all changes and emit their events in the transaction."""
-        if self._changed_relays:
-            await self.tx.devices.set_relay_many(self._changed_relays)
-        stored = await self._transition_all()
-        for event, execution_id in self._events:
-            if execution_id is None:
-                self.tx.emit(event)
-            elif execution_id in stored:
-                self.tx.emit(_with_correction(event, stored[execution_id]))
-        finished = [after for after, before in stored.values() if after.status.is_final and not before.is_final]
-
-        def announce() -> None:
-            for execution in finished:
-                execution_waiter.notify(execution)
-
-        if finished:
-            self.tx.after_commit(announce)
-
-    async def _transition_all(self) -> dict[ExecutionId, ExecutionTransition]:
-        """Each execution that was changed, with its status before."""
-        pending = {key: after for key, after in self._current.items() if after is not self._stored[key]}
-        done: dict[ExecutionId, ExecutionTransition] = {}
-        before = self._stored
-        for _ in range(MAX_ATTEMPTS):
-            if not pending:
-                break
-            transitions = [(after, before[key].status) for key, after in pending.items()]
-            stored = await self.tx.executions.transition_many(transitions)
-            done |= {key: (pending.pop(key), before[key].status) for key in list(pending) if key in stored}
-            if pending:
-                before = {one.execution_id: one for one in await self.tx.executions.list_by_ids(set(pending))}
-                pending = {
-                    key: self._rebase(after, before[key])
-                    for key, after in pending.items()
-                    if self._can_transition(after, before.get(key))
-                }
-        return done
-
-    def _can_transition(self, after: Execution, current: Execution | None) -> bool:
-        allowed = current is not None and can_report(current, after.status)
-        self.ignored["late"] += not allowed
-        return allowed
-
-    @staticmethod
-    def _rebase(after: Execution, current: Execution) -> Execution:
-        return replace(current, status=after.status, result=after.result, finished_ms=after.finished_ms)
-
-
-def _with_correction(event: DomainEvent, transition: ExecutionTransition) -> DomainEvent:
-    """The event of a result; it says so when it replaces an end that was told before."""
-    after, before = transition
-    if not before.is_final:
-        return event
-    description = event.description.replace(after.status.value, f"{after.status.value} instead of {before.value}", 1)
-    return replace(event, description=description, data={**event.data, "correctedFrom": before.value})
-
-
-CAUSE_WINDOW_MS = MINUTE_MS
-"""How long after its deadline an execution may still count as the cause of a relay change."""
-
-
-def target_relay_state(cmd: str) -> bool | None:
-    """The relay state that the command sets; None when the command alone does not decide it."""
-    return {"ON": True, "OFF": False}.get(cmd)
-
-
-def can_resend(profile: FirmwareProfile, cmd: str) -> bool:
-    """Our firmware recognises a repeated id. Stock firmware would run the command again, so only idempotent commands may be
-    resent to it."""
-    return profile is FirmwareProfile.NATIVE or target_relay_state(cmd) is not None or cmd in ("STATUS", "GET_SCHEDULES")
-
-
-def is_done_when_sent(device: Device, cmd: str) -> bool:
-    """ESPHome answers only with a change of state: a command for the state it already has gets no answer."""
-    target = target_relay_state(cmd)
-    return device.profile is FirmwareProfile.ESPHOME and target is not None and target == device.relay
-
-
-def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay: bool) -> bool:
-    """Whether this command can explain a relay report that names no execution."""
-    if profile is FirmwareProfile.NATIVE or execution.status is not ExecutionStatus.SENT:
-        return False
-    return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay
-
-
-def can_have_caused(execution: Execution, device: Device, at_ms: int) -> bool:
-    return execution.device_id == device.device_id and at_ms <= execution.expires_ms + CAUSE_WINDOW_MS
-
-
 STATUS_BY_REPORT: dict[str, ExecutionStatus] = {
     "ack": ExecutionStatus.ACKED,
     "done": ExecutionStatus.DONE,
@@ -298,6 +147,159 @@ class ReportService:
             changes.add_event(command_result_event(after, "device", at_ms, device.name), execution_id=after.execution_id)
 
 
+class ExecutionChangeCollector:
+    """The changes by the reports of one batch: decided in memory, in order, and written together.
+
+    All named executions are loaded once. Each report sees the changes of those before it. At the end each execution makes one
+    transition, from its stored status to its last one, and each relay is set once. A transition that a concurrent write (the
+    dispatcher's) has overtaken is retried from the new status."""
+
+    def __init__(self, tx: CommandsTx, executions: Sequence[Execution]) -> None:
+        """`executions`: those that the reports of the batch name."""
+        self.tx = tx
+        self._stored = {execution.execution_id: execution for execution in executions}
+        self._current = dict(self._stored)
+        self._relay_states: dict[DeviceId, bool | None] = {}
+        self._changed_relays: dict[DeviceId, bool] = {}
+        self._events: list[tuple[DomainEvent, ExecutionId | None]] = []
+        """Each with the execution whose transition it reports, if any."""
+        self.ignored: Counter[str] = Counter()
+
+    def get(self, execution_id: ExecutionId) -> Execution | None:
+        """The execution after the reports so far."""
+        return self._current.get(execution_id)
+
+    async def list_open_by_device(self, device: Device) -> Sequence[Execution]:
+        """Executions of the device that are QUEUED or SENT in the database, in their current state, oldest first."""
+        found = await self.tx.executions.list_open_by_device(device.device_id)
+        for execution in found:
+            self._stored.setdefault(execution.execution_id, execution)
+            self._current.setdefault(execution.execution_id, execution)
+        return [self._current[execution.execution_id] for execution in found]
+
+    def set_relay(self, device: Device, relay: bool) -> bool:
+        """True if this changes the relay state."""
+        if self._relay_states.setdefault(device.device_id, device.relay) is relay:
+            return False
+        self._relay_states[device.device_id] = self._changed_relays[device.device_id] = relay
+        return True
+
+    def transition(self, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int) -> Execution | None:
+        """The execution after the transition; None when its status no longer allows it."""
+        current = self._current[execution.execution_id]
+        if not can_report(current, status):
+            self.ignored["duplicate" if current.status is status else "late"] += 1
+            return None
+        after = replace(current, status=status, result=result, finished_ms=at_ms if status.is_final else None)
+        self._current[execution.execution_id] = after
+        return after
+
+    def add_event(self, event: DomainEvent, execution_id: ExecutionId | None = None) -> None:
+        self._events.append((event, execution_id))
+
+    async def write(self, execution_waiter: ExecutionWaiter) -> None:
+        """Write all changes and emit their events in the transaction."""
+        if self._changed_relays:
+            await self.tx.devices.set_relay_many(self._changed_relays)
+        stored = await self._transition_all()
+        for event, execution_id in self._events:
+            if execution_id is None:
+                self.tx.emit(event)
+            elif execution_id in stored:
+                self.tx.emit(_with_correction(event, stored[execution_id]))
+        finished = [after for after, before in stored.values() if after.status.is_final and not before.is_final]
+
+        def announce() -> None:
+            for execution in finished:
+                execution_waiter.notify(execution)
+
+        if finished:
+            self.tx.after_commit(announce)
+
+    async def _transition_all(self) -> dict[ExecutionId, ExecutionTransition]:
+        """Each execution that was changed, with its status before."""
+        pending = {key: after for key, after in self._current.items() if after is not self._stored[key]}
+        done: dict[ExecutionId, ExecutionTransition] = {}
+        before = self._stored
+        for _ in range(MAX_ATTEMPTS):
+            if not pending:
+                break
+            transitions = [(after, before[key].status) for key, after in pending.items()]
+            stored = await self.tx.executions.transition_many(transitions)
+            done |= {key: (pending.pop(key), before[key].status) for key in list(pending) if key in stored}
+            if pending:
+                before = {one.execution_id: one for one in await self.tx.executions.list_by_ids(set(pending))}
+                pending = {
+                    key: self._rebase(after, before[key])
+                    for key, after in pending.items()
+                    if self._can_transition(after, before.get(key))
+                }
+        return done
+
+    def _can_transition(self, after: Execution, current: Execution | None) -> bool:
+        allowed = current is not None and can_report(current, after.status)
+        self.ignored["late"] += not allowed
+        return allowed
+
+    @staticmethod
+    def _rebase(after: Execution, current: Execution) -> Execution:
+        return replace(current, status=after.status, result=after.result, finished_ms=after.finished_ms)
+
+
+def can_report(execution: Execution, status: ExecutionStatus) -> bool:
+    """Whether a report of the device moves the execution to this status."""
+    if status in ALLOWED_TRANSITIONS[execution.status]:
+        return True
+    code = execution.result.get("code") if isinstance(execution.result, dict) else None
+    return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
+
+
+def can_have_caused(execution: Execution, device: Device, at_ms: int) -> bool:
+    return execution.device_id == device.device_id and at_ms <= execution.expires_ms + CAUSE_WINDOW_MS
+
+
+def target_relay_state(cmd: str) -> bool | None:
+    """The relay state that the command sets; None when the command alone does not decide it."""
+    return {"ON": True, "OFF": False}.get(cmd)
+
+
+def can_resend(profile: FirmwareProfile, cmd: str) -> bool:
+    """Our firmware recognises a repeated id. Stock firmware would run the command again, so only idempotent commands may be
+    resent to it."""
+    return profile is FirmwareProfile.NATIVE or target_relay_state(cmd) is not None or cmd in ("STATUS", "GET_SCHEDULES")
+
+
+def is_done_when_sent(device: Device, cmd: str) -> bool:
+    """ESPHome answers only with a change of state: a command for the state it already has gets no answer."""
+    target = target_relay_state(cmd)
+    return device.profile is FirmwareProfile.ESPHOME and target is not None and target == device.relay
+
+
+def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay: bool) -> bool:
+    """Whether this command can explain a relay report that names no execution."""
+    if profile is FirmwareProfile.NATIVE or execution.status is not ExecutionStatus.SENT:
+        return False
+    return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay
+
+
+def _device_trigger(reported_cause: str | None) -> TriggeredBy:
+    """A device that runs its copy of the schedules reports that; everything else is a button, wiring, or its own logic."""
+    return TriggeredBy.SCHEDULE if reported_cause in SCHEDULE_CAUSES else TriggeredBy.DEVICE
+
+
+def build_result(code: str | None, relay: bool | None = None, data: Json = None) -> Json:
+    """A result as stored and shown by the API."""
+    return {"code": code, "relay": None if relay is None else "ON" if relay else "OFF", "data": data}
+
+
+def expire_execution(execution: Execution, now_ms: int) -> ExecutionTransition:
+    """The transition of an execution whose deadline has passed. Only one that was surely never sent is EXPIRED."""
+    never_had = execution.status is ExecutionStatus.QUEUED and execution.sent_ms is None
+    status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
+    result = build_result(NOT_DELIVERED if never_had else NO_ANSWER)
+    return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
+
+
 def command_result_event(execution: Execution, source: str, at_ms: int, device_name: str | None = None) -> DomainEvent:
     code = execution.result.get("code") if isinstance(execution.result, dict) else None
     because = f" ({code})" if isinstance(code, str) else ""
@@ -319,19 +321,10 @@ def command_result_event(execution: Execution, source: str, at_ms: int, device_n
     )
 
 
-def build_result(code: str | None, relay: bool | None = None, data: Json = None) -> Json:
-    """A result as stored and shown by the API."""
-    return {"code": code, "relay": None if relay is None else "ON" if relay else "OFF", "data": data}
-
-
-def expire_execution(execution: Execution, now_ms: int) -> ExecutionTransition:
-    """The transition of an execution whose deadline has passed. Only one that was surely never sent is EXPIRED."""
-    never_had = execution.status is ExecutionStatus.QUEUED and execution.sent_ms is None
-    status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
-    result = build_result(NOT_DELIVERED if never_had else NO_ANSWER)
-    return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
-
-
-def _device_trigger(reported_cause: str | None) -> TriggeredBy:
-    """A device that runs its copy of the schedules reports that; everything else is a button, wiring, or its own logic."""
-    return TriggeredBy.SCHEDULE if reported_cause in SCHEDULE_CAUSES else TriggeredBy.DEVICE
+def _with_correction(event: DomainEvent, transition: ExecutionTransition) -> DomainEvent:
+    """The event of a result; it says so when it replaces an end that was told before."""
+    after, before = transition
+    if not before.is_final:
+        return event
+    description = event.description.replace(after.status.value, f"{after.status.value} instead of {before.value}", 1)
+    return replace(event, description=description, data={**event.data, "correctedFrom": before.value})

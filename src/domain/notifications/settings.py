@@ -1,14 +1,11 @@
-"""A member's own settings and channels. Nobody else sees or changes them, and nobody sees a destination again.
-
-The key pair that identifies this installation to push services (VAPID, RFC 8292): made at the first start, sealed, kept.
-
-Browsers bind a subscription to the public key, so another key would end all subscriptions.
+"""A member's own settings and channels, and the key pair of this installation for Web Push. Nobody else sees or changes the
+settings of a member, and nobody sees a destination again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from domain.accounts.ports import Translator
 from domain.kernel.caller import Role, SessionCaller
@@ -42,13 +39,8 @@ from domain.notifications.model import (
 from domain.notifications.ports import NotificationSender, NotificationsTx, PushKeyCodec
 
 MAIL_NAME = "Mail"
-
-
-@dataclass(frozen=True, slots=True)
-class NotificationSettingsWithMailChoice:
-    settings: NotificationSettings
-    mail: bool
-    """Whether the member is told by mail."""
+PUSH_KEY_NAME = "vapid"
+"""The row, and what the seal is bound to."""
 
 
 @service
@@ -67,28 +59,26 @@ class NotificationSettingsService:
     public_url: str
     translator: Translator
 
-    async def get_settings(self, caller: SessionCaller) -> NotificationSettingsWithMailChoice:
+    async def get_settings(self, caller: SessionCaller) -> tuple[NotificationSettings, bool]:
+        """With whether the member is told by mail."""
         async with self.uow.read() as tx:
             found = await tx.notifications.get_settings(caller.membership_id)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
-        return NotificationSettingsWithMailChoice(
-            found or NotificationSettings(caller.membership_id, caller.account_id), _find_mail(channels) is not None
-        )
+        settings = found or NotificationSettings(caller.membership_id, caller.account_id)
+        return settings, _find_mail(channels) is not None
 
-    async def put_settings(
-        self, caller: SessionCaller, own: NotificationSettingsWithMailChoice
-    ) -> NotificationSettingsWithMailChoice:
-        """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
-        settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
+    async def put_settings(self, caller: SessionCaller, wanted: NotificationSettings, *, mail: bool) -> NotificationSettings:
+        """The settings of the caller; the ids in `wanted` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
+        settings = replace(wanted, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.notifications.upsert_settings(settings)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
-            mail = _find_mail(channels)
-            if own.mail and mail is None:
+            present = _find_mail(channels)
+            if mail and present is None:
                 await self._add(tx, caller, channels, ChannelKind.MAIL, MAIL_NAME, None)
-            elif not own.mail and mail is not None:
-                await tx.notification_channels.delete(mail.channel_id)
-        return replace(own, settings=settings)
+            elif not mail and present is not None:
+                await tx.notification_channels.delete(present.channel_id)
+        return settings
 
     async def list_channels(self, caller: SessionCaller) -> Sequence[NotificationChannel]:
         """Oldest first."""
@@ -182,12 +172,11 @@ async def _get_own(tx: NotificationsTx, caller: SessionCaller, channel_id: Chann
     return channel
 
 
-NAME = "vapid"
-"""The row, and what the seal is bound to."""
-
-
 @service
 class PushKeyService:
+    """The key pair that identifies this installation to push services (VAPID, RFC 8292): made at the first start, sealed, kept.
+    Browsers bind a subscription to the public key, so another key would end all subscriptions."""
+
     uow: UnitOfWork[NotificationsTx]
     vault: Vault
     codec: PushKeyCodec
@@ -197,8 +186,8 @@ class PushKeyService:
         """Made if there is none yet; of several instances that make one at the same time, one wins. Raises SecretUnreadable."""
         if not self._private_key:
             async with self.uow.read() as tx:
-                sealed = await tx.service_secrets.get(NAME)
-            self._private_key = self.vault.open(sealed if sealed is not None else await self._create(), NAME)
+                sealed = await tx.service_secrets.get(PUSH_KEY_NAME)
+            self._private_key = self.vault.open(sealed if sealed is not None else await self._create(), PUSH_KEY_NAME)
         return self._private_key
 
     async def get_public_key(self) -> str:
@@ -206,8 +195,8 @@ class PushKeyService:
         return self.codec.public_key(await self.get_private_key())
 
     async def _create(self) -> bytes:
-        made = self.vault.seal(self.codec.generate(), NAME)
+        made = self.vault.seal(self.codec.generate(), PUSH_KEY_NAME)
         async with self.uow.write(caller=None) as tx:
-            await tx.service_secrets.add_if_absent(NAME, made)
-            stored = await tx.service_secrets.get(NAME)
+            await tx.service_secrets.add_if_absent(PUSH_KEY_NAME, made)
+            stored = await tx.service_secrets.get(PUSH_KEY_NAME)
         return made if stored is None else stored
