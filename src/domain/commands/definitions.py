@@ -8,7 +8,8 @@ the commands of its type, so that a concurrent edit by an Admin cannot be bypass
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -56,14 +57,8 @@ class CommandDefinitionInput:
             account_id=account_id,
             device_id=device_id,
             device_type_id=device_type_id,
-            name=self.name,
-            label=self.label,
-            description=self.description,
-            kind=self.kind,
-            params_schema=self.params_schema,
-            shape=self.shape,
-            requires_approval=self.requires_approval,
             created_ms=now_ms,
+            **{name: getattr(self, name) for name in EDITABLE_FIELDS},
         )
 
 
@@ -96,11 +91,9 @@ class CommandDefinitionService:
         check_definition(definition, self.validator)
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
-            await self._check_keeps_approval(tx, caller, device, definition.name)
-            await _check_name_free(tx, definition)
-            before_edit = await self.commands.effective_definitions(tx, device)
-            await tx.definitions.add(definition)
-            await self._check_edit(tx, caller, device, before_edit)
+            async with self._checked_edit(tx, caller, device, {definition.name}):
+                await _check_name_free(tx, definition)
+                await tx.definitions.add(definition)
             self._emit(tx, caller, definition, "command_defined", now_ms)
         return definition
 
@@ -114,13 +107,10 @@ class CommandDefinitionService:
             before = await _get_own_definition(tx, device, command_id)
             after = replace(before, **{name: value for name, value in changes.items() if name in EDITABLE_FIELDS})
             check_definition(after, self.validator)
-            for name in {before.name, after.name}:
-                await self._check_keeps_approval(tx, caller, device, name)
-            if after.name != before.name:
-                await _check_name_free(tx, after)
-            before_edit = await self.commands.effective_definitions(tx, device)
-            await tx.definitions.save(after)
-            await self._check_edit(tx, caller, device, before_edit)
+            async with self._checked_edit(tx, caller, device, {before.name, after.name}):
+                if after.name != before.name:
+                    await _check_name_free(tx, after)
+                await tx.definitions.save(after)
             self._emit(tx, caller, after, "command_updated", now_ms)
         return after
 
@@ -130,23 +120,19 @@ class CommandDefinitionService:
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             definition = await _get_own_definition(tx, device, command_id)
-            await self._check_keeps_approval(tx, caller, device, definition.name)
-            before_edit = await self.commands.effective_definitions(tx, device)
-            await tx.definitions.delete(command_id)
-            await self._check_edit(tx, caller, device, before_edit)
+            async with self._checked_edit(tx, caller, device, {definition.name}):
+                await tx.definitions.delete(command_id)
             self._emit(tx, caller, definition, "command_removed", now_ms)
 
-    async def _check_keeps_approval(self, tx: CommandsTx, caller: SessionCaller, device: Device, name: str) -> None:
-        """Raises PermissionDenied `ROLE_REQUIRED` when a Member edits a command that needs approval."""
-        for definition in await self.commands.effective_definitions(tx, device):
-            if definition.name == name and definition.requires_approval:
-                require_role(caller, Role.ADMIN)
-
-    async def _check_edit(
-        self, tx: CommandsTx, caller: SessionCaller, device: Device, before: Sequence[CommandDefinition]
-    ) -> None:
-        """After the change, which an error rolls back. A READ grant allows every QUERY, so only callers who may grant can define
-        one. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
+    @asynccontextmanager
+    async def _checked_edit(self, tx: CommandsTx, caller: SessionCaller, device: Device, names: Set[str]) -> AsyncIterator[None]:
+        """Around an edit of the commands `names`, which an error rolls back. A Member edits no command that needs approval. A
+        READ grant allows every QUERY, so only callers who may grant can define one. Raises PermissionDenied `ROLE_REQUIRED`,
+        Conflict `REQUEST_PENDING`."""
+        before = await self.commands.effective_definitions(tx, device)
+        if any(one.name in names and one.requires_approval for one in before):
+            require_role(caller, Role.ADMIN)
+        yield
         after = await self.commands.effective_definitions(tx, device)
         if not _query_names(after) <= _query_names(before):
             require_role(caller, Role.ADMIN)

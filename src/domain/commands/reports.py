@@ -118,7 +118,8 @@ class ReportService:
     ) -> None:
         if not changes.set_relay(device, relay):
             return
-        triggered_by = cause.source if cause is not None else _device_trigger(reported_cause)
+        ran_plan = reported_cause in SCHEDULE_CAUSES  # everything else is a button, wiring, or the device's own logic
+        triggered_by = cause.source if cause is not None else TriggeredBy.SCHEDULE if ran_plan else TriggeredBy.DEVICE
         word = "ON" if relay else "OFF"
         changes.add_event(
             DomainEvent(
@@ -280,11 +281,6 @@ def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay:
     if profile is FirmwareProfile.NATIVE or execution.status is not ExecutionStatus.SENT:
         return False
     return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay
-
-
-def _device_trigger(reported_cause: str | None) -> TriggeredBy:
-    """A device that runs its copy of the schedules reports that; everything else is a button, wiring, or its own logic."""
-    return TriggeredBy.SCHEDULE if reported_cause in SCHEDULE_CAUSES else TriggeredBy.DEVICE
 
 
 def build_result(code: str | None, relay: bool | None = None, data: Json = None) -> Json:

@@ -231,7 +231,7 @@ class CommandSubmissionService:
         now_ms: int,
     ) -> Execution | DomainError:
         if isinstance(permit, DomainError):
-            _release_slot(contexts[command.request.device.device_id])
+            contexts[command.request.device.device_id].open_count -= 1  # the reserved slot is free again
             return permit
         return self._new_execution(command.caller, command.request, command.triggered_by, permit.grant_id, now_ms)
 
@@ -391,11 +391,6 @@ def _reserve_slot(context: CommandContext) -> None:
             code="TOO_MANY_QUEUED",
         )
     context.open_count += 1
-
-
-def _release_slot(context: CommandContext) -> None:
-    """Undo `_reserve_slot` for a command that is not queued after all."""
-    context.open_count -= 1
 
 
 def _command_sent_event(caller: Caller, command: DispatchEntry, now_ms: int, reason: str | None) -> DomainEvent:

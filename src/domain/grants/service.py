@@ -84,6 +84,16 @@ class GrantInput:
             timezone=self.timezone,
         )
 
+    def to_terms(self) -> dict[str, Any]:
+        """The fields of a `Grant` that people edit."""
+        return {
+            "commands": self.commands,
+            "scope": self.scope,
+            "expires_ms": self.expires_ms,
+            "window": self.to_window(),
+            "rate_limit_per_minute": self.rate_limit_per_minute,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class NewGrantInput:
@@ -244,13 +254,9 @@ class GrantService(Generic[TxT]):
             device_id=None if device is None else device.device_id,
             project_id=None if device is not None else place.project_id,
             group_id=None if place.group is None else place.group.group_id,
-            commands=grant_input.commands,
-            scope=grant_input.scope,
-            expires_ms=grant_input.expires_ms,
-            window=grant_input.to_window(),
-            rate_limit_per_minute=grant_input.rate_limit_per_minute,
             created_ms=now_ms,
             created_by=caller.label,
+            **grant_input.to_terms(),
         )
 
     async def _list_warnings(self, tx: TxT, place: GrantTarget, grant_input: GrantInput) -> tuple[FieldError, ...]:
@@ -298,15 +304,7 @@ def _event_data(grant: Grant) -> dict[str, Json]:
 
 def _apply_input(grant: Grant, grant_input: GrantInput, caller: SessionCaller) -> Grant:
     known = caller.label in (grant.created_by, *grant.changed_by)
-    return replace(
-        grant,
-        changed_by=grant.changed_by if known else (*grant.changed_by, caller.label),
-        commands=grant_input.commands,
-        scope=grant_input.scope,
-        expires_ms=grant_input.expires_ms,
-        window=grant_input.to_window(),
-        rate_limit_per_minute=grant_input.rate_limit_per_minute,
-    )
+    return replace(grant, changed_by=grant.changed_by if known else (*grant.changed_by, caller.label), **grant_input.to_terms())
 
 
 async def _check_no_pending_request(tx: GrantsTx, caller: SessionCaller, grant: Grant) -> None:

@@ -24,7 +24,6 @@ from domain.notifications import model
 from domain.notifications.destinations import Destination, NtfyDestination, open_destination
 from domain.notifications.model import (
     MAIL_FOOTER,
-    RETRY_PAUSES_MS,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -37,6 +36,8 @@ from domain.notifications.model import (
 from domain.notifications.ports import NotificationSender, NotificationsTx
 from domain.notifications.settings import record_result
 
+RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
+"""After these pauses a notification that could not be sent is sent again; then it is given up."""
 BATCH = 100
 QUIET_CHECK_MS = 5 * MINUTE_MS
 """Quiet hours are by the wall clock, which may be set meanwhile: what waits for their end is looked at so often."""

@@ -9,15 +9,11 @@ from domain.events.model import APPROVAL_REQUESTED, DEVICE_OFFLINE, DEVICE_ONLIN
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId, ApprovalId, ChannelId
-from domain.notifications.model import (
-    MAX_PENDING_PER_CHANNEL,
-    TOPIC_OF_EVENT,
-    Notification,
-    NotificationChannel,
-    NotificationSettings,
-)
+from domain.notifications.model import TOPIC_OF_EVENT, Notification, NotificationChannel, NotificationSettings
 from domain.notifications.ports import NotificationsTx
 
+MAX_PENDING_PER_CHANNEL = 500
+"""More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
 SUBJECTS = {
     "rule_disabled": "rule disabled",
     "webhook_disabled": "webhook disabled",

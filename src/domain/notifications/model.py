@@ -1,6 +1,4 @@
-"""What a person wants to be told and where, and the notifications that are owed: how often they are tried, and when the quiet
-hours of their reader end.
-"""
+"""What a person wants to be told, where, and at which hours; and the notifications that are owed."""
 
 from __future__ import annotations
 
@@ -9,22 +7,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS
+from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import AccountId, ApprovalId, ChannelId, DeviceId, MembershipId
-from domain.sign_in.policy import AttemptLimit
 
 DEFAULT_OFFLINE_MINUTES = 5
 MAX_OFFLINE_MINUTES = 7 * 24 * 60
-MAX_CHANNELS = 10
-"""Of one member: a few browsers, a phone, mail."""
-MAX_PENDING_PER_CHANNEL = 500
-"""More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
 SEND_TIMEOUT_S = 10.0
 """Of one attempt."""
-RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
-"""After these pauses a notification that could not be sent is sent again; then it is given up."""
-TEST_LIMIT = AttemptLimit(20, HOUR_MS)
-"""Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
 MAIL_FOOTER = "You chose this mail on your page in Latchboard."
 
 

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 
 from domain.accounts.ports import Translator
 from domain.kernel.caller import Role, SessionCaller
-from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
+from domain.kernel.clock import DAY_MS, HOUR_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
@@ -26,8 +26,6 @@ from domain.notifications.destinations import (
 )
 from domain.notifications.model import (
     MAIL_FOOTER,
-    MAX_CHANNELS,
-    TEST_LIMIT,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -37,7 +35,12 @@ from domain.notifications.model import (
     NotificationSettings,
 )
 from domain.notifications.ports import NotificationSender, NotificationsTx, PushKeyCodec
+from domain.sign_in.policy import AttemptLimit
 
+MAX_CHANNELS = 10
+"""Of one member: a few browsers, a phone, mail."""
+TEST_LIMIT = AttemptLimit(20, HOUR_MS)
+"""Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
 MAIL_NAME = "Mail"
 PUSH_KEY_NAME = "vapid"
 """The row, and what the seal is bound to."""

@@ -130,6 +130,15 @@ class RuleService:
             await tx.rules.delete(rule_id)
             await self._emit_change(tx, caller, device, rule, "rule_deleted", now_ms)
 
+    async def declare_metrics(self, caller: SessionCaller, device_id: DeviceId, names: Collection[str]) -> tuple[str, ...]:
+        """Make metrics known before the device has reported them, so that rules may name them. None is forgotten. All that are
+        known then, by name. Raises PermissionDenied below Member; NotFound, ValidationFailed."""
+        require_role(caller, Role.MEMBER)
+        async with self.uow.write(caller, Role.MEMBER) as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            _, known = await declare_metrics(tx, caller, device, names, self.clock.now_ms())
+        return known
+
     async def reload_device(self, device_id: DeviceId) -> None:
         """Load the device's rules from the database into the engine, after another instance has changed them."""
         async with self.engine_commit_lock, self.uow.read() as tx:
@@ -165,22 +174,6 @@ async def get_rule(tx: RulesTx, device_id: DeviceId, rule_id: RuleId) -> Rule:
     if rule is None:
         raise NotFound.for_resource("rule", rule_id)
     return rule
-
-
-@service
-class DeviceMetricDeclarationService:
-    """Makes metrics known before a device has reported them, so that rules may name them. None is forgotten."""
-
-    uow: UnitOfWork[RulesTx]
-    clock: Clock
-
-    async def declare(self, caller: SessionCaller, device_id: DeviceId, names: Collection[str]) -> tuple[str, ...]:
-        """All that are known then, by name. Raises PermissionDenied below Member; NotFound, ValidationFailed."""
-        require_role(caller, Role.MEMBER)
-        async with self.uow.write(caller, Role.MEMBER) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            _, known = await declare_metrics(tx, caller, device, names, self.clock.now_ms())
-        return known
 
 
 async def declare_metrics(

@@ -121,7 +121,8 @@ class ScheduleFiringService:
             except Exception:
                 after = None
             await tx.schedules.save(apply_edge_outcome(schedule, edge, outcome, after, now_ms))
-            tx.emit(_quarantined_event(schedule, edge, outcome, now_ms))
+            text = f"Slot {schedule.slot} was skipped because of an internal error. See the service log."
+            tx.emit(_schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, {"reason": outcome.value}, None))
 
     async def _decide(self, tx: SchedulesTx, due: Sequence[Schedule], now_ms: int, lateness_allowance_s: int) -> None:
         found = await tx.devices.list_by_ids({schedule.device_id for schedule in due})
@@ -274,12 +275,6 @@ def _superseded_event(slot: DueSlotWithDecision, edge: SwitchEdge, due_ts: int, 
     extra: dict[str, Json] = {"reason": EdgeOutcome.SUPERSEDED.value, "lateSeconds": late_s, "edges": decision.superseded_count}
     text = f"Slot {schedule.slot}: {decision.superseded_count} missed edge(s) skipped because {decision.due.edge} is due"
     return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
-
-
-def _quarantined_event(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, now_ms: int) -> DomainEvent:
-    """The event of an edge that an internal error has skipped."""
-    text = f"Slot {schedule.slot} was skipped because of an internal error. See the service log."
-    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, {"reason": outcome.value}, None)
 
 
 def _schedule_event(

@@ -7,7 +7,7 @@ Editing keeps the schedule and counts its revision up. Both are one transaction 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from domain.commands.model import CommandDefinition
@@ -192,17 +192,7 @@ class ScheduleService:
             device_id=device.device_id,
             device_no=device.device_no,
             slot=slot,
-            on_ts=schedule_input.on_ts,
-            off_ts=schedule_input.off_ts,
-            label=schedule_input.label,
-            enabled=schedule_input.enabled,
             status=ScheduleStatus.PENDING,
-            on_command=schedule_input.on_command,
-            off_command=schedule_input.off_command,
-            rrule=schedule_input.rrule,
-            timezone=schedule_input.timezone,
-            misfire=schedule_input.misfire,
-            misfire_grace_s=schedule_input.misfire_grace_s,
             revision=1,
             next_fire_ts=None,
             next_edge=None,
@@ -211,6 +201,7 @@ class ScheduleService:
             created_by=caller.membership_id,
             created_ms=now_ms,
             updated_ms=now_ms,
+            **{each.name: getattr(schedule_input, each.name) for each in fields(schedule_input)},
         )
 
     async def _check_schedule(

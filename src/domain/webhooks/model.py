@@ -32,8 +32,6 @@ MAX_ATTEMPTS = 1 + len(RETRY_BACKOFF.pauses_s)
 RESPONSE_TIMEOUT_S = 10.0
 MAX_CONCURRENT_PER_WEBHOOK = 4
 """How many attempts of one webhook are sent at once."""
-DISABLE_AFTER_MS = 5 * 24 * 3_600_000
-MAX_LISTED_ATTEMPTS = 50
 CANCEL_BATCH_ROWS = 500
 """Rows per transaction when the deliveries of a disabled webhook are cancelled: there may be millions, and other transactions
 must be able to write in between."""

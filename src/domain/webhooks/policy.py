@@ -13,7 +13,6 @@ from domain.kernel.clock import DAY_MS, SECOND_MS, Now
 from domain.kernel.dataclasses import fast_replace
 from domain.kernel.errors import Conflict
 from domain.webhooks.model import (
-    DISABLE_AFTER_MS,
     LEASE_MS,
     MAX_ATTEMPTS,
     RESPONSE_TIMEOUT_S,
@@ -25,6 +24,7 @@ from domain.webhooks.model import (
 )
 from domain.webhooks.ports import OutboundHttpResponse
 
+DISABLE_AFTER_MS = 5 * 24 * 3_600_000
 JITTER = 0.1
 HTTP_GONE = 410
 MAX_RETRY_AFTER_S = 3_600
