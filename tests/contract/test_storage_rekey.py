@@ -10,7 +10,7 @@ from adapters.crypto.vault import AesVault, sealing_key_id
 from domain.devices.model import DeviceCredentials
 from domain.kernel.idempotency import StoredResponse
 from domain.secrets.rekey import RekeyService
-from domain.webhooks.secrets import open_url, seal_url
+from domain.webhooks.model import open_url, seal_url
 from support.storage import NOW, StoredAccount, a_device, a_webhook
 
 URL = "https://example.org/hook?token=secret"

@@ -8,7 +8,7 @@ from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
 from domain.kernel.errors import SecretUnreadable, Unavailable
 from domain.webhooks import url_sealing_migration
-from domain.webhooks.secrets import open_url, seal_url
+from domain.webhooks.model import open_url, seal_url
 from domain.webhooks.url_sealing_migration import WebhookUrlSealingMigration
 from support.storage import StoredAccount, a_webhook
 

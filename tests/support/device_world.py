@@ -233,7 +233,7 @@ class DeviceWorld:
             credential_sync=self.admission,
             presence=self.presence,
         )
-        self.offers = DispatchQueue(self.wake_event)
+        self.offers = DispatchQueue(wake=self.wake_event)
         self.commands = CommandSubmissionService(
             **shared,
             ids=self.ids,

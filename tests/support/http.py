@@ -141,9 +141,9 @@ class HttpWorld:
         self.passwords = PasswordChangeService(
             **shared, hasher=self.hasher, digest=self.digest, mailer=self.mail, translator=MessageCatalogTranslator()
         )
-        self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
+        self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(waiter=InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)
-        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
+        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(waiter=InProcessApprovalWaiter()))
         of_changes: dict[str, Any] = dict.fromkeys(("windows", "commands", "on_grants_changed"))
         self.grants: GrantService[Any] = GrantService(**shared, **of_changes)  # lists the grants of a key
         self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, token_hasher=self.digest)

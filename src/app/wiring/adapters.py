@@ -35,7 +35,7 @@ from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.links import LeaderOnlyDeviceLink, NullDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
-from adapters.randomness import RandomIdAndSecretGenerator, RandomJitter
+from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.recurrence import DateutilRecurrence
 from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase
@@ -264,7 +264,6 @@ class ServiceAdapters:
         self.fence = None if self.standby_link is None else PostgresLeaderFence()
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
-        self.jitter = RandomJitter()
         self.feed = InProcessFeedHub(on_filters_changed=on_interest)
         self.codec = ProfileDispatchingDeviceCodec()
         self.params_checker, self.recurrence = JsonSchemaParamsValidator(), DateutilRecurrence()

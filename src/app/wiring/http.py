@@ -88,7 +88,6 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.unit_of_work import JoinedUnitOfWork
 from domain.keys.service import ApiKeyService
 from domain.partitions.overview import ClusterOverview, ClusterOverviewService
-from domain.rules.service import DeviceMetricDeclarationService
 from domain.team.service_sessions import ServiceSessionTokenService
 from domain.telemetry.replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
@@ -169,7 +168,9 @@ def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapter
             schedules=services.schedules.with_unit_of_work(uow),
             rules=services.rules.with_unit_of_work(uow),
             groups=replace(services.groups, **joined),
-            keys=ApiKeyService(**creating, digest=adapters.digest, requests=PendingApprovalCloser(adapters.approval_waiter)),
+            keys=ApiKeyService(
+                **creating, digest=adapters.digest, requests=PendingApprovalCloser(waiter=adapters.approval_waiter)
+            ),
             grants=replace(services.grants, **joined),
             group_grants=replace(services.group_grants, **joined),
             webhooks=replace(webhooks, **joined),
@@ -308,7 +309,7 @@ def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
-        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, DeviceMetricDeclarationService(**s.shared)),
+        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs),
         grants_blueprint(s.grants, s.access_explanations),
         approvals_blueprint(s.approvals),
         approval_links_blueprint(s.notifications.links),

@@ -24,9 +24,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.notifications.model import NotificationChannel
 from domain.notifications.ports import NotificationsTx
 from domain.sign_in.model import TotpEnrollment
-from domain.webhooks.model import Webhook
+from domain.webhooks.model import Webhook, url_seal_context
 from domain.webhooks.ports import WebhooksTx
-from domain.webhooks.secrets import url_seal_context
 
 T = TypeVar("T")
 

@@ -35,9 +35,9 @@ async def test_a_grant_is_listed_with_its_subjects_name(world: ScheduleWorld) ->
     member = world.session(Role.MEMBER).membership_id
     await world.granting.create(world.session(), device.device_id, draft(key.key_id, "ON", "ON", "OFF"))
     await world.granting.create(world.session(), device.device_id, draft(None, "*", membership_id=member, via="project"))
-    first, second = await world.granting.list(world.session(), device.device_id)
-    assert (first.subject_name, first.grant.commands, first.grant.device_id) == ("Robot", ("ON", "OFF"), device.device_id)
-    assert (second.subject_name, second.grant.device_id, second.grant.project_id) == ("Member", None, device.project_id)
+    (first, robot), (second, member_name) = await world.granting.list(world.session(), device.device_id)
+    assert (robot, first.commands, first.device_id) == ("Robot", ("ON", "OFF"), device.device_id)
+    assert (member_name, second.device_id, second.project_id) == ("Member", None, device.project_id)
 
 
 async def test_a_keys_grants_are_listed_with_the_name_of_what_they_are_on(world: ScheduleWorld) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import Any
 
-from domain.webhooks.delivery import BATCH_ROWS, DeletedWebhookCleanup
+from domain.webhooks.delivery import CLEANUP_BATCH_ROWS, DeletedWebhookCleanup
 
 
 class FakeDeliveries:
@@ -42,14 +42,14 @@ def cleanup_of(deliveries: FakeDeliveries) -> DeletedWebhookCleanup:
 
 
 async def test_each_batch_continues_where_the_last_one_ended() -> None:
-    deliveries = FakeDeliveries(whk_a=range(1, 3 * BATCH_ROWS + 1), whk_b=range(2_000, 2_002))
+    deliveries = FakeDeliveries(whk_a=range(1, 3 * CLEANUP_BATCH_ROWS + 1), whk_b=range(2_000, 2_002))
     cleanup = cleanup_of(deliveries)
     assert [await cleanup.run_once() for _ in range(5)] == [True, True, True, True, False]
-    assert deliveries.calls == [("whk_a", BATCH_ROWS * number) for number in range(4)] + [("whk_b", 0)]
+    assert deliveries.calls == [("whk_a", CLEANUP_BATCH_ROWS * number) for number in range(4)] + [("whk_b", 0)]
 
 
 async def test_rows_that_another_transaction_locked_are_deleted_later() -> None:
-    deliveries = FakeDeliveries(whk_a=range(1, 2 * BATCH_ROWS + 1))
+    deliveries = FakeDeliveries(whk_a=range(1, 2 * CLEANUP_BATCH_ROWS + 1))
     deliveries.locked = {1, 2}
     cleanup = cleanup_of(deliveries)
     assert [await cleanup.run_once() for _ in range(3)] == [True, True, False]

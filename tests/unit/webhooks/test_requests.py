@@ -8,8 +8,7 @@ import pytest
 
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, WebhookId
 from domain.webhooks import requests
-from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState, WebhookFormat
-from domain.webhooks.secrets import encode_payload
+from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState, WebhookFormat, encode_payload
 
 PUMP = DeviceId("dev_a")
 NOW = 1_800_000_000_000

@@ -22,8 +22,8 @@ from adapters.http.core.schemas import (
     TimestampText,
 )
 from domain.grants.explanation import AccessExplainer, AccessExplanation, SingleGrantResult
-from domain.grants.model import AppliesVia, Scope
-from domain.grants.service import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, GrantListItem, GrantService, NewGrantInput
+from domain.grants.model import AppliesVia, Grant, Scope
+from domain.grants.service import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, GrantService, NewGrantInput
 from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
 
 CommandNames = Annotated[
@@ -129,20 +129,20 @@ class GrantResponse(ResponseModel):
     created_at: Timestamp
 
     @classmethod
-    def from_domain(cls, named: GrantListItem) -> GrantResponse:
-        grant, window = named.grant, named.grant.window
+    def from_domain(cls, named: tuple[Grant, str]) -> GrantResponse:
+        grant, name = named
         subject = GrantSubjectResponse(
             type="apikey" if grant.subject.key_id is not None else "member",
             id=grant.subject.key_id or grant.subject.membership_id or "",
-            name=named.subject_name,
+            name=name,
         )
         return cls.of(
             grant,
             subject=subject,
-            active_days=sorted(window.active_days),
-            active_from_minute=window.from_minute,
-            active_to_minute=window.to_minute,
-            timezone=window.timezone,
+            active_days=sorted(grant.window.active_days),
+            active_from_minute=grant.window.from_minute,
+            active_to_minute=grant.window.to_minute,
+            timezone=grant.window.timezone,
         )
 
 
@@ -232,7 +232,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
     async def list_grants(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), device_id)
-        return list_response(grants_on_device, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)
+        return list_response(grants_on_device, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
 
     @bp.operation(
         "GET /devices/<device_id>/access",

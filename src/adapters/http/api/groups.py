@@ -337,7 +337,7 @@ def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
     async def list_group_grants(group_id: GroupId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""
         found = await grants.list(current_session(), group_id)
-        return list_response(found, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)
+        return list_response(found, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
 
     @bp.operation(
         "POST /groups/<group_id>/grants",

@@ -13,7 +13,7 @@ from adapters.http.core.schemas import DisplayName, MetricName, PatchBody, Reque
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Comparator, EngineRule, InstantDryRunResult, MatchMode, Rule, RuleAction, RuleCondition
-from domain.rules.service import MAX_METRICS_PER_DEVICE, DeviceMetricDeclarationService, RuleService
+from domain.rules.service import MAX_METRICS_PER_DEVICE, RuleService
 from domain.telemetry.dry_run import HistoryDryRunResult, RuleDryRunService
 from domain.telemetry.history import HistoryTimeRange
 
@@ -199,7 +199,7 @@ INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEED
 NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
 
 
-def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: DeviceMetricDeclarationService) -> ApiBlueprint:
+def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
     @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")
@@ -262,7 +262,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations:
     )
     async def declare_metrics(device_id: DeviceId, body: MetricDeclarationRequest) -> MetricDeclarationResponse:
         """Rules may name them before the device has reported them. None is forgotten. Requires the role Member or higher."""
-        known = await declarations.declare(current_session(), device_id, body.metrics)
+        known = await rules.declare_metrics(current_session(), device_id, body.metrics)
         return MetricDeclarationResponse(metrics=list(known))
 
     @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", AllowedCallers.SESSION, "Dry-run a rule")
