@@ -1,11 +1,8 @@
 """The settings of the service: environment variables `LATCHBOARD_*`, then `.env`, then `latchboard.toml`; the first value wins.
 
 All settings are validated once, at the start. A wrong value stops the start with the name of the variable, its value and what is
-allowed, so that no pump runs with a setting that was silently ignored.
-
-Where each setting comes from.
-
-Variables that are no settings, for example because of a typing error, with a suggestion.
+allowed, so that no pump runs with a setting that was silently ignored. `checks.py` checks single values; here follows the list of
+all settings, what must hold between them, and how they are read.
 
 An unknown name in `latchboard.toml` is an error, because the file is only ours. In the environment and in `.env` it is a warning:
 other programs write there too (Kubernetes sets LATCHBOARD_SERVICE_HOST).
@@ -16,8 +13,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,109 +23,50 @@ from dotenv import dotenv_values
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from app.config.checks import Networks, PublicUrl, check_mqtt_url, checked, is_ip_address, reachable_address
-from app.config.sections import (
-    ClusterSettings,
-    ExternalBrokerAuthSettings,
-    OidcSettings,
-    TelegramServerSettings,
-    TelemetryStorageSettings,
-    WebhookDestinationSettings,
-    WorkerProcessSettings,
+from adapters.http.core.callers import Network, parse_networks
+from app.config.checks import (
+    Networks,
+    PublicUrl,
+    check_broker,
+    check_clickhouse_url,
+    check_database_url,
+    check_homeassistant,
+    check_host,
+    check_issuer,
+    check_low_ports,
+    check_monitors,
+    check_scopes,
+    check_servers,
+    checked,
+    domain_rule,
+    parse_role_map,
+    reachable_address,
+    split_servers,
+    uppercase,
 )
 from domain.accounts.policy import check_email, check_password
-from domain.kernel.errors import ValidationFailed
+from domain.kernel.caller import Role
+from domain.oidc.policy import OidcFactorTrust
+from domain.partitions.model import MAX_PARTITIONS
 from domain.sign_in.policy import RolesRequiringSecondFactor
 
 PREFIX = "LATCHBOARD_"
 ENVIRONMENT, DOTENV, TOML = "environment", ".env", "latchboard.toml"
-
-
-def variables_by_source(environ: Mapping[str, str] = os.environ) -> dict[str, set[str]]:
-    """Source → variables set there, in capitals. An earlier source has precedence. Raises OSError, ValueError."""
-    toml = Path(TOML)
-    return {
-        ENVIRONMENT: {name.upper() for name in environ},
-        DOTENV: {name.upper() for name in dotenv_values(DOTENV)} if Path(DOTENV).is_file() else set(),
-        TOML: {PREFIX + name.upper() for name in tomllib.loads(toml.read_text(encoding="utf-8"))} if toml.is_file() else set(),
-    }
-
-
-def source_of(name: str, by_source: Mapping[str, Collection[str]]) -> str:
-    return next((source for source, names in by_source.items() if name in names), "default")
-
-
-COMMAND_VARIABLES = frozenset({f"LATCHBOARD_{name}" for name in ("API_KEY", "NEW_PASSWORD", "PASSWORD", "TOKEN", "URL")})
+COMMAND_VARIABLES = frozenset({f"{PREFIX}{name}" for name in ("API_KEY", "NEW_PASSWORD", "PASSWORD", "TOKEN", "URL")})
 """Variables that single commands read; they are not settings."""
-
-
-def unknown_variable_messages(names: Iterable[str], known: Collection[str]) -> list[str]:
-    """One message for each name with our prefix that is not a setting, with the most similar setting if there is one."""
-    unknown = sorted(name for name in names if name.startswith(PREFIX) and name not in known and name not in COMMAND_VARIABLES)
-    return [f"{name} is not a setting{_suggestion(name, known)}" for name in unknown]
-
-
-def _suggestion(name: str, known: Collection[str]) -> str:
-    similar = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1, cutoff=0.7)
-    return f"; did you mean {PREFIX}{similar[0]}?" if similar else ""
-
-
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
+MAX_WORKERS = 64
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """0 selects any free port; the banner and the log show which."""
-
-
-def _uppercase(value: Any) -> Any:
-    return value.upper() if isinstance(value, str) else value
-
-
-def _check_broker(value: str) -> None:
-    if value not in ("embedded", "none"):
-        check_mqtt_url(value, "must be `embedded`, `none`, or")
-
-
-def _check_homeassistant(value: str) -> None:
-    check_mqtt_url(value, "must be")
-
-
-def _check_host(value: str) -> None:
-    """The name appears in configurations of five languages, so only characters of host names and addresses are allowed."""
-    if not _HOST.fullmatch(value) and not is_ip_address(value):
-        raise ValueError("must be a host name or an address such as mqtt.example.com: no scheme, port or brackets")
-
-
-def _check_database_url(value: str) -> None:
-    if not value.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
-        raise ValueError("must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://")
-
-
-def _domain_rule(check: Callable[[str], str]) -> Callable[[str], None]:
-    """A rule of the domain as the check of a setting."""
-
-    def check_setting(value: str) -> None:
-        try:
-            check(value)
-        except ValidationFailed as error:
-            raise ValueError(error.details[0].message.rstrip(".")) from None
-
-    return check_setting
+Count = Annotated[int, Field(ge=8, le=1_000_000)]
 
 
 class SettingsError(Exception):
     """One line per wrong setting. The command line prints them and exits with 2."""
 
 
-class Settings(
-    ExternalBrokerAuthSettings,
-    TelegramServerSettings,
-    ClusterSettings,
-    OidcSettings,
-    TelemetryStorageSettings,
-    WebhookDestinationSettings,
-    WorkerProcessSettings,
-):
+class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_file=DOTENV,
@@ -138,6 +77,112 @@ class Settings(
         hide_input_in_errors=False,
     )
 
+    # How many connections strangers may hold. Without a value, a limit follows from how many files the process may open
+    # (`app.runtime.start`); docs/how-to/operate.md explains the defaults.
+    http_connections: Count | None = Field(default=None, description="Open HTTP connections, live feed included.")
+    http_connections_per_address: Count | None = Field(default=None, description="Of these, of one client address.")
+    feed_pending: Count = Field(default=500, description="Feed connections that have not sent credentials yet.")
+    feed_pending_per_address: Count = Field(default=50, description="Of these, of one client address.")
+    mqtt_connections: Count | None = Field(default=None, description="Open MQTT connections.")
+    mqtt_pending: Count | None = Field(default=None, description="Of these, before their CONNECT is accepted.")
+    mqtt_pending_per_address: Count | None = Field(default=None, description="Of these, of one client address.")
+    ban_after: int = Field(
+        default=50, ge=0, le=1_000_000, description="Failed connections in a row before an address is banned; 0: never."
+    )
+    ban_max_seconds: int = Field(default=600, ge=1, le=86_400, description="The longest ban; the first one lasts a second.")
+    unlimited_addresses: Networks = Field(
+        default="127.0.0.0/8, ::1",
+        description="Addresses without limits of their own and without bans, comma-separated; trusted proxies are added.",
+    )
+
+    # Several worker processes on one machine (docs/how-to/operate.md, "Worker processes")
+    workers: int = Field(
+        default=1, ge=1, le=MAX_WORKERS, description="Processes that share the HTTP port; more than 1 needs PostgreSQL."
+    )
+    worker_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_535 - MAX_WORKERS,
+        description="Worker 1 alone answers here too, worker 2 on the next port: for metrics.",
+    )
+
+    # Where webhooks may deliver (docs/reference/webhooks.md)
+    webhook_allow_private: bool = Field(
+        default=False, description="Allow http and private addresses for webhooks; for development only."
+    )
+    webhook_networks: Networks = Field(
+        default="", description="Networks of receivers beside public addresses, by http too, comma-separated: 192.168.1.0/24."
+    )
+    webhook_low_ports: Annotated[str, checked(check_low_ports)] = Field(
+        default="", description="Webhook ports below 1024 besides 80 and 443, comma-separated."
+    )
+    webhook_ca_file: Path | None = Field(default=None, description="More trusted certificates for webhooks (PEM).")
+
+    # Where telemetry is kept, and for how long (docs/how-to/clickhouse.md)
+    readings_days: int = Field(default=30, ge=1, le=3_650, description="Days to keep raw telemetry.")
+    rollups_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep hourly roll-ups of telemetry.")
+    clickhouse_url: Annotated[SecretStr, checked(check_clickhouse_url)] | None = Field(
+        default=None,
+        description="https://user:password@host:8443/database: ClickHouse, which gets the raw telemetry that is older.",
+    )
+    clickhouse_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep raw telemetry in ClickHouse.")
+
+    # Sign-in with OpenID Connect (docs/how-to/openid-connect.md)
+    oidc_issuer: Annotated[str, checked(check_issuer)] | None = Field(
+        default=None, description="The provider's issuer, https://sso.example.com/realms/plant"
+    )
+    oidc_client_id: str | None = None
+    oidc_client_secret: SecretStr | None = Field(default=None, description="None for a public client.")
+    oidc_name: str | None = Field(default=None, max_length=40, description="On the button; default: the issuer's host.")
+    oidc_scopes: Annotated[str, checked(check_scopes)] = Field(
+        default="openid profile email", pattern=r"^[\x21\x23-\x5B\x5D-\x7E ]{1,500}$"
+    )
+    oidc_role_claim: str = Field(default="", max_length=200, description="Claim with groups or roles, such as groups.")
+    oidc_role_map: Annotated[str, checked(parse_role_map)] = Field(
+        default="", description="value=Role, comma-separated: plant-admins=Admin, plant=Member"
+    )
+    oidc_default_role: Role | None = Field(default=None, description="Without a mapped value; default: the sign-in is refused.")
+    oidc_auto_create: bool = Field(default=False, description="Add unknown people of the provider as members.")
+    oidc_account: str | None = Field(default=None, description="Their account, acc_…; default: the only one.")
+    oidc_trust_email: bool = Field(default=False, description="Also of a provider that sends no email_verified.")
+    oidc_second_factor: OidcFactorTrust = Field(
+        OidcFactorTrust.NEVER, description="When the provider's sign-in stands for the second factor: never, always or claimed."
+    )
+    oidc_acr_values: str = Field(default="", max_length=500, description="Asked of the provider, and accepted when claimed.")
+    oidc_session_hours: int = Field(default=24, ge=1, le=720, description="Until the provider must confirm the user again.")
+    oidc_sign_out: bool = Field(default=False, description="Sign out of the provider too.")
+    oidc_ca_file: Path | None = Field(default=None, description="More trusted certificates for the provider (PEM).")
+
+    # A cluster: several instances that share the devices (docs/how-to/cluster.md)
+    cluster: Annotated[SecretStr, checked(check_servers)] | None = Field(
+        default=None, description="Nodes of NATS, nats://a:4222,b:4222,c:4222: share the devices with other instances."
+    )
+    cluster_partitions: int = Field(
+        default=64, ge=1, le=MAX_PARTITIONS, description="Parts of the fleet; fixed by the cluster's first start."
+    )
+    cluster_monitor: Annotated[str, checked(check_monitors)] = Field(
+        default="",
+        description="Monitoring addresses of all NATS nodes, http://a:8222,http://b:8222,…, for the check of the start.",
+    )
+    cluster_log_mib: int = Field(default=1_024, ge=1, le=1_048_576, description="Bound of each partition's log.")
+    cluster_unsafe: bool = Field(
+        default=False, description="Start although the log may lose confirmed messages; for development only."
+    )
+
+    # Notifications by Telegram (docs/how-to/notifications.md)
+    telegram_url: PublicUrl = Field(
+        default="https://api.telegram.org", description="Server of the Telegram Bot API, or of another one that speaks it."
+    )
+
+    # What an external broker may ask about devices (docs/how-to/other-brokers.md)
+    broker_auth_secret: SecretStr | None = Field(
+        default=None, min_length=16, description="An external broker that shows it may ask about logins and topics of devices."
+    )
+    broker_auth_networks: Networks = Field(
+        default="", description="Addresses from which a broker may ask without it, comma-separated: 127.0.0.1,10.1.0.0/24."
+    )
+
+    # The installation, and where people reach it
     data_dir: Path = Field(
         default=Path("data"), description="Directory for database, keys and first login; created with mode 0700."
     )
@@ -149,6 +194,8 @@ class Settings(
     require_second_factor: RolesRequiringSecondFactor = Field(
         RolesRequiringSecondFactor.NOBODY, description="nobody, admins or all"
     )
+
+    # The broker, embedded or external, and where devices reach it
     mqtt_host: str = Field(default="127.0.0.1", description="Address of the embedded broker.")
     mqtt_port: Port = 1883
     mqtt_ws_port: Port = 8083
@@ -156,33 +203,41 @@ class Settings(
     mqtt_tls_certificate: Path | None = None
     mqtt_tls_key: Path | None = None
     mqtt_client_ca: Path | None = Field(default=None, description="Authority whose certificates devices must show with TLS.")
-    mqtt_public_host: Annotated[str, checked(_check_host)] | None = Field(
+    mqtt_public_host: Annotated[str, checked(check_host)] | None = Field(
         default=None, description="Host in device credentials; default: this machine's address."
     )
-    broker: Annotated[str, checked(_check_broker)] = Field(
+    broker: Annotated[str, checked(check_broker)] = Field(
         default="embedded", description="`embedded`, mqtt://user:password@host:1883, or `none`."
     )
     mosquitto_password_file: Path | None = Field(default=None, description="External Mosquitto: file for device credentials.")
     mosquitto_acl_file: Path | None = None
     mosquitto_pid_file: Path | None = None
-    database_url: Annotated[SecretStr, checked(_check_database_url)] | None = Field(
+
+    # Database, engine, first account, keys
+    database_url: Annotated[SecretStr, checked(check_database_url)] | None = Field(
         default=None, description="postgresql+asyncpg://…; default: SQLite in the data directory."
     )
     engine: Literal["native", "reference"] = "native"
-    owner_email: Annotated[str, checked(_domain_rule(check_email))] | None = Field(
+    owner_email: Annotated[str, checked(domain_rule(check_email))] | None = Field(
         default=None, description="Owner of the first account in an empty database."
     )
-    owner_password: Annotated[SecretStr, checked(_domain_rule(check_password))] | None = None
+    owner_password: Annotated[SecretStr, checked(domain_rule(check_password))] | None = None
     secret_keys: SecretStr | None = Field(
         default=None, description="Key ring, newest key first; default: a file in the data directory."
     )
+
+    # Mail
     smtp_url: SecretStr | None = Field(default=None, description="smtp://user:password@host:587")
     smtp_from: str | None = None
-    homeassistant: Annotated[SecretStr, checked(_check_homeassistant)] | None = Field(
+
+    # Home Assistant (docs/how-to/home-assistant.md)
+    homeassistant: Annotated[SecretStr, checked(check_homeassistant)] | None = Field(
         default=None, description="Broker of Home Assistant, mqtt://user:password@host:1883."
     )
     homeassistant_key: SecretStr | None = Field(default=None, description="API key that Home Assistant acts with.")
     homeassistant_prefix: str = Field(default="homeassistant", pattern=r"^[A-Za-z0-9_-]{1,32}(/[A-Za-z0-9_-]{1,32}){0,3}$")
+
+    # Browsers and reverse proxies
     cors_origins: str = Field(default="", description="Origins allowed in browsers, comma-separated; default: none.")
     trusted_proxies: Networks = Field(
         default="", description="Addresses or networks of trusted reverse proxies, comma-separated."
@@ -193,6 +248,8 @@ class Settings(
     tls_at_proxy: bool = Field(
         default=False, description="A reverse proxy provides TLS for HTTP: send HSTS, and the dashboard's cookie over TLS only."
     )
+
+    # What is accepted and kept, and when the disk is full
     ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages per second and device; 0: no limit.")
     events_days: int = Field(default=365, ge=1, le=3_650)
     deliveries_days: int = Field(default=7, ge=1, le=3_650, description="Days to keep webhook deliveries and their attempts.")
@@ -200,32 +257,25 @@ class Settings(
         default=5.0, ge=0, le=100, description="Warn below this share of free disk space or below the MiB, whichever is less."
     )
     disk_warning_mib: int = Field(default=512, ge=0, description="0 in either setting turns the warning off.")
+
+    # The log
     log_format: Literal["console", "json"] | None = Field(
         default=None, description="Default: console on a terminal, json elsewhere."
     )
-    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_uppercase)] = "INFO"
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(uppercase)] = "INFO"
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Settings:
-        if self.mqtt_tls_port is not None and (self.mqtt_tls_certificate is None or self.mqtt_tls_key is None):
-            raise ValueError("LATCHBOARD_MQTT_TLS_PORT needs LATCHBOARD_MQTT_TLS_CERTIFICATE and LATCHBOARD_MQTT_TLS_KEY (PEM)")
-        if self.mqtt_client_ca is not None and self.mqtt_tls_port is None:
-            raise ValueError("LATCHBOARD_MQTT_CLIENT_CA needs LATCHBOARD_MQTT_TLS_PORT: devices show certificates in TLS only")
-        if not self.has_broker and not self.effective_database_url.startswith("postgresql"):
-            raise ValueError(
-                "LATCHBOARD_BROKER=none needs the PostgreSQL database of another instance; set LATCHBOARD_DATABASE_URL"
-            )
-        files = (self.mosquitto_password_file, self.mosquitto_acl_file, self.mosquitto_pid_file)
-        self.check_cluster(
-            database_url=self.effective_database_url, broker=self.broker, engine=self.engine, mosquitto_files=any(files)
-        )
-        self.check_workers(database_url=self.effective_database_url, in_cluster=self.cluster is not None)
-        if (self.homeassistant is None) != (self.homeassistant_key is None):
-            raise ValueError("set both LATCHBOARD_HOMEASSISTANT and LATCHBOARD_HOMEASSISTANT_KEY, or neither")
-        self.check_oidc()
-        if (self.owner_email is None) != (self.owner_password is None):
-            raise ValueError("set both LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD, or neither")
-        self.check_days()
+        for check in (
+            check_tls,
+            check_without_broker,
+            check_cluster,
+            check_workers,
+            check_given_together,
+            check_oidc_auto_create,
+            check_days,
+        ):
+            check(self)
         return self
 
     @classmethod
@@ -256,11 +306,40 @@ class Settings(
         return self.public_url or f"http://{host}:{self.http_port}"
 
     @property
+    def has_postgres(self) -> bool:
+        return self.effective_database_url.startswith("postgresql")
+
+    @property
     def effective_database_url(self) -> str:
         """The URL of the database, with its default."""
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite+aiosqlite:///{self.data_dir / 'latchboard.db'}"
+
+    @property
+    def answers_brokers(self) -> bool:
+        """Whether external brokers may ask about devices."""
+        return self.broker_auth_secret is not None or bool(self.broker_auth_networks.strip())
+
+    @property
+    def unlimited_networks(self) -> tuple[Network, ...]:
+        return parse_networks(self.unlimited_addresses) + parse_networks(self.trusted_proxies)
+
+    @property
+    def allowed_webhook_networks(self) -> tuple[Network, ...]:
+        return parse_networks(self.webhook_networks)
+
+    @property
+    def allowed_low_ports(self) -> frozenset[int]:
+        return frozenset(int(port) for port in self.webhook_low_ports.split(",") if port.strip())
+
+    @property
+    def cluster_servers(self) -> list[str]:
+        return [] if self.cluster is None else split_servers(self.cluster.get_secret_value())
+
+    @property
+    def cluster_monitors(self) -> list[str]:
+        return [address.strip().rstrip("/") for address in self.cluster_monitor.split(",") if address.strip()]
 
     def masked_values(self) -> dict[str, str]:
         """Variable name → value with secrets masked, as `latchboard config` prints them."""
@@ -275,6 +354,87 @@ class Settings(
             text = "" if value is None else str(value)
             shown[PREFIX + name.upper()] = _URL_SECRET.sub(r"\1***\2", text)
         return shown
+
+
+GIVEN_TOGETHER = (
+    ("homeassistant", "homeassistant_key"),
+    ("oidc_issuer", "oidc_client_id"),
+    ("oidc_role_claim", "oidc_role_map"),
+    ("owner_email", "owner_password"),
+)
+
+
+# What must hold between settings. Each raises ValueError, which says what to change.
+
+
+def check_tls(settings: Settings) -> None:
+    if settings.mqtt_tls_port is not None and (settings.mqtt_tls_certificate is None or settings.mqtt_tls_key is None):
+        raise ValueError("LATCHBOARD_MQTT_TLS_PORT needs LATCHBOARD_MQTT_TLS_CERTIFICATE and LATCHBOARD_MQTT_TLS_KEY (PEM)")
+    if settings.mqtt_client_ca is not None and settings.mqtt_tls_port is None:
+        raise ValueError("LATCHBOARD_MQTT_CLIENT_CA needs LATCHBOARD_MQTT_TLS_PORT: devices show certificates in TLS only")
+
+
+def check_without_broker(settings: Settings) -> None:
+    if not settings.has_broker and not settings.has_postgres:
+        raise ValueError("LATCHBOARD_BROKER=none needs the PostgreSQL database of another instance; set LATCHBOARD_DATABASE_URL")
+
+
+def check_cluster(settings: Settings) -> None:
+    if settings.cluster is None:
+        return
+    if not settings.has_postgres:
+        raise ValueError("LATCHBOARD_CLUSTER needs PostgreSQL; set LATCHBOARD_DATABASE_URL")
+    if not settings.has_broker or settings.engine != "native":
+        raise ValueError("LATCHBOARD_CLUSTER needs a broker and the native engine; unset LATCHBOARD_BROKER and _ENGINE")
+    if any((settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)):
+        raise ValueError(
+            "LATCHBOARD_CLUSTER cannot write the files of Mosquitto; unset LATCHBOARD_MOSQUITTO_*, and let the broker ask "
+            "over HTTP (docs/how-to/other-brokers.md)"
+        )
+
+
+def check_workers(settings: Settings) -> None:
+    if settings.workers == 1:
+        return
+    if not settings.has_postgres:
+        raise ValueError(
+            f"{settings.workers} workers need PostgreSQL: only one process may write to an SQLite file. Set "
+            "LATCHBOARD_DATABASE_URL (`latchboard move-to` moves this installation), or leave LATCHBOARD_WORKERS at 1"
+        )
+    if settings.cluster is not None:
+        raise ValueError(
+            "LATCHBOARD_WORKERS and LATCHBOARD_CLUSTER exclude each other: an instance of a cluster has MQTT ports of its "
+            "own. Start one instance per core instead, or unset LATCHBOARD_CLUSTER"
+        )
+    if sys.platform != "linux":
+        raise ValueError(
+            "more than one worker needs Linux, which spreads connections over processes. Leave LATCHBOARD_WORKERS at 1"
+        )
+
+
+def check_given_together(settings: Settings) -> None:
+    given = settings.model_dump(exclude_defaults=True)
+    for first, second in GIVEN_TOGETHER:
+        if (first in given) != (second in given):
+            raise ValueError(f"set both {PREFIX}{first.upper()} and {PREFIX}{second.upper()}, or neither")
+
+
+def check_oidc_auto_create(settings: Settings) -> None:
+    if settings.oidc_auto_create and not settings.oidc_role_claim and settings.oidc_default_role is None:
+        raise ValueError("LATCHBOARD_OIDC_AUTO_CREATE needs LATCHBOARD_OIDC_DEFAULT_ROLE or LATCHBOARD_OIDC_ROLE_CLAIM")
+
+
+def check_days(settings: Settings) -> None:
+    if settings.rollups_days < settings.readings_days:
+        raise ValueError("LATCHBOARD_ROLLUPS_DAYS must be at least LATCHBOARD_READINGS_DAYS; raise it or lower the other")
+    if settings.clickhouse_url is not None and not settings.readings_days < settings.clickhouse_days <= settings.rollups_days:
+        raise ValueError(
+            "LATCHBOARD_CLICKHOUSE_DAYS must be more than LATCHBOARD_READINGS_DAYS and at most LATCHBOARD_ROLLUPS_DAYS; "
+            "change one of them"
+        )
+
+
+# How they are read.
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -318,3 +478,28 @@ def _format_error(item: Any) -> str:
     given = item["input"]
     shown = "***" if field is not None and "Secret" in str(field.annotation) else repr(given)
     return f"{name} = {shown}: {message[0].lower()}{message[1:]}"
+
+
+def variables_by_source(environ: Mapping[str, str] = os.environ) -> dict[str, set[str]]:
+    """Source → variables set there, in capitals. An earlier source has precedence. Raises OSError, ValueError."""
+    toml = Path(TOML)
+    return {
+        ENVIRONMENT: {name.upper() for name in environ},
+        DOTENV: {name.upper() for name in dotenv_values(DOTENV)} if Path(DOTENV).is_file() else set(),
+        TOML: {PREFIX + name.upper() for name in tomllib.loads(toml.read_text(encoding="utf-8"))} if toml.is_file() else set(),
+    }
+
+
+def source_of(name: str, by_source: Mapping[str, Collection[str]]) -> str:
+    return next((source for source, names in by_source.items() if name in names), "default")
+
+
+def unknown_variable_messages(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """One message for each name with our prefix that is not a setting, with the most similar setting if there is one."""
+    unknown = sorted(name for name in names if name.startswith(PREFIX) and name not in known and name not in COMMAND_VARIABLES)
+    return [f"{name} is not a setting{_suggestion(name, known)}" for name in unknown]
+
+
+def _suggestion(name: str, known: Collection[str]) -> str:
+    similar = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1, cutoff=0.7)
+    return f"; did you mean {PREFIX}{similar[0]}?" if similar else ""

@@ -206,7 +206,7 @@ def broker_limits(settings: Settings) -> BrokerLimits:
 
     connections = settings.mqtt_connections or start.default_mqtt_connections()
     pending = settings.mqtt_pending or max(8, connections // 4)
-    networks = settings.unlimited_networks(settings.trusted_proxies)
+    networks = settings.unlimited_networks
     return BrokerLimits(
         max_connections=connections,
         rate_per_second=settings.ingest_limit,
@@ -334,8 +334,8 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
     """The courier of the Rust extension, or the Python one with the reference engine."""
     guard = AddressGuard(
         allow_private=settings.webhook_allow_private,
-        low_ports=settings.allowed_low_ports(),
-        networks=settings.allowed_webhook_networks(),
+        low_ports=settings.allowed_low_ports,
+        networks=settings.allowed_webhook_networks,
         advice="For a receiver in a network of your own, the operator adds that network to LATCHBOARD_WEBHOOK_NETWORKS.",
     )
     path = settings.webhook_ca_file

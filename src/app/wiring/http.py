@@ -249,7 +249,7 @@ def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
         bans=AddressBans(ban_after=settings.ban_after, ban_max_s=float(settings.ban_max_seconds)),
         total=total,
         per_address=settings.http_connections_per_address or max(8, total // 2),
-        unlimited=settings.unlimited_networks(settings.trusted_proxies),
+        unlimited=settings.unlimited_networks,
     )
 
 
@@ -264,7 +264,7 @@ def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedE
         total=half,
         unauthenticated=min(settings.feed_pending, max(4, half // 2)),
         unauthenticated_per_address=settings.feed_pending_per_address,
-        unlimited=settings.unlimited_networks(settings.trusted_proxies),
+        unlimited=settings.unlimited_networks,
     )
     audience = FeedSnapshotAndReplayService(**services.shared)
     cluster = program.workers.cluster

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from adapters.delivery.address_guard import AddressGuard, GuardedResolver
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
-from app.config.sections import parse_role_map
+from app.config.checks import parse_role_map
 from app.config.settings import Settings
 from app.runtime.start import StartupError, finish_first_start
 from app.wiring.adapters import ServiceAdapters

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.config.sections import split_servers
+from app.config.checks import split_servers
 from app.config.settings import Settings, SettingsError, load_settings, setting_sources, unknown_variable_warnings
 from app.wiring.adapters import broker_endpoint
 from domain.devices.firmware import BrokerEndpoint
