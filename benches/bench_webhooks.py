@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ from adapters.delivery.reference_courier import HttpxCourier
 from adapters.engine.native import create_native_signer
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
-from app.workers.due import WakeEvent
-from app.workers.periodic import DeletedWebhookCleanupWorker
+from app.workers.due import DueWorker
+from app.workers.periodic import delete_rows_of_deleted_webhooks
 from domain.devices.model import Device
 from domain.kernel.clock import Now
 from domain.kernel.ids import EventId
@@ -213,7 +214,7 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
         began = time.perf_counter()
         await world.webhooks.delete(world.session(), made.webhook.webhook_id)
         gone = time.perf_counter() - began
-        sweep = DeletedWebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=world.uow), wake_event=WakeEvent())
+        sweep = DueWorker("webhook_cleanup", partial(delete_rows_of_deleted_webhooks, DeletedWebhookCleanup(uow=world.uow)))
         task = asyncio.create_task(sweep.run())
         during = await latencies(world, watched)
         while await left(world):

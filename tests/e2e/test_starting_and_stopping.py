@@ -106,13 +106,13 @@ def test_a_worker_that_keeps_failing_ends_the_service_with_exit_code_1_and_its_n
     fault = tmp_path / "fault"
     write_startup_code(
         fault,
-        "from app.runtime import worker_supervisor\n"
+        "from app.runtime import supervisor\n"
         "from app.workers.retention import RetentionWorker\n"
         "from domain.kernel.backoff import Backoff\n"
         "async def run(self):\n"
         "    raise OSError('the disk is on fire')\n"
         "RetentionWorker.run = run\n"
-        "worker_supervisor.RESTART_BACKOFF = Backoff((0.01,))\n",
+        "supervisor.RESTART_BACKOFF = Backoff((0.01,))\n",
     )
     service = Service(tmp_path, fault)
     code, output = service.expect_start_failure()

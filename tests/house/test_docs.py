@@ -129,6 +129,11 @@ def test_the_architecture_names_every_room_worker_and_law() -> None:
         for path in (ROOT / "src" / "app" / "workers").glob("*.py")
         for name in re.findall(r'^    name = "(\w+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
+    loops += [
+        name
+        for path in (ROOT / "src" / "app" / "wiring").glob("*.py")
+        for name in re.findall(r'DueWorker\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
+    ]
     assert [name for name in rust if f"rust/{name}" not in text] == []
     assert [name for name in adapters if not re.search(rf"\b{name}\b", text)] == []
     assert [name for name in loops if f"`{name}`" not in text] == []

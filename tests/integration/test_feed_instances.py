@@ -67,7 +67,7 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
     listener = PostgresCoordinationConnection(url, on_notify=world.log_wake_event.set, process_id=b"a process")
     world.followed.notify_instances = listener.request_notify
     await log.seek_to_end()
-    supervisor = WorkerSupervisor([PostgresListenerWorker(listener), log])
+    supervisor = WorkerSupervisor([PostgresListenerWorker(listener=listener), log])
     supervisor.start()
     try:
         async with feed_world(world) as feed:
@@ -256,7 +256,7 @@ async def test_an_instance_that_lost_leadership_ends() -> None:
     )
     await first.open()
     await second.open()
-    supervisor = WorkerSupervisor([PostgresListenerWorker(first)])
+    supervisor = WorkerSupervisor([PostgresListenerWorker(listener=first)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("adapters.storage.sql.postgres.leadership.REACQUIRE_TRIES", 2)
         await first.close()

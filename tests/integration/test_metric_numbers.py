@@ -93,7 +93,7 @@ async def test_a_message_with_a_name_that_the_database_refuses_holds_up_no_other
     monkeypatch.setattr(splitting_batch_writer, "RETRY_BACKOFF", Backoff((0.0,)))
     engine = NativeEngine()
     pipeline: Any = RefusingPipeline(engine)
-    ingest = TelemetryEngineBatchRunner(engine, SplittingBatchWriter(pipeline).assign_names)
+    ingest = TelemetryEngineBatchRunner(engine, SplittingBatchWriter(pipeline=pipeline).assign_names)
     await ingest.run(
         make_batch([(no, T0, b'{"%s": 1}' % name) for no, name in enumerate((b"a", b"bad", b"bb", b"bad", b"ccc"))]), T0
     )

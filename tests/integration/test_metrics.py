@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.engine import _native
 from app.runtime.metrics import BrokerMetricsCollector
-from app.wiring.compose import register_homeassistant_metrics
+from app.wiring.metrics import register_homeassistant_metrics
 from domain.commands.model import ExecutionStatus
 from support.in_process_app import in_process_app
 from support.waiting import TIMEOUT_S
@@ -32,7 +32,7 @@ async def page(tmp_path: Path) -> AsyncIterator[str]:
     """The page of a whole program, with the embedded broker, Home Assistant and one fault of a device."""
     async with in_process_app(tmp_path) as program:
         metrics = program.program.metrics
-        metrics.register_collector(BrokerMetricsCollector(_native.Broker().stats))
+        metrics.register_collector(BrokerMetricsCollector(read=_native.Broker().stats))
         register_homeassistant_metrics(metrics, lambda: defaultdict(float))
         program.program.workers.fault_log.count(1, "BAD_JSON", 1)
         yield metrics.render().decode()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from app.workers.due import WakeEvent
-from app.workers.periodic import DeletedWebhookCleanupWorker
+from app.workers.due import DueWorker
+from app.workers.periodic import delete_rows_of_deleted_webhooks
 from domain.kernel.errors import NotFound
 from domain.webhooks import delivery as cleanup
 from domain.webhooks.delivery import DeletedWebhookCleanup
@@ -64,7 +65,7 @@ async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld)
     webhook_id = await add_pending(world, PENDING)
     await world.webhooks.delete(world.session(), webhook_id)
     assert await DeletedWebhookCleanup(uow=world.uow).run_once()  # and then the process ended
-    loop = DeletedWebhookCleanupWorker(cleanup=DeletedWebhookCleanup(uow=world.uow), wake_event=WakeEvent())
+    loop = DueWorker("webhook_cleanup", partial(delete_rows_of_deleted_webhooks, DeletedWebhookCleanup(uow=world.uow)))
     task = asyncio.create_task(loop.run())
     async with asyncio.timeout(TIMEOUT_S):
         while True:

@@ -137,7 +137,7 @@ async def feed_world(
     callers = FakeAuthenticator(world)
     audience = FeedSnapshotAndReplayService(uow=world.uow, clock=world.clock)
     missed_readings = FeedReadingReplayService(uow=world.uow, engine=ReferenceTelemetryEngine())
-    sources = FeedDependencies(audience, world.feed, missed_readings, LockWithTimeout(commit_lock or asyncio.Lock()))
+    sources = FeedDependencies(audience, world.feed, missed_readings, LockWithTimeout(lock=commit_lock or asyncio.Lock()))
     limiter = limiter or FeedConnectionLimiter()
     live = FeedEndpoint(sources=sources, authenticator=callers, clock=world.clock, limiter=limiter, **more)
     with patched_hypercorn() if wired else contextlib.nullcontext():

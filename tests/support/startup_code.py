@@ -1,6 +1,6 @@
 """Code that a program runs before its own, in a process that is started anew: to replace a part of it, or to kill it at a point.
 
-    write_startup_code(folder, "from app.runtime import worker_supervisor\\n...")
+    write_startup_code(folder, "from app.runtime import supervisor\\n...")
     with Service(tmp_path, folder) as service: ...
 
 Python imports `sitecustomize` from the first folder of its path that has one. It would print an error there and go on, and the test

@@ -1,8 +1,8 @@
-"""How the garbage collector is set for a program that keeps many objects for as long as it runs.
+"""How the interpreter is set for a program that keeps many objects for as long as it runs: when it collects garbage, and which
+parts of libraries it does not import.
 
-Imports libraries without parts of theirs that this program never uses and that would stay in its memory, 5 MiB.
-
-They import these parts where they begin, so they are imported here before anything else imports them.
+Some libraries import parts that this program never uses and that would stay in its memory, 5 MiB. They import them where they
+begin, so they are imported here before anything else imports them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from typing import Any
 
 GC_THRESHOLDS = (50_000, 20, 100)
 """Python's defaults suit programs with few objects."""
+STRUCTLOG_EXTRAS = ("rich", "greenlet")
+"""It does without them where they are not installed. Rich, with Pygments, is for tracebacks in colour, which the log never has;
+greenlet is for values by greenlet, and here they are kept by context."""
+HTTP2 = ("h2", "h2.connection", "h2.events", "h2.exceptions", "priority")
+"""Hypercorn uses them with the first HTTP/2 connection, and `adapters/http/server/hypercorn.py` accepts none."""
 
 
 def pause() -> None:
@@ -33,14 +38,6 @@ def freeze() -> None:
     Nothing is collected before: that takes a sixth of a start and frees one object in a hundred."""
     gc.freeze()
     relax()
-
-
-STRUCTLOG_EXTRAS = ("rich", "greenlet")
-"""It does without them where they are not installed. Rich, with Pygments, is for tracebacks in colour, which the log never has;
-greenlet is for values by greenlet, and here they are kept by context."""
-HTTP2 = ("h2", "h2.connection", "h2.events", "h2.exceptions", "priority")
-"""Hypercorn uses them with the first HTTP/2 connection, and `adapters/http/server/hypercorn.py` accepts
-none."""
 
 
 def import_structlog() -> None:

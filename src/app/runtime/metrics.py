@@ -3,13 +3,7 @@
 Names follow https://prometheus.io/docs/practices/naming: one unit per metric, base units, counters end in `_total`. Requests and
 commands are counted as they happen; all other values are read at the scrape.
 
-Counts how commands end, and how long they take.
-
-The metrics of the device link: what the embedded broker counts, under names that do not change with its implementation.
-
-An external broker has few of these counters; the others are left out.
-
-Counts the unusable messages of devices, logs them at most once per minute and device, and has their accounts told.
+Beside the registry, what counts commands, broker and unusable messages.
 """
 
 from __future__ import annotations
@@ -17,7 +11,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from prometheus_client import (
@@ -37,38 +31,44 @@ from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionWaiter
 from domain.devices.health import DroppedMessageService
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import ExecutionId
 from domain.kernel.ports import ResultWaitHandle
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "latchboard_"
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+_COMMAND_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
+"""From a device on the local network to one that connects hours later: a command may wait up to a day."""
+MAX_TRACKED_DEVICES = 10_000
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 MetricFamily = type[GaugeMetricFamily] | type[CounterMetricFamily]
 MetricReader = Callable[[], float | Mapping[str, float] | None]
 """A value, or values by label value. With None the metric is left out."""
 
+log = structlog.get_logger("ingest")
 
+
+@service
 class ReadAtScrapeCollector(Collector):
     """One metric whose value is read at the scrape. `label` names the label of a reader that returns a mapping."""
 
-    def __init__(self, family: MetricFamily, name: str, help_text: str, read: MetricReader, label: str | None = None) -> None:
-        self._family = family
-        self._name = PREFIX + name
-        self._help = help_text
-        self._read = read
-        self._label = label
+    family: MetricFamily
+    name: str
+    help_text: str
+    read: MetricReader
+    label: str | None = None
 
     def describe(self) -> Iterable[Metric]:
-        yield self._family(self._name, self._help)
+        yield self.family(self.name, self.help_text)
 
     def collect(self) -> Iterable[Metric]:
-        value = self._read()
+        value = self.read()
         if value is None:
             return
         values = value if isinstance(value, Mapping) else {"": value}
-        yield labelled_family(self._family, self._name, self._help, self._label, values)
+        yield labelled_family(self.family, self.name, self.help_text, self.label, values)
 
 
 class MetricsRegistry:
@@ -112,11 +112,16 @@ class MetricsRegistry:
 
     def register_gauge(self, name: str, help_text: str, read: MetricReader, *, label: str | None = None) -> None:
         """Register `latchboard_<name>`, which may go up and down."""
-        self.register_collector(ReadAtScrapeCollector(GaugeMetricFamily, name, help_text, read, label))
+        self._register(GaugeMetricFamily, name, help_text, read, label)
 
     def register_counter(self, name: str, help_text: str, read: MetricReader, *, label: str | None = None) -> None:
         """Register `latchboard_<name>_total`, which only grows."""
-        self.register_collector(ReadAtScrapeCollector(CounterMetricFamily, name, help_text, read, label))
+        self._register(CounterMetricFamily, name, help_text, read, label)
+
+    def _register(self, family: MetricFamily, name: str, help_text: str, read: MetricReader, label: str | None) -> None:
+        self.register_collector(
+            ReadAtScrapeCollector(family=family, name=PREFIX + name, help_text=help_text, read=read, label=label)
+        )
 
     def register_collector(self, collector: Collector) -> None:
         self._registry.register(collector)
@@ -136,10 +141,6 @@ def labelled_family(family: MetricFamily, name: str, help_text: str, label: str 
 def age_s(since_ms: int | None, now_ms: int) -> float:
     """0 when there is nothing (None), or when the time is still to come."""
     return 0.0 if since_ms is None else max(0, now_ms - since_ms) / SECOND_MS
-
-
-_COMMAND_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
-"""From a device on the local network to one that connects hours later: a command may wait up to a day."""
 
 
 class MeasuredExecutionWaiter(Collector):
@@ -175,9 +176,6 @@ class MeasuredExecutionWaiter(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from self._finished.collect()
         yield from self._seconds.collect()
-
-
-LinkStats = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,17 +259,18 @@ COUNTERS = (
 )
 
 
+@service
 class BrokerMetricsCollector(Collector):
-    """`read` returns the statistics of the device link."""
+    """What the link to the devices counts, under names that do not change with its implementation. An external broker has few of
+    these counters; the others are left out."""
 
-    def __init__(self, read: Callable[[], LinkStats]) -> None:
-        self._read_stats = read
+    read: Callable[[], Mapping[str, float]]
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        stats = self._read_stats()
+        stats = self.read()
         for family, metrics in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)):
             for metric in metrics:
                 values = {value: stats[key] for value, key in metric.keys.items() if key in stats}
@@ -279,22 +278,19 @@ class BrokerMetricsCollector(Collector):
                     yield labelled_family(family, f"{PREFIX}mqtt_{metric.name}", metric.help_text, metric.label, values)
 
 
-MAX_TRACKED_DEVICES = 10_000
-
-log = structlog.get_logger("ingest")
-
-
+@service
 class UnusableMessageCounter:
-    def __init__(self, clock: Clock, dropped_messages: DroppedMessageService) -> None:
-        self._clock = clock
-        self._dropped_messages = dropped_messages
-        self._logged_ms: dict[int, int] = {}
-        self.counts: collections.Counter[str] = collections.Counter()
+    """Counts the unusable messages of devices, logs them at most once per minute and device, and has their accounts told."""
+
+    clock: Clock
+    dropped_messages: DroppedMessageService
+    counts: collections.Counter[str] = field(default_factory=collections.Counter, init=False)
+    _logged_ms: dict[int, int] = field(default_factory=dict, init=False)
 
     def count(self, device_no: int, code: str, count: int, reason: str = "") -> None:
         self.counts[code] += count
-        self._dropped_messages.count(device_no, code, count)
-        now_ms = self._clock.monotonic_ms()
+        self.dropped_messages.count(device_no, code, count)
+        now_ms = self.clock.monotonic_ms()
         logged_ms = self._logged_ms.get(device_no)
         if logged_ms is not None and now_ms - logged_ms < MINUTE_MS:
             return

@@ -1,21 +1,8 @@
-"""Allows one service per SQLite file. Two services would both fire its schedules, apply its rules and send its webhooks.
+"""What must hold before the service starts, and what the operator reads when it does not: one service per SQLite file, a database
+that was not lost, a clock that agrees, enough open files.
 
-The operating system holds the lock for this process and releases it when the process ends in any way. The lock file stays and
-means nothing by itself. Commands of the command line need no lock: SQLite serializes their writes with those of the service.
-
-Tells the first start of a data directory from a start whose database was lost.
-
-The law: a service that had data never starts empty without a word. The key file is created before the database, so a marker file
-lies beside it until the database holds an account. A key file without a marker belongs to a database that had accounts.
-
-Why the service does not start. Each message tells the operator what is wrong and what to do.
-
-Whether this machine's clock agrees with the database's: rules of a cluster follow the arrival times of several machines.
-
-How many files the process may open, and which part of them each door gets.
-
-Each connection is an open file. Strangers at one door must not use up what another door, the database and the log need, so each
-has its part, and a fifth stays free.
+A service that had data never starts empty without a word. The key file is created before the database, so a marker file lies
+beside it until the database holds an account. A key file without a marker belongs to a database that had accounts.
 """
 
 from __future__ import annotations
@@ -32,6 +19,20 @@ from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings, SettingsError
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import Unavailable
+
+KEY_FILE = "secret_keys"
+MARKER_FILE = "first-start.incomplete"
+FIRST_RUN_FILE = "first-run-link.txt"
+"""The link by which the first visitor makes the account, with mode 0600."""
+MAX_CLOCK_OFFSET_MS = SECOND_MS
+MQTT_SHARE, HTTP_SHARE = 0.6, 0.2
+"""Of the files that the process may open. Each connection is one. Strangers at one door must not use up what another door, the
+database and the log need, so each has its part, and a fifth stays free."""
+MAX_MQTT_CONNECTIONS, MAX_HTTP_CONNECTIONS = 50_000, 10_000
+LOW_LIMIT = 4_096
+_UNLIMITED = 1_048_576
+
+log = structlog.get_logger("open_files")
 
 
 class StartupError(Exception):
@@ -54,9 +55,14 @@ def startup_error_message(error: BaseException) -> str | None:
 
 
 class InstanceLock:
-    """`database`: the SQLite file; None for PostgreSQL, which elects the leader itself."""
+    """Allows one service per SQLite file. Two services would both fire its schedules, apply its rules and send its webhooks.
+
+    The operating system holds the lock for this process and releases it when the process ends in any way. The lock file stays and
+    means nothing by itself. Commands of the command line need no lock: SQLite serializes their writes with those of the
+    service."""
 
     def __init__(self, database: Path | None) -> None:
+        """`database`: the SQLite file; None for PostgreSQL, which elects the leader itself."""
         self._path = None if database is None else database.with_name(f"{database.name}.lock")
         self._descriptor: int | None = None
 
@@ -104,12 +110,6 @@ class InstanceLock:
             self._descriptor = None
 
 
-KEY_FILE = "secret_keys"
-MARKER_FILE = "first-start.incomplete"
-FIRST_RUN_FILE = "first-run-link.txt"
-"""The link by which the first visitor makes the account, with mode 0600."""
-
-
 def begin_first_start(data_dir: Path) -> None:
     """Call this before the key file is created. A start that was interrupted after this is still the first one."""
     (data_dir / MARKER_FILE).touch(mode=0o600)
@@ -155,16 +155,13 @@ def _database_lost(what: str, evidence: list[Path]) -> StartupError:
     )
 
 
-MAX_OFFSET_MS = SECOND_MS
-
-
 async def find_clock_problem(server: SqlDatabase, clock: Clock) -> str | None:
-    """What to do about a clock that is more than a second off; None if it agrees. The time that the question takes counts for
-    neither side."""
+    """What to do about a clock that is more than a second off the database's; None if it agrees: rules of a cluster follow the
+    arrival times of several machines. The time that the question takes counts for neither side."""
     before_ms = clock.now_ms()
     server_ms = await server.clock_ms()
     after_ms = clock.now_ms()
-    if server_ms is None or before_ms - MAX_OFFSET_MS <= server_ms <= after_ms + MAX_OFFSET_MS:
+    if server_ms is None or before_ms - MAX_CLOCK_OFFSET_MS <= server_ms <= after_ms + MAX_CLOCK_OFFSET_MS:
         return None
     offset_s, direction = (
         ((before_ms - server_ms) / 1000, "ahead of") if server_ms < before_ms else ((server_ms - after_ms) / 1000, "behind")
@@ -173,16 +170,6 @@ async def find_clock_problem(server: SqlDatabase, clock: Clock) -> str | None:
         f"The clock of this machine is {offset_s:.1f} s {direction} the database's. Set up time synchronisation (NTP) on both: "
         "in a cluster, clocks may be at most a second apart."
     )
-
-
-MQTT_SHARE = 0.6
-HTTP_SHARE = 0.2
-MAX_MQTT_CONNECTIONS = 50_000
-MAX_HTTP_CONNECTIONS = 10_000
-LOW_LIMIT = 4_096
-_UNLIMITED = 1_048_576
-
-log = structlog.get_logger("open_files")
 
 
 def raise_limit() -> None:

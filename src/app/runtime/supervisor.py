@@ -4,8 +4,6 @@ The supervisor logs and counts each failure and restarts the worker after a grow
 worker has run for a while. A worker that keeps failing for some minutes ends the program: half a service looks alive and switches
 nothing, and a restart often helps. `Unavailable`, for example a database that does not answer, never ends the program. A stop
 cancels the workers in the reverse order of their start and waits for a bounded time.
-
-A lock with an acquire timeout for requests.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from typing import Protocol
 import structlog
 
 from domain.kernel.backoff import Backoff
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 
 RESTART_BACKOFF = Backoff((0.1, 0.5, 2.0, 5.0, 15.0))
@@ -123,19 +122,19 @@ def _clear_error(supervised: WorkerState) -> None:
     supervised.current_error = None
 
 
+@service
 class LockWithTimeout:
-    """Wraps a lock that a worker may hold for long. Entering raises Unavailable after `timeout_s`."""
+    """For requests: wraps a lock that a worker may hold for long. Entering raises Unavailable after `timeout_s`."""
 
-    def __init__(self, lock: asyncio.Lock, timeout_s: float = 5.0) -> None:
-        self._lock = lock
-        self._timeout_s = timeout_s
+    lock: asyncio.Lock
+    timeout_s: float = 5.0
 
     async def __aenter__(self) -> None:
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._lock.acquire()
+            async with asyncio.timeout(self.timeout_s):
+                await self.lock.acquire()
         except TimeoutError:
             raise Unavailable("The service is busy storing telemetry. Try again in a moment.") from None
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._lock.release()
+        self.lock.release()

@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from adapters.clock import SystemClock
@@ -40,6 +40,7 @@ from adapters.recurrence import DateutilRecurrence
 from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import PostgresLeaderFence
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings, SettingsError
 from app.runtime import start
 from app.runtime.processes import WorkerProcessContext
@@ -52,7 +53,9 @@ from domain.feed.interest import FeedMessageBus
 from domain.grants.model import GrantEvaluator
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
+from domain.kernel.ids import IdAndSecretGenerator
 from domain.rules.ports import RawTelemetryBatch, TelemetryEngine
+from domain.sign_in.ports import TokenHasher
 from domain.webhooks.ports import Courier, CreateSigner
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 """The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""
+READER_POOL_SIZE = 6
 
 
 def _no_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
@@ -221,7 +225,23 @@ def broker_limits(settings: Settings) -> BrokerLimits:
     )
 
 
-READER_POOL_SIZE = 6
+class SharedPorts(TypedDict):
+    """What almost every service of the domain is given; unpacked into its constructor."""
+
+    uow: SqlUnitOfWork
+    clock: Clock
+
+
+class EntityCreationPorts(SharedPorts):
+    """For services that create something with an id."""
+
+    ids: IdAndSecretGenerator
+
+
+class SecretIssuerPorts(EntityCreationPorts):
+    """For services that hand out a secret of which only the digest is stored."""
+
+    digest: TokenHasher
 
 
 class ServiceAdapters:
@@ -269,6 +289,15 @@ class ServiceAdapters:
         self.params_checker, self.recurrence = JsonSchemaParamsValidator(), DateutilRecurrence()
         self.translator = MessageCatalogTranslator()
         self.execution_waiter, self.approval_waiter = InProcessExecutionWaiter(), InProcessApprovalWaiter()
+
+    def shared_ports(self, uow: SqlUnitOfWork) -> SharedPorts:
+        return {"uow": uow, "clock": self.clock}
+
+    def creating_ports(self, uow: SqlUnitOfWork) -> EntityCreationPorts:
+        return {**self.shared_ports(uow), "ids": self.ids}
+
+    def secret_ports(self, uow: SqlUnitOfWork) -> SecretIssuerPorts:
+        return {**self.creating_ports(uow), "digest": self.digest}
 
     @property
     def feed_name(self) -> str:

@@ -67,7 +67,6 @@ from app.config.checks import is_ip_address, is_loopback, reachable_address
 from app.config.settings import Settings
 from app.runtime import metrics as figures
 from app.runtime import start
-from app.runtime.supervisor import LockWithTimeout
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.program import ComposedApplication
@@ -184,7 +183,7 @@ def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapter
         device_types=services.device_types,
         credential_sync=services.credential_sync,
         erasure=services.device_erasure,
-        engine_commit_lock=LockWithTimeout(services.engine_commit_lock),
+        engine_commit_lock=services.bounded_commit_lock,
     )
 
 
@@ -277,9 +276,7 @@ def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedE
     shared_feed = program.workers.shared_feed
     confirm_interest = no_other_instances if shared_feed is None else shared_feed.confirm_interest
     return FeedEndpoint(
-        sources=FeedDependencies(
-            audience, adapters.feed, missed_readings, LockWithTimeout(services.engine_commit_lock), confirm_interest
-        ),
+        sources=FeedDependencies(audience, adapters.feed, missed_readings, services.bounded_commit_lock, confirm_interest),
         authenticator=services.callers,
         clock=adapters.clock,
         proxies=proxies,
@@ -314,7 +311,7 @@ def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
         approvals_blueprint(s.approvals),
         approval_links_blueprint(s.notifications.links),
         telemetry_blueprint(s.stored_telemetry.queries, s.stored_telemetry.downsampling),
-        events_blueprint(s.events, s.audit.exporter),
+        events_blueprint(s.events, s.audit_exporter),
         webhooks_blueprint(webhooks=webhooks, log=log),
     ]
 
@@ -335,19 +332,19 @@ def _operation_blueprints(program: ComposedApplication) -> list[Blueprint]:
 
 
 def _fleet_blueprints(program: ComposedApplication, webhooks: WebhookService) -> list[Blueprint]:
-    s, fleet = program.services, program.services.fleet
+    s = program.services
     actions = GroupBulkActionService(
         **s.shared,
         groups=s.groups,
         commands=s.commands,
         schedules=s.schedules,
         rules=s.rules,
-        engine_commit_lock=LockWithTimeout(s.engine_commit_lock),
+        engine_commit_lock=s.bounded_commit_lock,
     )
     return [
         groups_blueprint(s.groups, actions, s.group_grants),
-        bulk_registration_blueprint(fleet.bulk_registration),
-        provisioning_blueprint(fleet.provisioning_codes, fleet.device_claims),
+        bulk_registration_blueprint(s.bulk_registration),
+        provisioning_blueprint(s.provisioning_codes, s.device_claims),
         fleet_blueprint(create_fleet_file_service(s, program.adapters, webhooks)),
     ]
 

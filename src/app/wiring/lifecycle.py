@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -24,7 +25,9 @@ from app.wiring.http_listeners import LISTEN_BACKLOG, bind_http_sockets, hyperco
 from app.wiring.program import ComposedApplication
 from app.workers.instances import StandbyTakeoverWorker
 from domain.ingest.restore import restore_engine
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
+from domain.partitions.ports import ConnectedDevices
 from domain.webhooks.url_sealing_migration import WebhookUrlSealingMigration
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ async def run(program: ComposedApplication, prepare: PrepareHook, started: Start
     port when the service is ready."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    on_signal = _StopSignalHandler(stop)
+    on_signal = _StopSignalHandler(stop=stop)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     loop.set_exception_handler(_on_loop_exception)
@@ -80,10 +83,7 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
         log.info("webhook URLs of an older version are sealed now", webhooks=sealed)
     await prepare(program)
     await program.services.notifications.start()
-    if adapters.cluster is not None:
-        from app.wiring.cluster_workers import open_cluster  # needs NATS' client; a single instance does not
-
-        await open_cluster(program)
+    await _open_cluster(program)
     if adapters.worker_bus is not None:
         await _open_shared_feed(program, adapters.worker_bus)
     workers, postgres_listener = program.workers, program.workers.postgres_listener
@@ -99,11 +99,44 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
     else:
         replayed = await _restore_engine(program)
         program.supervisor.start()
-        program.supervisor.add([StandbyTakeoverWorker(postgres_listener.leader_lock.acquired, lambda: become_leader(program))])
+        lock = postgres_listener.leader_lock
+        takeover = StandbyTakeoverWorker(leadership_acquired=lock.acquired, become_leader=lambda: become_leader(program))
+        program.supervisor.add([takeover])
         log.warning(
             "another instance is leader and holds the devices; this one serves the API and takes over when the leader is gone"
         )
     log.info("started", replayed=replayed, engine=adapters.engine.name)
+
+
+async def _open_cluster(program: ComposedApplication) -> None:
+    """Raises StartupError, ValidationFailed, Unavailable."""
+    cluster, workers, feed = program.adapters.cluster, program.workers.cluster, program.workers.shared_feed
+    if cluster is None or workers is None or feed is None:
+        return
+    from app.wiring.cluster import require_safe_log, require_same_clock  # needs NATS' client; a single instance does not
+
+    await require_same_clock(program.settings, program.adapters.database, program.adapters.clock)
+    await require_safe_log(program.settings)
+    await cluster.inbound_log.open()
+    await workers.partitions.prepare()
+    front = workers.front
+
+    def on_move(sender: str) -> None:
+        workers.lease.on_joined(sender)
+        cluster.beat_wake.set()
+
+    async def close_older(devices: ConnectedDevices) -> None:
+        front.close_older(devices)
+
+    await cluster.bus.answer_calls(lambda: workers.lease.is_valid)
+    await cluster.bus.answer_leases(workers.lease.answer)
+    await cluster.bus.on_moves(on_move)
+    await cluster.bus.on_connected(close_older)
+    await feed.start()
+    await cluster.bus.announce_move()  # before the first beat: from then on people can change credentials here
+    await cluster.bus.flush()
+    await workers.partitions.beat()
+    await cluster.bus.announce_move()
 
 
 async def _open_shared_feed(program: ComposedApplication, bus: UnixSocketFeedBus) -> None:
@@ -178,7 +211,7 @@ async def _stop(program: ComposedApplication) -> float:
     started_at = time.perf_counter()
     for step in (
         program.supervisor.stop,
-        *(() if adapters.cluster is None else (lambda: _leave_cluster(program),)),
+        lambda: _leave_cluster(program),
         adapters.link.stop,
         lambda: _flush_pending_writes(program),
         adapters.courier.close,
@@ -204,11 +237,16 @@ async def _stop(program: ComposedApplication) -> float:
 
 
 async def _leave_cluster(program: ComposedApplication) -> None:
-    """Before the link stops: others take the partitions over while devices say goodbye."""
-    from app.wiring.cluster_workers import leave_cluster
-
+    """Give the partitions up, and what belongs to them at an external broker, and tell the others. Before the link stops: others
+    take the partitions over while devices say goodbye. Raises Unavailable."""
+    cluster, workers = program.adapters.cluster, program.workers.cluster
+    if cluster is None or workers is None:
+        return
     await _flush_pending_writes(program)
-    await leave_cluster(program)
+    program.adapters.link.hold_partitions(())
+    await workers.inbound.stop()
+    await workers.partitions.leave()
+    await cluster.bus.announce_move()
 
 
 async def _release_leadership(program: ComposedApplication) -> None:
@@ -260,18 +298,18 @@ def _raise_if_unexpected_exit(program: ComposedApplication, stop: asyncio.Event)
         raise Unavailable("The HTTP server ended unexpectedly. See the log for the reason, then start the service again.")
 
 
+@service
 class _StopSignalHandler:
     """The first signal stops the service in good order; a later one ends the process at once. A second signal within
     DUPLICATE_SIGNAL_S counts as the first: a shell and `timeout` both signal the process and its group."""
 
-    def __init__(self, stop: asyncio.Event) -> None:
-        self._stop = stop
-        self._first_signal_at = 0.0
+    stop: asyncio.Event
+    _first_signal_at: float = field(default=0.0, init=False)
 
     def __call__(self) -> None:
-        if not self._stop.is_set():
+        if not self.stop.is_set():
             self._first_signal_at = time.monotonic()
-            self._stop.set()
+            self.stop.set()
         elif time.monotonic() - self._first_signal_at > DUPLICATE_SIGNAL_S:
             os._exit(1)  # acknowledged data is durable, and a normal exit would wait for database threads
 

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
 from app.runtime.metrics import BrokerMetricsCollector, MetricsRegistry, age_s
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.program import ComposedApplication, Workers
+from app.wiring.program import ComposedApplication
 from app.wiring.services import DomainServices
+from app.wiring.workers import Workers
 from app.workers.retention import OldReadingMoverWorker
 from domain.kernel.clock import SECOND_MS
+
+if TYPE_CHECKING:
+    from app.wiring.cluster import ClusterComponents
+    from app.wiring.cluster_workers import ClusterWorkers
 
 
 def register_metrics(program: ComposedApplication) -> None:
     metrics, adapters, services, workers = program.metrics, program.adapters, program.services, program.workers
     metrics.set_build_info(version=VERSION, engine=adapters.engine.name)
-    metrics.register_collector(BrokerMetricsCollector(adapters.link.stats))
+    metrics.register_collector(BrokerMetricsCollector(read=adapters.link.stats))
     metrics.register_gauge("disk_free_bytes", "Free bytes on the file system of the data directory.", adapters.disk.free_bytes)
     _register_worker_process(metrics, program)
     _register_ingest(metrics, workers)
-    _register_moved_readings(metrics, services.stored_telemetry.mover)
+    _register_moved_readings(metrics, workers.reading_mover)
     if adapters.cluster is not None and workers.cluster is not None:
-        from app.wiring.cluster_workers import register_cluster_metrics
-
-        register_cluster_metrics(metrics, adapters.cluster, workers.cluster)
+        _register_cluster(metrics, adapters.cluster, workers.cluster)
+    if workers.homeassistant is not None:
+        register_homeassistant_metrics(metrics, workers.homeassistant.metrics)
     if workers.device_lease is not None:
         lease = workers.device_lease
         metrics.register_counter(
@@ -35,7 +44,7 @@ def register_metrics(program: ComposedApplication) -> None:
     _register_connections(metrics, program)
     _register_mails(metrics, adapters)
     _register_notifications(metrics, services)
-    services.audit.register_metrics(metrics)
+    _register_audit_seals(metrics, adapters, services)
     metrics.register_gauge("feed_clients", "Connected clients of the live feed.", lambda: adapters.feed.clients)
     metrics.register_counter("feed_events", "Events given to the live feed.", lambda: adapters.feed.published)
     metrics.register_counter(
@@ -212,7 +221,7 @@ def _register_commands(metrics: MetricsRegistry, adapters: ServiceAdapters, serv
     metrics.register_gauge(
         "approvals_waiting",
         "Commands that wait for approval, in all accounts; at most 30 seconds old.",
-        lambda: workers.approval_expiry.pending_count,
+        lambda: services.approvals.pending,
     )
     metrics.register_counter("schedule_edges", "Schedule edges decided on time or late.", lambda: schedules.fired)
     metrics.register_counter("schedule_quarantined", "Slots quarantined after an error.", lambda: schedules.quarantined)
@@ -240,3 +249,70 @@ def _register_deliveries(metrics: MetricsRegistry, adapters: ServiceAdapters, wo
         "How long the earliest due delivery has been overdue; 0 when none is.",
         lambda: age_s(deliveries.next_due_ms, adapters.clock.steady_ms()),
     )
+
+
+def _register_audit_seals(metrics: MetricsRegistry, adapters: ServiceAdapters, services: DomainServices) -> None:
+    seals = services.audit_seals
+    metrics.register_counter("audit_seals", "Accounts whose event log was sealed.", lambda: seals.sealed)
+    metrics.register_gauge(
+        "audit_seal_age_seconds",
+        "Time since the event log was last sealed; it is done every hour.",
+        lambda: age_s(seals.last_sealed_ms, adapters.clock.now_ms()),
+    )
+
+
+def _register_cluster(metrics: MetricsRegistry, cluster: ClusterComponents, workers: ClusterWorkers) -> None:
+    ownership, inbound_log, partitions = cluster.ownership, cluster.inbound_log, workers.partitions
+
+    def lag() -> int:
+        owned = ownership.partitions
+        return sum(max(0, inbound_log.last_known_position(each) - ownership.position(each)) for each in owned)
+
+    metrics.register_gauge("partitions_owned", "Partitions that this instance owns.", lambda: len(ownership))
+    metrics.register_gauge(
+        "partitions_stopped",
+        "Partitions of this instance that stand still, because their log is damaged.",
+        lambda: len(workers.inbound.damaged) + len(partitions.foreign_logs),
+    )
+    metrics.register_gauge("partition_lag_entries", "Entries in the logs of owned partitions that are not stored yet.", lag)
+    metrics.register_gauge("cluster_members", "Instances that are alive, as this one sees it.", lambda: len(partitions.live))
+    metrics.register_gauge(
+        "database_away",
+        "1 while no instance reaches the database and telemetry goes into the log only.",
+        lambda: int(workers.lease.is_database_away),
+    )
+    metrics.register_gauge(
+        "front_events_pending", "Messages other than telemetry that wait for the database.", lambda: workers.front_queue.pending
+    )
+    metrics.register_counter(
+        "partition_moves",
+        "Partitions that this instance claimed, released, and lost to another one.",
+        lambda: {"claimed": partitions.claimed, "released": partitions.released, "lost": partitions.lost},
+        label="kind",
+    )
+    metrics.register_counter(
+        "database_sessions_ended",
+        "Database sessions of dead instances that this instance has ended, with their locks.",
+        lambda: partitions.ended_sessions,
+    )
+    metrics.register_counter("log_appends", "Entries that this instance appended to the log.", lambda: inbound_log.appends)
+    metrics.register_counter("log_append_retries", "Attempts to append that were repeated.", lambda: inbound_log.append_retries)
+
+
+def register_homeassistant_metrics(metrics: MetricsRegistry, read: Callable[[], Mapping[str, float]]) -> None:
+    gauges = {"connected": "1 while the bridge is connected to the broker.", "devices": "Devices that Home Assistant shows."}
+    counters = {
+        "connections": "Connections to the broker of Home Assistant.",
+        "published": "Messages published to Home Assistant.",
+        "commands": "Commands from Home Assistant.",
+        "refused": "Commands from Home Assistant that were refused.",
+        "ignored": "Messages from Home Assistant that are not commands.",
+    }
+    for name, text in gauges.items():
+        metrics.register_gauge(f"homeassistant_{name}", text, partial(_read_one, read, name))
+    for name, text in counters.items():
+        metrics.register_counter(f"homeassistant_{name}", text, partial(_read_one, read, name))
+
+
+def _read_one(read: Callable[[], Mapping[str, float]], name: str) -> float:
+    return read()[name]

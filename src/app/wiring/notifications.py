@@ -14,7 +14,6 @@ from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.wiring import adapters as adapter_wiring
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.shared_ports import creating_ports, shared_ports
 from app.wiring.sign_in import SignInServices
 from domain.approvals.links import ApprovalLinkService
 from domain.approvals.service import ApprovalService
@@ -55,12 +54,12 @@ class NotificationServices:
         sign_in: SignInServices,
         approvals: ApprovalService[Any],
     ) -> None:
-        shared, vault, public_url = shared_ports(uow, adapters), adapters.vault, settings.effective_public_url
+        shared, vault, public_url = adapters.shared_ports(uow), adapters.vault, settings.effective_public_url
         codec, self.link_codec = VapidKeyCodecOnDemand(), JwtApprovalLinkCodec(ring=adapters.key_ring)
         self.push_keys = PushKeyService(uow=uow, vault=vault, codec=codec)
         self.sender = _create_sender(settings, adapters, self.push_keys)
         self.service = NotificationSettingsService(
-            **creating_ports(uow, adapters),
+            **adapters.creating_ports(uow),
             vault=vault,
             sender=self.sender,
             push_keys=codec,

@@ -1,10 +1,5 @@
-"""Constructs the services of the domain with the ports that they need.
-
-The parts that prove the event log.
-
-Constructs the services that act on many devices.
-
-Constructs the services of stored telemetry: queries, roll-ups, retention, and the moving of old readings to ClickHouse.
+"""Constructs the services of the domain with the ports that they need. Those of sign-in and notifications are in `sign_in.py` and
+`notifications.py`.
 """
 
 from __future__ import annotations
@@ -17,17 +12,13 @@ from typing import TYPE_CHECKING, Any
 from adapters.crypto.tokens import Ed25519AuditSealKeyProvider
 from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.randomness import random_spread
-from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
-from app.runtime.metrics import MeasuredExecutionWaiter, MetricsRegistry, age_s
+from app.runtime.metrics import MeasuredExecutionWaiter
 from app.runtime.supervisor import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters, broker_endpoint
 from app.wiring.notifications import NotificationServices
-from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
 from app.wiring.sign_in import SignInServices
 from app.workers.due import WakeEvents
-from app.workers.periodic import AuditSealWorker
-from app.workers.retention import OldReadingMoverWorker
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import InProcessDevicePlanQueue
 from domain.accounts.projects import ProjectService
@@ -59,7 +50,6 @@ from domain.ingest.dead_letters import IngestDeadLetterService
 from domain.ingest.device_messages import DeviceMessageHandler
 from domain.ingest.pipeline import EngineClock
 from domain.ingest.results import EngineResultWriter
-from domain.kernel.clock import Clock
 from domain.kernel.steady_time import SteadyTimePersistenceService
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.authenticator import CallerAuthenticator
@@ -89,89 +79,13 @@ if TYPE_CHECKING:
     from adapters.clickhouse.reading_store import ClickHouseReadingStore
 
 
-class AuditServices:
-    def __init__(self, uow: SqlUnitOfWork, adapters: ServiceAdapters) -> None:
-        self._clock: Clock = adapters.clock
-        self.exporter = AuditExportGenerator(**shared_ports(uow, adapters))
-        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519AuditSealKeyProvider(ring=adapters.key_ring))
-
-    def create_worker(self) -> AuditSealWorker:
-        return AuditSealWorker(seals=self.seals, clock=self._clock)
-
-    def register_metrics(self, metrics: MetricsRegistry) -> None:
-        metrics.register_counter("audit_seals", "Accounts whose event log was sealed.", lambda: self.seals.sealed)
-        metrics.register_gauge(
-            "audit_seal_age_seconds",
-            "Time since the event log was last sealed; it is done every hour.",
-            lambda: age_s(self.seals.last_sealed_ms, self._clock.now_ms()),
-        )
-
-
-class DeviceRegistrationServices:
-    def __init__(
-        self, uow: Any, adapters: ServiceAdapters, issuer: CredentialIssuer, credential_sync: CredentialSyncService
-    ) -> None:
-        creating, secret = creating_ports(uow, adapters), secret_ports(uow, adapters)
-        self.bulk_registration = BulkRegistrationService(**creating, issuer=issuer, credential_sync=credential_sync)
-        self.provisioning_codes = ProvisioningCodeService(**secret)
-        self.device_claims = ProvisioningCodeRedemptionService(**secret, issuer=issuer, credential_sync=credential_sync)
-
-
-class StoredTelemetryServices:
-    def __init__(self, uow: UnitOfWork[Any], settings: Settings, adapters: ServiceAdapters, authorizer: Authorizer) -> None:
-        clock, engine, days = adapters.clock, adapters.engine, settings.readings_days
-        self.store = _create_store(settings)
-        """None: the database keeps all readings."""
-        self._older = None if self.store is None else ReadingArchiveWithCutoff(self.store, clock, days)
-        stored = ReadingHistory(self._older)
-        shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
-        reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
-        self.queries = TelemetryQueryService(
-            **reading, create_engine=engine.create_engine, is_stored_elsewhere=adapters.is_stored_elsewhere
-        )
-        self.downsampling = DownsamplingQueryService(**reading)
-        self.rollups = RollupService(**shared)
-        self.rule_dry_runs = RuleDryRunService(
-            **shared, create_engine=engine.create_engine, make_batch=engine.make_batch, encode=_encode_telemetry, stored=stored
-        )
-        periods = RetentionPeriods(
-            readings=days, rollups=settings.rollups_days, events=settings.events_days, deliveries=settings.deliveries_days
-        )
-        self.retention = RetentionService(uow=uow, clock=clock, periods=periods, moves_readings=self.store is not None)
-        self.mover: OldReadingMoverWorker | None = None
-        if self.store is not None:
-            self.mover = OldReadingMoverWorker(
-                mover=OldReadingMover(uow=uow, clock=clock, store=self.store, days=days), clock=clock
-            )
-
-    def moved_before_ms(self) -> int:
-        """Older readings may be in the store."""
-        return -MAX_TIME_MS if self._older is None else self._older.end_ms()
-
-    async def close(self) -> None:
-        if self.store is not None:
-            await self.store.close()
-
-
-def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:
-    """As a native payload, so that a rule dry run can replay history."""
-    return json.dumps({"ts": at_ms, "m": dict(values)}).encode()
-
-
-def _create_store(settings: Settings) -> ClickHouseReadingStore | None:
-    if settings.clickhouse_url is None:
-        return None
-    from adapters.clickhouse.reading_store import ClickHouseConnectionConfig, ClickHouseReadingStore  # imports httpx
-
-    address = ClickHouseConnectionConfig.parse(settings.clickhouse_url.get_secret_value())
-    return ClickHouseReadingStore(address, days=settings.clickhouse_days)
-
-
 class DomainServices:
     def __init__(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         """The order follows the stack of the parts: each service uses services constructed before it."""
-        self.device_plan_queue = InProcessDevicePlanQueue(wake_events.device_plans)
+        self.device_plan_queue = InProcessDevicePlanQueue(wake_event=wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
+        self.bounded_commit_lock = LockWithTimeout(lock=self.engine_commit_lock)
+        """The same lock for requests, which do not wait for it for long."""
         self.engine_clock = EngineClock(engine=adapters.engine.engine, clock=adapters.clock, on_step=log_clock_step)
         self.recipient_cache = WebhookRecipientCache(exclusive=adapters.is_single_instance)
         self.fanout = WebhookDeliveryFanout(
@@ -188,14 +102,14 @@ class DomainServices:
         self.uow = adapters.database.unit_of_work(self.event_recorder)
         self.leader_uow = self.uow if adapters.fence is None else self.uow.fenced_by(adapters.fence)
         """For writes that only the leader makes."""
-        self.shared, self.creating = shared_ports(self.uow, adapters), creating_ports(self.uow, adapters)
+        self.shared, self.creating = adapters.shared_ports(self.uow), adapters.creating_ports(self.uow)
         self.steady_time = SteadyTimePersistenceService(uow=self.uow, clock=adapters.clock)
         self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self.stored_telemetry = StoredTelemetryServices(self.uow, settings, adapters, self.authorizer)
         self._wire_devices(settings, adapters, wake_events)
-        self.audit = AuditServices(self.uow, adapters)
-        self.fleet = DeviceRegistrationServices(self.uow, adapters, self.credential_issuer, self.credential_sync)
+        self.audit_exporter = AuditExportGenerator(**self.shared)
+        self.audit_seals = AuditSealService(**self.shared, keys=Ed25519AuditSealKeyProvider(ring=adapters.key_ring))
         self._wire_commands(adapters, wake_events)
         self._wire_grants(adapters)
         self.notifications = NotificationServices(self.uow, settings, adapters, self.sign_in, self.approvals)
@@ -257,6 +171,10 @@ class DomainServices:
             credential_sync=self.credential_sync,
             presence=self.presence,
         )
+        issuing: dict[str, Any] = {"issuer": self.credential_issuer, "credential_sync": self.credential_sync}
+        self.bulk_registration = BulkRegistrationService(**self.creating, **issuing)
+        self.provisioning_codes = ProvisioningCodeService(**adapters.secret_ports(self.uow))
+        self.device_claims = ProvisioningCodeRedemptionService(**adapters.secret_ports(self.uow), **issuing)
 
     def _wire_commands(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         gate = self.authorizer
@@ -320,12 +238,11 @@ class DomainServices:
 
     def _wire_telemetry(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         clock, engine = adapters.clock, adapters.engine.engine
-        commit_lock = LockWithTimeout(self.engine_commit_lock)
         self.rules = RuleService(
             **self.creating,
             engine=engine,
             commands=self.commands,
-            engine_commit_lock=commit_lock,
+            engine_commit_lock=self.bounded_commit_lock,
             wake_timers=wake_events.rule_timers.set,
         )
         self.ingest = EngineResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
@@ -350,3 +267,51 @@ class DomainServices:
             jitter=random_spread,
             queues=EndpointQueues(),
         )
+
+
+class StoredTelemetryServices:
+    """Queries, roll-ups, retention, and the moving of old readings to ClickHouse."""
+
+    def __init__(self, uow: UnitOfWork[Any], settings: Settings, adapters: ServiceAdapters, authorizer: Authorizer) -> None:
+        clock, engine, days = adapters.clock, adapters.engine, settings.readings_days
+        self.store = _create_store(settings)
+        """None: the database keeps all readings."""
+        self._older = None if self.store is None else ReadingArchiveWithCutoff(self.store, clock, days)
+        stored = ReadingHistory(self._older)
+        shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
+        reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
+        self.queries = TelemetryQueryService(
+            **reading, create_engine=engine.create_engine, is_stored_elsewhere=adapters.is_stored_elsewhere
+        )
+        self.downsampling = DownsamplingQueryService(**reading)
+        self.rollups = RollupService(**shared)
+        self.rule_dry_runs = RuleDryRunService(
+            **shared, create_engine=engine.create_engine, make_batch=engine.make_batch, encode=_encode_telemetry, stored=stored
+        )
+        periods = RetentionPeriods(
+            readings=days, rollups=settings.rollups_days, events=settings.events_days, deliveries=settings.deliveries_days
+        )
+        self.retention = RetentionService(uow=uow, clock=clock, periods=periods, moves_readings=self.store is not None)
+        self.mover = None if self.store is None else OldReadingMover(uow=uow, clock=clock, store=self.store, days=days)
+
+    def moved_before_ms(self) -> int:
+        """Older readings may be in the store."""
+        return -MAX_TIME_MS if self._older is None else self._older.end_ms()
+
+    async def close(self) -> None:
+        if self.store is not None:
+            await self.store.close()
+
+
+def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:
+    """As a native payload, so that a rule dry run can replay history."""
+    return json.dumps({"ts": at_ms, "m": dict(values)}).encode()
+
+
+def _create_store(settings: Settings) -> ClickHouseReadingStore | None:
+    if settings.clickhouse_url is None:
+        return None
+    from adapters.clickhouse.reading_store import ClickHouseConnectionConfig, ClickHouseReadingStore  # imports httpx
+
+    address = ClickHouseConnectionConfig.parse(settings.clickhouse_url.get_secret_value())
+    return ClickHouseReadingStore(address, days=settings.clickhouse_days)

@@ -15,7 +15,6 @@ from app.config.checks import parse_role_map
 from app.config.settings import Settings
 from app.runtime.start import StartupError, finish_first_start
 from app.wiring.adapters import ServiceAdapters
-from app.wiring.shared_ports import creating_ports, secret_ports, shared_ports
 from domain.kernel.clock import HOUR_MS
 from domain.oidc.members import OidcMemberProvisioner
 from domain.oidc.policy import OidcPolicy
@@ -59,7 +58,7 @@ class OidcServices:
         self._resolvers = (own, others)
         self.provider = _create_provider(settings, adapters, own, others)
         self.sign_in = OidcSignInService(
-            **secret_ports(uow, adapters),
+            **adapters.secret_ports(uow),
             vault=adapters.vault,
             provider=self.provider,
             policy=policy,
@@ -128,7 +127,7 @@ def _create_tls(settings: Settings) -> ssl.SSLContext:
 
 class SignInServices:
     def __init__(self, uow: SqlUnitOfWork, settings: Settings, adapters: ServiceAdapters, operator: OperatorService) -> None:
-        self._shared, self._secret = shared_ports(uow, adapters), secret_ports(uow, adapters)
+        self._shared, self._secret = adapters.shared_ports(uow), adapters.secret_ports(uow)
         ids, digest = adapters.ids, adapters.digest
         self.challenges = challenges = PasskeyChallengeCodec(ids=ids, digest=digest)
         verifier = PasskeyAssertionService(**self._shared, codec=adapters.passkeys, challenges=challenges)
@@ -168,7 +167,7 @@ class SignInServices:
             requirement=settings.require_second_factor,
         )
         self.passkeys = PasskeyManagementService(
-            **creating_ports(uow, adapters),
+            **adapters.creating_ports(uow),
             codec=adapters.passkeys,
             challenges=self.challenges,
             recovery_codes=recovery_codes,

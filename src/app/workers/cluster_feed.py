@@ -10,11 +10,12 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import field
 
 import structlog
 
 from adapters.feed_hub import InProcessFeedHub
-from app.workers.due import DueTaskWorker, WakeEvent
+from app.workers.due import DueLoop, WakeEvent
 from domain.events.feed_model import FeedFilter
 from domain.events.model import Event
 from domain.feed.interest import (
@@ -26,6 +27,7 @@ from domain.feed.interest import (
     wanted_readings,
 )
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 
 HEARTBEAT_S = 1.0
 CONFIRM_TIMEOUT_S = 2.0
@@ -37,48 +39,40 @@ MAX_QUEUED_EVENTS = 20_000
 log = structlog.get_logger("cluster_feed")
 
 
-class ClusterReadingFeedWorker(DueTaskWorker):
+@service
+class ClusterReadingFeedWorker(DueLoop):
     name = "cluster_feed"
 
-    def __init__(
-        self,
-        *,
-        instance: str,
-        bus: FeedMessageBus,
-        hub: InProcessFeedHub,
-        clock: Clock,
-        interest_wake: WakeEvent,
-        commit_lock: AbstractAsyncContextManager[object],
-    ) -> None:
-        """`interest_wake` makes the engine's interest be refreshed. `commit_lock` is held while a batch of readings is evaluated
-        and stored."""
-        super().__init__(wake_event=WakeEvent())
-        self._instance = instance
-        self._bus = bus
-        self._hub = hub
-        self._clock = clock
-        self._interest_wake = interest_wake
-        self._commit_lock = commit_lock
-        self._remote = RemoteFeedInterest()
-        self._senders = FeedInstanceGapTracker()
-        self._received = asyncio.Condition()
-        self._late: set[str] = set()
-        """Senders that did not confirm an interest in time."""
-        self._own = PeerFeedInterestMessage(0, [])
-        self._confirmed: dict[str, int] = {}
-        self._outgoing: deque[Event] = deque()
-        self._sending = asyncio.Lock()
-        """Messages are sent in the order of their numbers."""
-        self._sequence = 0
-        self._store_time_s = 0
-        self.gaps = 0
-        """How often clients of readings were closed because something was lost."""
+    instance: str
+    bus: FeedMessageBus
+    hub: InProcessFeedHub
+    clock: Clock
+    interest_wake: WakeEvent
+    """Makes the engine's interest be refreshed."""
+    commit_lock: AbstractAsyncContextManager[object]
+    """Held while a batch of readings is evaluated and stored."""
+    wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
+    gaps: int = field(default=0, init=False)
+    """How often clients of readings were closed because something was lost."""
+
+    _remote: RemoteFeedInterest = field(default_factory=RemoteFeedInterest, init=False)
+    _senders: FeedInstanceGapTracker = field(default_factory=FeedInstanceGapTracker, init=False)
+    _received: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
+    _late: set[str] = field(default_factory=set, init=False)
+    """Senders that did not confirm an interest in time."""
+    _own: PeerFeedInterestMessage = field(default_factory=lambda: PeerFeedInterestMessage(0, []), init=False)
+    _confirmed: dict[str, int] = field(default_factory=dict, init=False)
+    _outgoing: deque[Event] = field(default_factory=deque, init=False)
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Messages are sent in the order of their numbers."""
+    _sequence: int = field(default=0, init=False)
+    _store_time_s: int = field(default=0, init=False)
 
     async def start(self, *, is_alone: bool = False) -> None:
         """Call before this instance takes over devices: afterwards it knows what the clients of the others want. `is_alone`: no
         other one has started yet."""
-        await self._bus.on_interest(self._on_interest)
-        await self._bus.on_readings(self._on_readings)
+        await self.bus.on_interest(self._on_interest)
+        await self.bus.on_readings(self._on_readings)
         await self.run_once()
         if not is_alone:
             await asyncio.sleep(HEARTBEAT_S * 1.5)
@@ -107,19 +101,19 @@ class ClusterReadingFeedWorker(DueTaskWorker):
         version = self._own.version
         try:
             async with asyncio.timeout(CONFIRM_TIMEOUT_S), self._received:
-                await self._received.wait_for(lambda: not self._senders.unaware_of(self._instance, version))
+                await self._received.wait_for(lambda: not self._senders.unaware_of(self.instance, version))
         except TimeoutError:
-            self._late.update(self._senders.unaware_of(self._instance, version))
+            self._late.update(self._senders.unaware_of(self.instance, version))
 
     async def run_once(self) -> float:
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         if self._remote.forget_silent(now_ms):
-            self._interest_wake.set()
+            self.interest_wake.set()
         if self._senders.forget_silent(now_ms):
             self._resume_clients("an instance is gone")
         versions = self._remote.versions()
         if versions != self._confirmed:
-            async with self._commit_lock:
+            async with self.commit_lock:
                 self._confirmed = versions  # the batches that were evaluated without this interest are stored
         await self._announce_interest(repeat=True)
         await self._send()
@@ -136,7 +130,7 @@ class ClusterReadingFeedWorker(DueTaskWorker):
     async def flush(self) -> None:
         """Call before another instance may store the next readings of a device: clients hear them in their order."""
         await self._send()
-        await self._bus.flush()
+        await self.bus.flush()
 
     async def _send(self) -> None:
         async with self._sending:
@@ -146,29 +140,29 @@ class ClusterReadingFeedWorker(DueTaskWorker):
                 await self._announce_readings(events)
 
     async def _announce_interest(self, *, repeat: bool = False) -> None:
-        wanted = wanted_readings(self._hub.filters())
+        wanted = wanted_readings(self.hub.filters())
         has_changed = wanted != self._own.filters
         if has_changed:
             self._own = PeerFeedInterestMessage(self._own.version + 1, wanted)
         if has_changed or repeat:
-            await self._bus.announce_interest(self._own)
+            await self.bus.announce_interest(self._own)
 
     async def _announce_readings(self, events: Sequence[Event]) -> None:
-        await self._bus.announce_readings(PeerFeedReadingsMessage(self._sequence, self._store_time_s, events, self._confirmed))
+        await self.bus.announce_readings(PeerFeedReadingsMessage(self._sequence, self._store_time_s, events, self._confirmed))
 
     def _on_interest(self, sender: str, interest: PeerFeedInterestMessage) -> None:
-        if self._remote.update(sender, interest, self._clock.monotonic_ms()):
-            self._interest_wake.set()
+        if self._remote.update(sender, interest, self.clock.monotonic_ms()):
+            self.interest_wake.set()
             self.wake_event.set()
 
     async def _on_readings(self, sender: str, readings: PeerFeedReadingsMessage) -> None:
-        if not self._senders.accept(sender, readings, self._clock.monotonic_ms()):
+        if not self._senders.accept(sender, readings, self.clock.monotonic_ms()):
             self._resume_clients("a message was lost, or partitions were taken over")
         if readings.events:
-            self._hub.set_store_time(readings.store_time_s)
+            self.hub.set_store_time(readings.store_time_s)
         for event in readings.events:
-            self._hub.publish(event)
-        if sender in self._late and sender not in self._senders.unaware_of(self._instance, self._own.version):
+            self.hub.publish(event)
+        if sender in self._late and sender not in self._senders.unaware_of(self.instance, self._own.version):
             self._late.discard(sender)
             self._resume_clients("an instance has learned late what clients want")
         async with self._received:
@@ -177,4 +171,4 @@ class ClusterReadingFeedWorker(DueTaskWorker):
     def _resume_clients(self, reason: str) -> None:
         self.gaps += 1
         log.warning("clients of the feed resume their readings", reason=reason)
-        self._hub.close_reading_subscriptions()
+        self.hub.close_reading_subscriptions()

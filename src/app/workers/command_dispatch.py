@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import field
 from time import monotonic
 
-from app.workers.due import MAX_SLEEP_S, DueTaskWorker, seconds_until
+from app.workers.due import MAX_SLEEP_S, DueLoop, seconds_until
 from domain.commands.dispatch import CommandCrashRecovery, CommandDispatchService
 from domain.kernel.dataclasses import service
 
 
 @service
-class CommandDispatchWorker(DueTaskWorker):
+class CommandDispatchWorker(DueLoop):
     name = "command_dispatch"
 
     dispatch: CommandDispatchService

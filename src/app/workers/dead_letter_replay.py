@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.workers.due import DueTaskWorker, WakeEvent
+from app.workers.due import DueLoop, WakeEvent
 from app.workers.ingest import SplittingBatchWriter
 from domain.devices.link import InboundEvent, InboundMessage
 from domain.devices.messages import CommandResultReport, DeviceReport, StockFirmwareTelemetryReport
@@ -45,7 +45,7 @@ class DeadLetterInboundBatch:
 
 
 @service
-class IngestDeadLetterReplayWorker(DueTaskWorker):
+class IngestDeadLetterReplayWorker(DueLoop):
     name = "dead_letters"
 
     dead_letters: IngestDeadLetterService
@@ -60,7 +60,7 @@ class IngestDeadLetterReplayWorker(DueTaskWorker):
     wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
 
     def __post_init__(self) -> None:
-        self._batch_store = SplittingBatchWriter(self.pipeline)
+        self._batch_store = SplittingBatchWriter(pipeline=self.pipeline)
 
     async def run_once(self) -> float:
         while letters := await self._list_own():

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-from app.workers.due import DueTaskWorker, WakeEvent
+from app.workers.due import DueLoop, WakeEvent
 from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter
 from domain.events.model import is_access_change
@@ -32,16 +32,16 @@ LOG_PAGE = 10_000
 """More new events than this count as a change of access, without reading them all."""
 
 
+@service
 class EventLogAccessChangeDetector:
     """Asks the event log, for several instances on one database."""
 
-    def __init__(self, uow: UnitOfWork[EventsTx]) -> None:
-        self._uow = uow
-        self._cursor: EventLogCursor | None = None
+    uow: UnitOfWork[EventsTx]
+    _cursor: EventLogCursor | None = field(default=None, init=False)
 
     async def has_changed(self) -> bool:
         """Whether another instance may have changed who may see what since the last call. Raises Unavailable."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             if self._cursor is None:
                 self._cursor = await tx.events.end()
                 return True
@@ -52,7 +52,7 @@ class EventLogAccessChangeDetector:
 
 
 @service
-class DevicesWithSubscribersWorker(DueTaskWorker):
+class DevicesWithSubscribersWorker(DueLoop):
     name = "feed_interest"
 
     watched_devices: DevicesWithSubscribersService

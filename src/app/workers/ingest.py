@@ -4,11 +4,6 @@ The law: a QoS-1 message is confirmed to its device only after the commit that h
 worker waits, the link's bounded queue fills, and devices wait for their PUBACK; memory does not grow. One message that cannot be
 stored must not hold up the fleet: when the database refuses a batch, its parts are stored, and the messages behind the refused
 parts are set aside as dead letters before the batch is acknowledged.
-
-Stores evaluated batches, retries while the database does not answer, and finds the parts that the database refuses.
-
-The law: one message that cannot be stored must not hold up the fleet. A refused batch is halved until the refused parts are
-found, so one refused part among thousands costs some 25 transactions.
 """
 
 from __future__ import annotations
@@ -33,79 +28,6 @@ from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.partitions.model import LeaseLostError, LogAdvanceAlreadyCommittedError, PartitionLostError
 
-Result = TypeVar("Result")
-
-log = structlog.get_logger("ingest")
-
-
-class SplittingBatchWriter:
-    def __init__(self, pipeline: IngestPipeline, require_permission: Callable[[], None] = lambda: None) -> None:
-        """`require_permission` is called before each attempt; what it raises ends the attempts. It may raise LeaseLostError."""
-        self._pipeline = pipeline
-        self._require_permission = require_permission
-        self.retries = 0
-
-    async def store(self, evaluated: EvaluatedBatch) -> tuple[FollowUps, Sequence[RefusedBatchPart]]:
-        """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole. Raises
-        PartitionLostError, LeaseLostError."""
-        try:
-            return await self._store_once(evaluated), ()
-        except (PartitionLostError, LeaseLostError):
-            raise
-        except Exception as error:
-            parts = list(evaluated.split())
-            log.warning("the database refuses a batch; storing its parts", parts=len(parts), error=repr(error))
-        follow_ups, refused = FollowUps(), list[RefusedBatchPart]()
-        await self._store_parts(parts, follow_ups, refused)
-        return follow_ups, refused
-
-    async def assign_names(self, names: Sequence[str]) -> Mapping[str, Exception]:
-        """Get numbers for new metric names. Returns those that the database refuses, each with its error."""
-        try:
-            await self.retry_while_unavailable(lambda: self._pipeline.assign_names(names))
-            return {}
-        except Exception as error:
-            if len(names) == 1:
-                return {names[0]: error}
-        middle = len(names) // 2
-        return {**await self.assign_names(names[:middle]), **await self.assign_names(names[middle:])}
-
-    async def _store_once(self, evaluated: EvaluatedBatch) -> FollowUps:
-        try:
-            return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated))
-        except LogAdvanceAlreadyCommittedError:
-            return FollowUps()  # the answer to the commit was lost, and this was its repetition
-
-    async def _store_parts(self, parts: Sequence[EvaluatedBatch], follow_ups: FollowUps, refused: list[RefusedBatchPart]) -> None:
-        joined = EvaluatedBatch.join(parts)
-        try:
-            follow_ups.extend(await self._store_once(joined))
-            return
-        except (PartitionLostError, LeaseLostError):
-            raise
-        except Exception as error:
-            if len(parts) == 1:
-                refused.append(RefusedBatchPart(joined, error))
-                return
-        middle = len(parts) // 2
-        await self._store_parts(parts[:middle], follow_ups, refused)
-        await self._store_parts(parts[middle:], follow_ups, refused)
-
-    async def retry_while_unavailable(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Retry until the database answers. The messages of the devices stay unacknowledged meanwhile."""
-        attempt = 0
-        while True:
-            self._require_permission()
-            try:
-                return await work()
-            except Unavailable as error:
-                attempt += 1
-                pause_s = RETRY_BACKOFF.pause_s(attempt)
-                self.retries += 1
-                log.warning("the database does not answer; telemetry waits", error=str(error), attempt=attempt, pause_s=pause_s)
-                await asyncio.sleep(pause_s)
-
-
 BATCH_SIZE = 2_048
 """Messages per transaction: large enough to share a commit's fsync, small enough that a command waits 30 ms at most."""
 MAX_BATCH_SIZE = 8_192
@@ -115,6 +37,10 @@ MIN_BATCH_INTERVAL_S = 0.005
 """Shortest time between the starts of two batches, unless the first was full. A transaction costs about a millisecond of CPU even
 when it is small, so messages that arrive in the meantime share the next one. A single message is stored at once. While one device
 sends alone there is no pause: it waits for its acknowledgement, and nothing would share the batch."""
+
+Result = TypeVar("Result")
+
+log = structlog.get_logger("ingest")
 
 
 @service
@@ -178,7 +104,7 @@ class IngestWorker(BaseInboundBatchWorker):
     """Connects, disconnects and subscriptions that could not be stored; they have no bytes to set aside."""
 
     def __post_init__(self) -> None:
-        self._batch_store = SplittingBatchWriter(self.pipeline)
+        self._batch_store = SplittingBatchWriter(pipeline=self.pipeline)
 
     @property
     def retries(self) -> int:
@@ -218,3 +144,75 @@ class IngestWorker(BaseInboundBatchWorker):
         if letters:
             await self._batch_store.retry_while_unavailable(lambda: self.dead_letters.set_aside(letters))
             log.error("set aside messages that cannot be stored; see `latchboard deadletters list`", messages=len(letters))
+
+
+@service
+class SplittingBatchWriter:
+    """Stores evaluated batches, retries while the database does not answer, and finds the parts that the database refuses. A
+    refused batch is halved until the refused parts are found, so one refused part among thousands costs some 25 transactions."""
+
+    pipeline: IngestPipeline
+    require_permission: Callable[[], None] = lambda: None
+    """Called before each attempt; what it raises ends the attempts. It may raise LeaseLostError."""
+
+    retries: int = field(default=0, init=False)
+
+    async def store(self, evaluated: EvaluatedBatch) -> tuple[FollowUps, Sequence[RefusedBatchPart]]:
+        """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole. Raises
+        PartitionLostError, LeaseLostError."""
+        try:
+            return await self._store_once(evaluated), ()
+        except (PartitionLostError, LeaseLostError):
+            raise
+        except Exception as error:
+            parts = list(evaluated.split())
+            log.warning("the database refuses a batch; storing its parts", parts=len(parts), error=repr(error))
+        follow_ups, refused = FollowUps(), list[RefusedBatchPart]()
+        await self._store_parts(parts, follow_ups, refused)
+        return follow_ups, refused
+
+    async def assign_names(self, names: Sequence[str]) -> Mapping[str, Exception]:
+        """Get numbers for new metric names. Returns those that the database refuses, each with its error."""
+        try:
+            await self.retry_while_unavailable(lambda: self.pipeline.assign_names(names))
+            return {}
+        except Exception as error:
+            if len(names) == 1:
+                return {names[0]: error}
+        middle = len(names) // 2
+        return {**await self.assign_names(names[:middle]), **await self.assign_names(names[middle:])}
+
+    async def _store_once(self, evaluated: EvaluatedBatch) -> FollowUps:
+        try:
+            return await self.retry_while_unavailable(lambda: self.pipeline.store(evaluated))
+        except LogAdvanceAlreadyCommittedError:
+            return FollowUps()  # the answer to the commit was lost, and this was its repetition
+
+    async def _store_parts(self, parts: Sequence[EvaluatedBatch], follow_ups: FollowUps, refused: list[RefusedBatchPart]) -> None:
+        joined = EvaluatedBatch.join(parts)
+        try:
+            follow_ups.extend(await self._store_once(joined))
+            return
+        except (PartitionLostError, LeaseLostError):
+            raise
+        except Exception as error:
+            if len(parts) == 1:
+                refused.append(RefusedBatchPart(joined, error))
+                return
+        middle = len(parts) // 2
+        await self._store_parts(parts[:middle], follow_ups, refused)
+        await self._store_parts(parts[middle:], follow_ups, refused)
+
+    async def retry_while_unavailable(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Retry until the database answers. The messages of the devices stay unacknowledged meanwhile."""
+        attempt = 0
+        while True:
+            self.require_permission()
+            try:
+                return await work()
+            except Unavailable as error:
+                attempt += 1
+                pause_s = RETRY_BACKOFF.pause_s(attempt)
+                self.retries += 1
+                log.warning("the database does not answer; telemetry waits", error=str(error), attempt=attempt, pause_s=pause_s)
+                await asyncio.sleep(pause_s)

@@ -1,22 +1,5 @@
-"""Follows the event log that several instances write to: each event reaches the feed of this instance once, in log order.
-
-A commit of this instance and a notification from the database wake the follower. It also polls every second, because a
-notification is lost when its connection is, or when the instance that committed ends before it sends one.
-
-Reacts to changes that other instances made, as this instance reads them in the event log.
-
-The kind of an event decides which part must reload. Each part reads the current state from the database and not from the event,
-so an event that arrives late or twice does no harm, and a thousand events for one row need one reload.
-
-Keeps the connection on which PostgreSQL notifies this instance, and opens it again when it is lost.
-
-Waits on a standby instance until it becomes leader, then takes over the devices.
-
-Closes this instance to devices while it cannot prove that no other instance serves them.
-
-An instance that others may replace holds a lease, which it renews in the database. When it cannot renew, others take it for dead
-after a while. It acts before they do: it closes its listeners and connections, so that the devices connect where their messages
-are stored. When it has renewed its lease it lets them in again.
+"""What an instance does because others use the same database: it follows their events, takes the devices over when their holder
+is gone, and lets no device in while it cannot prove that the devices are its own.
 """
 
 from __future__ import annotations
@@ -30,7 +13,7 @@ import structlog
 
 from adapters.feed_hub import LogOrderedFeedPublisher
 from app.runtime.supervisor import FatalWorkerError
-from app.workers.due import DueTaskWorker, WakeEvents
+from app.workers.due import DueLoop, WakeEvents
 from app.workers.schedules import InProcessDevicePlanQueue
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.approvals.ports import ApprovalWaiter
@@ -51,15 +34,75 @@ from domain.rules.service import RuleService
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.leadership import PostgresCoordinationConnection
 
+PAGE_SIZE = 500
+POLL_INTERVAL_S = 1.0
+ADVANCE_AFTER = 200
+"""After so many events the idle writers are advanced: the follower then skips fewer events that it has read already."""
 MAX_PENDING_RESULTS = 10_000
 """Results kept for waiting callers. Beyond that, a waiting caller reads the database when its time is up."""
-
+LEASE_POLL_INTERVAL_S = 0.1
 
 Noted = TypeVar("Noted")
 
 
 @service
+class EventLogFollower(DueLoop):
+    """Follows the event log that several instances write to: each event reaches the feed of this instance once, in log order.
+
+    A commit of this instance and a notification from the database wake the follower. It also polls every second, because a
+    notification is lost when its connection is, or when the instance that committed ends before it sends one."""
+
+    name = "event_log"
+    backoff = Backoff((0.05, 0.2, POLL_INTERVAL_S))
+    """Revoked devices are found here: a database that is back must not wait for its reader."""
+
+    uow: UnitOfWork[EventsTx]
+    feed: LogOrderedFeedPublisher
+    peer_changes: OtherInstanceEventHandler
+    _cursor: EventLogCursor | None = field(default=None, init=False)
+    _since_advance: int = field(default=0, init=False)
+
+    async def seek_to_end(self) -> None:
+        """Call this once, before the start reads rules, credentials or access: a later event may change them."""
+        async with self.uow.write(None) as tx:
+            await tx.events.advance_idle_writers()
+        async with self.uow.read() as tx:
+            self._cursor = await tx.events.end()
+
+    async def run_once(self) -> float:
+        while await self._process_page():
+            await self.peer_changes.apply()
+        await self.peer_changes.apply()
+        return POLL_INTERVAL_S
+
+    async def _process_page(self) -> bool:
+        if self._cursor is None:
+            await self.seek_to_end()
+        cursor = self._cursor or EventLogCursor()
+        advance = self._since_advance >= ADVANCE_AFTER
+        if advance:
+            async with self.uow.write(None) as tx:
+                await tx.events.advance_idle_writers()
+        async with self.uow.read(one_statement=not advance) as tx:
+            events = await tx.events.list_after(cursor, PAGE_SIZE)
+            end = await tx.events.end() if advance and len(events) < PAGE_SIZE else None
+        for event in events:
+            cursor = self._cursor = cursor.after([event])
+            if self.feed.publish_from_log(event, cursor):
+                self.peer_changes.enqueue(event)
+        self._since_advance += len(events)
+        if end is not None:
+            self._cursor, self._since_advance = cursor.union(end), 0
+        return len(events) == PAGE_SIZE
+
+
+@service
 class OtherInstanceEventHandler:
+    """Reacts to changes that other instances made. The kind of an event decides which part must reload.
+
+    Each part reads the current state from the database and not from the event, so an event that arrives late or twice does no
+    harm, and a thousand events for one row need one reload."""
+
     uow: UnitOfWork[CommandsTx]
     rules: RuleService
     credential_sync: CredentialSyncService
@@ -148,136 +191,81 @@ async def _for_each(noted: set[Noted], work: Callable[[Noted], Awaitable[object]
         noted.discard(one)
 
 
-PAGE_SIZE = 500
-POLL_INTERVAL_S = 1.0
-ADVANCE_AFTER = 200
-"""After so many events the idle writers are advanced: the follower then skips fewer events that it has read already."""
-
-
 @service
-class EventLogFollower(DueTaskWorker):
-    name = "event_log"
-    backoff = Backoff((0.05, 0.2, POLL_INTERVAL_S))
-    """Revoked devices are found here: a database that is back must not wait for its reader."""
-
-    uow: UnitOfWork[EventsTx]
-    feed: LogOrderedFeedPublisher
-    peer_changes: OtherInstanceEventHandler
-    _cursor: EventLogCursor | None = field(default=None, init=False)
-    _since_advance: int = field(default=0, init=False)
-
-    async def seek_to_end(self) -> None:
-        """Call this once, before the start reads rules, credentials or access: a later event may change them."""
-        async with self.uow.write(None) as tx:
-            await tx.events.advance_idle_writers()
-        async with self.uow.read() as tx:
-            self._cursor = await tx.events.end()
-
-    async def run_once(self) -> float:
-        while await self._process_page():
-            await self.peer_changes.apply()
-        await self.peer_changes.apply()
-        return POLL_INTERVAL_S
-
-    async def _process_page(self) -> bool:
-        if self._cursor is None:
-            await self.seek_to_end()
-        cursor = self._cursor or EventLogCursor()
-        advance = self._since_advance >= ADVANCE_AFTER
-        if advance:
-            async with self.uow.write(None) as tx:
-                await tx.events.advance_idle_writers()
-        async with self.uow.read(one_statement=not advance) as tx:
-            events = await tx.events.list_after(cursor, PAGE_SIZE)
-            end = await tx.events.end() if advance and len(events) < PAGE_SIZE else None
-        for event in events:
-            cursor = self._cursor = cursor.after([event])
-            if self.feed.publish_from_log(event, cursor):
-                self.peer_changes.enqueue(event)
-        self._since_advance += len(events)
-        if end is not None:
-            self._cursor, self._since_advance = cursor.union(end), 0
-        return len(events) == PAGE_SIZE
-
-
-listener_log = structlog.get_logger("postgres_listener")
-
-
 class PostgresListenerWorker:
+    """Keeps the connection on which PostgreSQL notifies this instance, and opens it again when it is lost."""
+
     name = "postgres_listener"
 
-    def __init__(self, listener: PostgresCoordinationConnection) -> None:
-        self._listener = listener
+    listener: PostgresCoordinationConnection
 
     async def run(self) -> None:
         attempt = 0
         while True:
-            opened = self._listener.opened
+            opened = self.listener.opened
             try:
-                await self._listener.run_until_lost()
+                await self.listener.run_until_lost()
             except Unavailable as error:
                 if error.code == "DEVICES_HELD_ELSEWHERE":
                     raise FatalWorkerError(error.message) from None
-                attempt = attempt + 1 if self._listener.opened == opened else 1
-                listener_log.warning(
-                    "the connection for notifications is lost; it is opened again", error=error.message, attempt=attempt
-                )
+                attempt = attempt + 1 if self.listener.opened == opened else 1
+                log = structlog.get_logger(self.name)
+                log.warning("the connection for notifications is lost; it is opened again", error=error.message, attempt=attempt)
                 await asyncio.sleep(RETRY_BACKOFF.pause_s(attempt))
 
 
-standby_log = structlog.get_logger("standby")
-
-
+@service
 class StandbyTakeoverWorker:
+    """Waits on a standby instance until it becomes leader, then takes over the devices."""
+
     name = "standby"
 
-    def __init__(self, leadership_acquired: asyncio.Event, become_leader: Callable[[], Awaitable[object]]) -> None:
-        self._leadership_acquired = leadership_acquired
-        self._become_leader = become_leader
+    leadership_acquired: asyncio.Event
+    become_leader: Callable[[], Awaitable[object]]
 
     async def run(self) -> None:
         """The supervisor retries after a failure. Until it succeeds, devices cannot connect, and `/readyz` shows the error."""
-        await self._leadership_acquired.wait()
-        standby_log.info("this instance is now the leader")
-        await self._become_leader()
+        await self.leadership_acquired.wait()
+        structlog.get_logger(self.name).info("this instance is now the leader")
+        await self.become_leader()
         await asyncio.Event().wait()
 
 
-LEASE_POLL_INTERVAL_S = 0.1
+@service
+class DeviceLeaseWorker:
+    """Closes this instance to devices while it cannot prove that no other instance serves them.
 
-lease_log = structlog.get_logger("device_lease")
+    An instance that others may replace holds a lease, which it renews in the database. When it cannot renew, others take it for
+    dead after a while. It acts before they do: it closes its listeners and connections, so that the devices connect where their
+    messages are stored. When it has renewed its lease it lets them in again."""
 
-
-class LeaseLossLinkSuspensionWorker:
     name = "device_lease"
 
-    def __init__(
-        self, link: DeviceBrokerLink, lease_remaining_s: Callable[[], float], on_resumed: Callable[[], None] = lambda: None
-    ) -> None:
-        """`lease_remaining_s`: until the lease ends, by this machine's monotonic clock; 0 or less when it has ended. `on_resumed`
-        is called when devices may connect again."""
-        self._link = link
-        self._lease_remaining_s = lease_remaining_s
-        self._on_resumed = on_resumed
-        self.suspended = False
-        self.suspensions = 0
+    link: DeviceBrokerLink
+    lease_remaining_s: Callable[[], float]
+    """Until the lease ends, by this machine's monotonic clock; 0 or less when it has ended."""
+    on_resumed: Callable[[], None] = lambda: None
+    """Called when devices may connect again."""
+    suspended: bool = field(default=False, init=False)
+    suspensions: int = field(default=0, init=False)
 
     async def run(self) -> None:
         while True:
-            remaining_s = self._lease_remaining_s()
+            remaining_s = self.lease_remaining_s()
             if self.suspended is (remaining_s > 0):
                 self._switch()
             await asyncio.sleep(max(remaining_s, LEASE_POLL_INTERVAL_S))
 
     def _switch(self) -> None:
+        log = structlog.get_logger(self.name)
         if self.suspended:
-            self._link.resume()
-            self._on_resumed()
-            lease_log.info("this instance has renewed its lease; devices can connect again")
+            self.link.resume()
+            self.on_resumed()
+            log.info("this instance has renewed its lease; devices can connect again")
         else:
-            self._link.suspend()
+            self.link.suspend()
             self.suspensions += 1
-            lease_log.error("this instance cannot renew its lease in the database; its devices are disconnected")
+            log.error("this instance cannot renew its lease in the database; its devices are disconnected")
         self.suspended = not self.suspended
 
     def readiness_errors(self) -> Mapping[str, str]:

@@ -1,9 +1,7 @@
-"""Deletes expired rows once an hour, or earlier when disk space is low, and then gives their space back to the file system. It
-does both in small steps with a pause after each, so that others can write in between.
+"""What keeps the database from growing for ever: the retention, the watch on the disk that starts it early, and the moving of old
+readings to the reading store.
 
-Watches the free disk space. Below the watermark it logs a warning and starts the retention early.
-
-Moves old readings to the reading store every quarter of an hour. While it does not answer, they stay in the database.
+All of it runs in small steps with a pause after each, so that others can write in between.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from dataclasses import field
 import structlog
 
 from adapters.storage.disk_space import DiskSpaceMonitor
-from app.workers.due import DueTaskWorker, WakeEvent
+from app.workers.due import DueLoop, WakeEvent
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
@@ -24,12 +22,18 @@ from domain.telemetry.retention import OldReadingMover, RetentionService
 INITIAL_DELAY_S = 60.0
 INTERVAL_S = 3_600.0
 PAUSE_S = 0.02
-
-log = structlog.get_logger("retention")
+DISK_SPACE_INTERVAL_S = 5.0
+MOVER_INTERVAL_S = 900.0
+ROLLUP_WAIT_S = 5.0
+"""Until the next round of the mover while hours of older readings have no roll-up yet."""
+LATE_AFTER_S = 3_600.0
+"""Without a complete round of the mover for so long, `/readyz` warns."""
 
 
 @service
 class RetentionWorker:
+    """Deletes expired rows once an hour, or earlier when disk space is low, and gives their space back to the file system."""
+
     name = "retention"
 
     retention: RetentionService
@@ -51,22 +55,20 @@ class RetentionWorker:
                         break
                     await asyncio.sleep(PAUSE_S)
             except Unavailable as error:
+                log = structlog.get_logger(self.name)
                 log.warning("the database does not answer; expired rows are deleted in the next round", error=str(error))
             await self.wake_event.wait(INTERVAL_S)
 
 
-DISK_SPACE_INTERVAL_S = 5.0
+@service
+class DiskSpaceWorker:
+    """Watches the free disk space. Below the watermark it logs a warning and starts the retention early."""
 
-disk_space_log = structlog.get_logger("disk_space")
-
-
-class LowDiskRetentionTriggerWorker:
     name = "disk_space"
 
-    def __init__(self, *, disk: DiskSpaceMonitor, retention_wake: WakeEvent) -> None:
-        self._disk = disk
-        self._retention_wake = retention_wake
-        self._is_low = False
+    disk: DiskSpaceMonitor
+    retention_wake: WakeEvent
+    _is_low: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         while True:
@@ -75,27 +77,19 @@ class LowDiskRetentionTriggerWorker:
 
     def _check(self) -> None:
         """Log each change once, and start the retention once."""
-        warning = self._disk.warning()
+        warning, log = self.disk.warning(), structlog.get_logger(self.name)
         if warning is not None and not self._is_low:
-            disk_space_log.warning("little disk space is free; expired rows are deleted now", detail=warning)
-            self._retention_wake.set()
+            log.warning("little disk space is free; expired rows are deleted now", detail=warning)
+            self.retention_wake.set()
         elif warning is None and self._is_low:
-            disk_space_log.info("enough disk space is free again")
+            log.info("enough disk space is free again")
         self._is_low = warning is not None
 
 
-MOVER_INTERVAL_S = 900.0
-ROLLUP_WAIT_S = 5.0
-"""Until the next round while hours of older readings have no roll-up yet."""
-MOVER_PAUSE_S = 0.02
-LATE_AFTER_S = 3_600.0
-"""Without a complete round for so long, `/readyz` warns."""
-
-mover_log = structlog.get_logger("reading_mover")
-
-
 @service
-class OldReadingMoverWorker(DueTaskWorker):
+class OldReadingMoverWorker(DueLoop):
+    """Moves old readings to the reading store every quarter of an hour. While it does not answer, they stay in the database."""
+
     name = "reading_mover"
 
     mover: OldReadingMover
@@ -126,9 +120,9 @@ class OldReadingMoverWorker(DueTaskWorker):
         damaged = self.mover.damaged_messages
         async for moved in self.mover.move_steps():
             self.moved_messages += moved
-            await asyncio.sleep(MOVER_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
         if self.mover.damaged_messages > damaged:
-            mover_log.error(
+            structlog.get_logger(self.name).error(
                 "damaged readings were deleted instead of moved; check the disk", messages=self.mover.damaged_messages - damaged
             )
         self._completed_ms = self.clock.monotonic_ms()

@@ -13,7 +13,7 @@ from dataclasses import field
 
 import structlog
 
-from app.workers.due import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
+from app.workers.due import MAX_SLEEP_S, DueLoop, WakeEvent, seconds_until
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
@@ -29,7 +29,7 @@ log = structlog.get_logger("schedules")
 
 
 @service
-class ScheduleWorker(DueTaskWorker):
+class ScheduleWorker(DueLoop):
     name = "schedules"
 
     firing: ScheduleFiringService
@@ -80,14 +80,15 @@ class ScheduleWorker(DueTaskWorker):
         return fired
 
 
+@service
 class InProcessDevicePlanQueue:
     """Devices whose plan must be published. The queue is lost with the process, so the next start publishes all plans."""
 
-    def __init__(self, wake_event: WakeEvent) -> None:
-        self.wake_event = wake_event
-        self._pending: dict[DeviceId, None] = {}
-        self.is_all_pending = True
-        """All plans must be published: the queue overflowed, or its content is not known."""
+    wake_event: WakeEvent
+    is_all_pending: bool = field(default=True, init=False)
+    """All plans must be published: the queue overflowed, or its content is not known."""
+
+    _pending: dict[DeviceId, None] = field(default_factory=dict, init=False)
 
     def enqueue(self, device_id: DeviceId) -> None:
         """Implements `PlanPublisher` of the schedules part."""
@@ -104,30 +105,33 @@ class InProcessDevicePlanQueue:
         self._pending.pop(device_id, None)
 
 
-class DevicePlanWorker(DueTaskWorker):
+@service
+class DevicePlanWorker(DueLoop):
     name = "device_plans"
 
-    def __init__(self, *, plans: DevicePlanSyncService, queue: InProcessDevicePlanQueue) -> None:
-        super().__init__(wake_event=queue.wake_event)
-        self._plans = plans
-        self._queue = queue
-        self.published = 0
+    plans: DevicePlanSyncService
+    queue: InProcessDevicePlanQueue
+    wake_event: WakeEvent = field(init=False)
+    published: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.wake_event = self.queue.wake_event
 
     async def run_once(self) -> float:
-        if self._queue.is_all_pending:
-            for device_id in await self._plans.list_devices_with_plans():
+        if self.queue.is_all_pending:
+            for device_id in await self.plans.list_devices_with_plans():
                 await self._publish(device_id)
-            self._queue.is_all_pending = False
-        while (queued := self._queue.peek()) is not None:
+            self.queue.is_all_pending = False
+        while (queued := self.queue.peek()) is not None:
             await self._publish(queued)
         return MAX_SLEEP_S
 
     async def _publish(self, device_id: DeviceId) -> None:
         """Remove the device before reading its plan, so that a change meanwhile queues it again; on failure, put it back."""
-        self._queue.remove(device_id)
+        self.queue.remove(device_id)
         try:
-            await self._plans.publish_plan(device_id)
+            await self.plans.publish_plan(device_id)
         except Exception:
-            self._queue.enqueue(device_id)
+            self.queue.enqueue(device_id)
             raise
         self.published += 1

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from functools import partial
 
 import structlog
 
-from app.workers.due import MAX_SLEEP_S, DueTaskWorker, WakeEvent, seconds_until
+from app.workers.due import MAX_SLEEP_S, DueLoop, seconds_until
 from domain.kernel.clock import SECOND_MS, Clock, Now
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import WebhookId
 from domain.webhooks.delivery import WebhookDeliveryBatch, WebhookDeliveryService
 from domain.webhooks.model import Webhook
@@ -33,33 +36,33 @@ MAX_MANUAL_IN_FLIGHT = 64
 log = structlog.get_logger("webhook_delivery")
 
 
-class WebhookDeliveryWorker(DueTaskWorker):
+@service
+class WebhookDeliveryWorker(DueLoop):
     name = "webhook_delivery"
 
-    def __init__(self, *, deliveries: WebhookDeliveryService, courier: Courier, clock: Clock, wake_event: WakeEvent) -> None:
-        super().__init__(wake_event=wake_event)
-        self._deliveries = deliveries
-        self._courier = courier
-        self._clock = clock
-        self._attempt_ids = itertools.count(1)
-        self._in_flight: dict[int, InFlightWebhookDelivery] = {}
-        self._manual_in_flight = 0
-        self._ended_attempts: list[DeliveryAttemptResult] = []
-        self._idle = asyncio.Event()
-        self.batches = 0
-        self.succeeded = 0
-        self.failed = 0
-        self.cancelled = 0
-        self.postponed = 0
-        self.next_due_ms: int | None = None
-        """When the earliest delivery is due that the last batch did not contain (steady time)."""
+    deliveries: WebhookDeliveryService
+    courier: Courier
+    clock: Clock
+    batches: int = field(default=0, init=False)
+    succeeded: int = field(default=0, init=False)
+    failed: int = field(default=0, init=False)
+    cancelled: int = field(default=0, init=False)
+    postponed: int = field(default=0, init=False)
+    next_due_ms: int | None = field(default=None, init=False)
+    """When the earliest delivery is due that the last batch did not contain (steady time)."""
+
+    _attempt_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1), init=False)
+    _in_flight: dict[int, InFlightWebhookDelivery] = field(default_factory=dict, init=False)
+    _manual_in_flight: int = field(default=0, init=False)
+    _ended_attempts: list[DeliveryAttemptResult] = field(default_factory=list, init=False)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
     async def run(self) -> None:
-        self._courier.on_responses(self._on_responses)
+        self.courier.on_responses(self._on_responses)
         try:
             await super().run()
         finally:
@@ -73,19 +76,21 @@ class WebhookDeliveryWorker(DueTaskWorker):
 
     def cancel_webhook(self, webhook: Webhook) -> None:
         """Cancel all attempts of a webhook that has changed: they carry its old signature, address or permission."""
-        self._deliveries.on_webhook_changed(webhook)
+        self.deliveries.on_webhook_changed(webhook)
         self._cancel([ticket for ticket, one in self._in_flight.items() if one.webhook.webhook_id == webhook.webhook_id])
 
     def refresh_webhook(self, webhook_id: WebhookId, now: Webhook | None) -> None:
         """Another instance changed the webhook, or deleted it (`now` None). Cancel attempts of its earlier form only."""
         if now is not None:
-            self._deliveries.on_webhook_changed(now)
+            self.deliveries.on_webhook_changed(now)
         started = [(ticket, one.webhook) for ticket, one in self._in_flight.items() if one.webhook.webhook_id == webhook_id]
-        self._cancel([ticket for ticket, before in started if now is None or not now.enabled or _has_changed(before, now)])
+        self._cancel(
+            [ticket for ticket, before in started if now is None or not now.enabled or before.generation != now.generation]
+        )
 
     async def run_once(self) -> float:
         taken = len(self._ended_attempts)
-        batch = await self._deliveries.next_batch(self._ended_attempts[:taken])
+        batch = await self.deliveries.next_batch(self._ended_attempts[:taken])
         del self._ended_attempts[:taken]
         self.batches += 1
         self.next_due_ms = batch.next_due_ms
@@ -99,39 +104,39 @@ class WebhookDeliveryWorker(DueTaskWorker):
             return MAX_SLEEP_S
         if batch.next_due_ms <= batch.started_ms:
             return CLAIM_RETRY_S
-        return seconds_until(batch.next_due_ms, self._clock.steady_ms())
+        return seconds_until(batch.next_due_ms, self.clock.steady_ms())
 
     def _is_still_current(self, attempt: InFlightWebhookDelivery) -> bool:
         """False when the webhook has changed since the transaction of the batch; the attempt then counts as cancelled."""
-        if self._deliveries.is_current(attempt):
+        if self.deliveries.is_current(attempt):
             return True
-        self._record_attempt_end(attempt, None, Now.of(self._clock))
+        self._record_attempt_end(attempt, None, Now.of(self.clock))
         return False
 
     def _start_attempts(self, attempts: list[InFlightWebhookDelivery]) -> None:
         requests: list[tuple[int, OutboundHttpRequest]] = []
-        built = self._deliveries.requests.build(attempts)
-        now = Now.of(self._clock)
+        built = self.deliveries.requests.build(attempts)
+        now = Now.of(self.clock)
         for attempt, request in built:
             if isinstance(request, OutboundHttpResponse):
                 self._record_attempt_end(attempt, request, now)
-            elif now.steady_ms > self._deliveries.send_before_ms(attempt):
+            elif now.steady_ms > self.deliveries.send_before_ms(attempt):
                 self._record_attempt_end(attempt, NOT_SENT, now)
             else:
                 ticket = next(self._attempt_ids)
                 self._in_flight[ticket] = attempt
                 requests.append((ticket, request))
         if requests:
-            self._courier.send(requests)
+            self.courier.send(requests)
 
     def _cancel(self, tickets: list[int]) -> None:
-        self._courier.cancel(tickets)
-        now = Now.of(self._clock)
+        self.courier.cancel(tickets)
+        now = Now.of(self.clock)
         for ticket in tickets:
             self._record_attempt_end(self._in_flight.pop(ticket), None, now)
 
     def _on_responses(self, responses: Sequence[tuple[int, OutboundHttpResponse]]) -> None:
-        now = Now.of(self._clock)
+        now = Now.of(self.clock)
         for ticket, response in responses:
             attempt = self._in_flight.pop(ticket, None)
             if attempt is not None:  # None: it was cancelled at the same moment
@@ -151,7 +156,7 @@ class WebhookDeliveryWorker(DueTaskWorker):
             self.failed += 1
         self._ended_attempts.append(DeliveryAttemptResult(attempt, response, at))
         was_sent = response is not None and response is not NOT_SENT
-        self._deliveries.release(attempt, response.duration_ms / SECOND_MS if was_sent and response else None)
+        self.deliveries.release(attempt, response.duration_ms / SECOND_MS if was_sent and response else None)
         self.wake_event.set()
         if not self._in_flight:
             self._idle.set()
@@ -166,12 +171,8 @@ class WebhookDeliveryWorker(DueTaskWorker):
             except TimeoutError:
                 self._cancel(list(self._in_flight))
         try:
-            await self._deliveries.stop(self._ended_attempts)
+            await self.deliveries.stop(self._ended_attempts)
         except Exception as error:
             log.warning("the last results could not be stored; their deliveries wait for the lease to end", error=repr(error))
         else:
             self._ended_attempts.clear()
-
-
-def _has_changed(before: Webhook, now: Webhook) -> bool:
-    return before.generation != now.generation

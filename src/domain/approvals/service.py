@@ -9,7 +9,7 @@ denied, or left to expire. A command never runs without all its checks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -41,6 +41,8 @@ class ApprovalService(Generic[TxT]):
     clock: Clock
     submitter: ApprovedCommandSubmitterPort[TxT]
     waiter: ApprovalWaiter
+    pending: int = field(default=0, init=False)
+    """How many waited, in all accounts, when last looked at."""
 
     async def list(
         self,
@@ -108,13 +110,9 @@ class ApprovalService(Generic[TxT]):
                     tx.emit(_decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
         return len(overdue)
 
-    async def count_pending(self) -> int:
-        """Approvals that wait in all accounts."""
-        async with self.uow.read() as tx:
-            return await tx.approvals.count_all_pending()
-
     async def next_expiry_ms(self) -> int | None:
         async with self.uow.read() as tx:
+            self.pending = await tx.approvals.count_all_pending()
             return await tx.approvals.next_expiry_ms()
 
     async def _approve(

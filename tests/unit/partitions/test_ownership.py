@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.workers.cluster_ingest import OwnedPartitionLogReader, PartitionInboundBatch
+from app.workers.cluster_partitions import OwnedPartitionLogReader, PartitionInboundBatch
 from domain.ingest.partitions import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.liveness import LEASE_MS, LOST_MS, OWN_LEASE_MS, STEADY_MS, SUSPECT_MS, InboundLogReachabilityMonitor

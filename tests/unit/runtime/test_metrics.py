@@ -25,7 +25,7 @@ def test_every_metric_reads_a_statistic_of_the_embedded_or_an_external_broker() 
 
 def test_the_page_shows_gauges_and_counters_by_reason() -> None:
     metrics = MetricsRegistry()
-    metrics.register_collector(BrokerMetricsCollector(lambda: {"connections": 3, "refused_will": 2, "connects": 5}))
+    metrics.register_collector(BrokerMetricsCollector(read=lambda: {"connections": 3, "refused_will": 2, "connects": 5}))
     page = metrics.render().decode()
     assert "latchboard_mqtt_connections 3.0" in page
     assert 'latchboard_mqtt_refused_total{reason="will"} 2.0' in page
@@ -34,7 +34,7 @@ def test_the_page_shows_gauges_and_counters_by_reason() -> None:
 
 def test_a_link_without_these_statistics_shows_no_metric() -> None:
     metrics = MetricsRegistry()
-    metrics.register_collector(BrokerMetricsCollector(lambda: {"stopped": 0}))
+    metrics.register_collector(BrokerMetricsCollector(read=lambda: {"stopped": 0}))
     assert b"latchboard_mqtt" not in metrics.render()
 
 

@@ -130,7 +130,7 @@ async def test_an_unavailable_database_requests_no_shutdown(monkeypatch: pytest.
 
 async def test_a_request_that_waits_too_long_is_refused_and_the_holder_keeps_the_lock() -> None:
     lock = asyncio.Lock()
-    timeout_lock = LockWithTimeout(lock, timeout_s=0.02)
+    timeout_lock = LockWithTimeout(lock=lock, timeout_s=0.02)
     async with lock:
         with pytest.raises(Unavailable):
             await timeout_lock.__aenter__()

@@ -94,8 +94,8 @@ class Cluster:
     async def start(self) -> Sequence[Instance]:
         for each in self.instances:
             await self.bus.of("test").on_readings(lambda sender, readings: None)
-            await each.worker._bus.on_interest(each.worker._on_interest)
-            await each.worker._bus.on_readings(each.worker._on_readings)
+            await each.worker.bus.on_interest(each.worker._on_interest)
+            await each.worker.bus.on_readings(each.worker._on_readings)
         await self.beat()
         return self.instances
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from app.workers.due import WakeEvent
-from app.workers.periodic import ApprovalExpiryWorker, DeviceErasureAndCredentialSyncWorker, PresenceExpiryWorker
+from app.workers.due import DueWorker, WakeEvent, drain
+from app.workers.periodic import DeviceCleanupWorker, expire_presence
 from domain.approvals.model import APPROVAL_TTL_MS
 from domain.devices.presence import RESTART_GRACE_MS
 from domain.kernel.caller import Role
@@ -23,7 +25,7 @@ async def test_after_a_start_devices_that_do_not_return_are_announced_as_lost(wo
     device = await world.device(online=True)
     world.link.listening.clear()
     wake = WakeEvent()
-    async with running(PresenceExpiryWorker(presence=world.presence, clock=world.clock, wake_event=wake)):
+    async with running(DueWorker("presence", partial(expire_presence, world.presence, world.clock), wake)):
         await eventually(lambda: world.presence.next_due_ms() is not None)
         world.clock.forward(RESTART_GRACE_MS)
         wake.set()
@@ -37,9 +39,7 @@ async def test_upkeep_tells_the_link_again_and_finishes_deletions(world: Schedul
     await world.credentials.revoke(world.session(), device.device_id)
     wake = WakeEvent()
     async with running(
-        DeviceErasureAndCredentialSyncWorker(
-            erasure=world.erasure, credential_sync=world.admission, clock=world.clock, wake_event=wake
-        )
+        DeviceCleanupWorker(erasure=world.erasure, credential_sync=world.admission, clock=world.clock, wake_event=wake)
     ):
         await loop_turns()
         world.link.broken = None
@@ -50,9 +50,10 @@ async def test_approval_requests_expire_at_their_deadline(world: ScheduleWorld) 
     device, wake = await world.device(online=True), WakeEvent()
     await world.define(device, "FLUSH", requires_approval=True)
     await world.commands.submit(world.session(Role.ADMIN), device.device_id, "FLUSH")
-    async with running(ApprovalExpiryWorker(approvals=world.approvals, clock=world.clock, wake_event=wake)):
+    expire = drain(world.approvals.expire_due, world.approvals.next_expiry_ms, world.clock.now_ms)
+    async with running(DueWorker("approvals", expire, wake)):
         await loop_turns()
-        assert world.events_of_kind("approval_decided") == []
+        assert (world.events_of_kind("approval_decided"), world.approvals.pending) == ([], 1)
         world.clock.forward(APPROVAL_TTL_MS)
         wake.set()
         await eventually(lambda: len(world.events_of_kind("approval_decided")) == 1)

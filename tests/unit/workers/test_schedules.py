@@ -110,7 +110,7 @@ async def test_a_clock_set_forward_does_not_make_edges_missed(world: ScheduleWor
 async def test_plans_are_published_at_the_start_and_after_each_change(world: ScheduleWorld) -> None:
     device = await world.device()
     world.link.listening.add(device.device_id)
-    outbox = InProcessDevicePlanQueue(WakeEvent())
+    outbox = InProcessDevicePlanQueue(wake_event=WakeEvent())
     plans = DevicePlanSyncService(
         uow=world.uow, clock=world.clock, link=world.link, codec=ProfileDispatchingDeviceCodec(), publisher=outbox.enqueue
     )
@@ -128,7 +128,7 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
     device = await world.device()
     world.link.listening.add(device.device_id)
     await world.put(device, NOW + 60, NOW + 90)
-    outbox = InProcessDevicePlanQueue(WakeEvent())
+    outbox = InProcessDevicePlanQueue(wake_event=WakeEvent())
     loop = DevicePlanWorker(plans=world.plans, queue=outbox)
     world.link.broken = Unavailable("the broker is away")
     async with running(loop):

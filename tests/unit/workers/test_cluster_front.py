@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.workers.cluster_ingest import ClusterDeviceEventWorker, NonTelemetryEventQueue
+from app.workers.cluster_front import ClusterDeviceEventWorker, NonTelemetryEventQueue
 from domain.devices.link import InboundDeviceConnected, InboundMessage
 from domain.ingest.device_messages import DecodedBatch, FollowUps
 from domain.kernel.errors import Unavailable
