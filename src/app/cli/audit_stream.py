@@ -10,10 +10,10 @@ import os
 import signal
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import field
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from adapters.audit_sinks import HttpAuditSink, TcpSyslogAuditSink, UdpSyslogAuditSink
 from adapters.clock import SystemClock
@@ -23,6 +23,7 @@ from app.cli.support import stderr_console
 from app.config.settings import Settings
 from app.runtime.start import StartupError
 from domain.audit.stream import AuditCursor, AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError, AuditStreamReader
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
 from domain.webhooks.reference import standard_key
@@ -33,31 +34,17 @@ LONGEST_PAUSE_S: Final = 60.0
 _PORTS = {"syslog+udp": 514, "syslog+tcp": 601, "syslog+tls": 6514}
 
 
-@dataclass(frozen=True, slots=True)
-class AuditStreamOptions:
-    """Options of `audit stream`. `once`: end when nothing is new."""
-
-    target: str
-    cursor_file: Path
-    account: str | None
-    secret: str | None
-    ca_file: Path | None
-    once: bool
-
-
-async def stream_log(settings: Settings, request: AuditStreamOptions) -> None:
-    """Until SIGTERM or SIGINT. Raises StartupError, and what the database raises at the start."""
-    sink = make_sink(request)
+async def stream_log(settings: Settings, sink: AuditSink, cursor_file: Path, account: str | None, *, once: bool) -> None:
+    """Until SIGTERM or SIGINT; with `once`, until nothing is new. Raises StartupError, and what the database raises at first."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    with _exclusive_cursor_file(request.cursor_file):
+    with _exclusive_cursor_file(cursor_file):
         async with open_database(settings) as uow:
-            account_id = await choose_account(uow, request.account)
-            stored = AuditCursorFile(request.cursor_file, account_id)
-            following = asyncio.create_task(
-                _AuditLogForwarder(AuditStreamReader(uow=uow), sink, stored, account_id).follow(once=request.once)
-            )
+            account_id = await choose_account(uow, account)
+            stored = AuditCursorFile(path=cursor_file, account_id=account_id)
+            forwarder = _AuditLogForwarder(tail=AuditStreamReader(uow=uow), sink=sink, stored=stored, account_id=account_id)
+            following = asyncio.create_task(forwarder.follow(once=once))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in (following, stopping):
@@ -66,49 +53,52 @@ async def stream_log(settings: Settings, request: AuditStreamOptions) -> None:
                 await following
 
 
+@service
 class AuditCursorFile:
     """Replaced as a whole, so that a crash leaves the old or the new one."""
 
-    def __init__(self, path: Path, account_id: AccountId) -> None:
-        self._path = path
-        self._account_id = account_id
+    path: Path
+    account_id: AccountId
 
     def read(self) -> AuditCursor:
         """Raises StartupError."""
         try:
-            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
             account_id, cursor = stored["account"], AuditCursor.from_json(stored)
         except FileNotFoundError:
             return AuditCursor()
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise StartupError(f"{self._path} is no cursor. Name another file, or delete it to send everything.") from None
-        if account_id != self._account_id:
-            raise StartupError(f"{self._path} is the cursor of account {account_id}. Use one file for each account and receiver.")
+            raise StartupError(f"{self.path} is no cursor. Name another file, or delete it to send everything.") from None
+        if account_id != self.account_id:
+            raise StartupError(f"{self.path} is the cursor of account {account_id}. Use one file for each account and receiver.")
         return cursor
 
     def write(self, cursor: AuditCursor) -> None:
-        new = self._path.with_name(f"{self._path.name}.new")
+        new = self.path.with_name(f"{self.path.name}.new")
         with new.open("w", encoding="utf-8") as file:
-            json.dump({"account": self._account_id, **cursor.to_json()}, file)
+            json.dump({"account": self.account_id, **cursor.to_json()}, file)
             file.flush()
             os.fsync(file.fileno())
-        new.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
+        new.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
 
 
+@service
 class _AuditLogForwarder:
     """Holds one batch at a time; the database is the queue."""
 
-    def __init__(self, tail: AuditStreamReader, sink: AuditSink, stored: AuditCursorFile, account_id: AccountId) -> None:
-        self._tail, self._sink, self._stored, self._account_id = tail, sink, stored, account_id
-        self._failures = 0
+    tail: AuditStreamReader
+    sink: AuditSink
+    stored: AuditCursorFile
+    account_id: AccountId
+    _failures: int = field(default=0, init=False)
 
     async def follow(self, *, once: bool) -> None:
-        cursor = self._stored.read()
+        cursor = self.stored.read()
         while True:
             try:
                 found = await self._deliver_next_batch(cursor)
@@ -126,13 +116,13 @@ class _AuditLogForwarder:
 
     async def _deliver_next_batch(self, cursor: AuditCursor) -> AuditCursor | None:
         """Deliver the next batch; None if nothing is new."""
-        batch = await self._tail.read(self._account_id, cursor)
+        batch = await self.tail.read(self.account_id, cursor)
         if not batch.lines:
             return None
         for lost in batch.lost:
             stderr_console().print(f"latchboard: LOST: retention deleted the records {lost} before they were sent.", markup=False)
-        await self._sink.deliver(batch.lines)
-        self._stored.write(batch.cursor)
+        await self.sink.deliver(batch.lines)
+        self.stored.write(batch.cursor)
         if self._failures:
             stderr_console().print(f"latchboard: delivered again after {self._failures} failures.", markup=False)
         self._failures = 0
@@ -145,35 +135,29 @@ class _AuditLogForwarder:
         await asyncio.sleep(pause_s)
 
 
-def make_sink(request: AuditStreamOptions) -> AuditSink:
+def make_sink(target: str, secret: str | None, ca_file: Path | None) -> AuditSink:
     """Raises StartupError."""
     try:
-        url = urlsplit(request.target)
+        url = urlsplit(target)
         port = url.port
     except ValueError as error:
-        raise StartupError(f"{request.target} is no URL: {error}.") from None
+        raise StartupError(f"{target} is no URL: {error}.") from None
     if not url.hostname or url.scheme not in {*_PORTS, "http", "https"}:
         raise StartupError(
             "Give a receiver such as syslog+tls://logs.example.com:6514, syslog+tcp://…, syslog+udp://… or https://…."
         )
-    return _make_http(request, url) if url.scheme in ("http", "https") else _make_syslog(request, url, port or _PORTS[url.scheme])
-
-
-def _make_http(request: AuditStreamOptions, url: SplitResult) -> AuditSink:
-    if request.secret is not None:
-        standard_key(request.secret)
-    return HttpAuditSink(url.geturl(), request.secret, _tls_context(request.ca_file), SystemClock())
-
-
-def _make_syslog(request: AuditStreamOptions, url: SplitResult, port: int) -> AuditSink:
-    host = url.hostname or ""
-    if request.secret is not None:
+    if url.scheme in ("http", "https"):
+        if secret is not None:
+            standard_key(secret)
+        return HttpAuditSink(url.geturl(), secret, _tls_context(ca_file), SystemClock())
+    port = port or _PORTS[url.scheme]
+    if secret is not None:
         raise StartupError("A secret signs batches over HTTP; syslog has no signature. Use syslog+tls to protect it.")
     if url.path.strip("/") or url.query:
         raise StartupError("A syslog receiver has a host and a port, and no path.")
     if url.scheme == "syslog+udp":
-        return UdpSyslogAuditSink(host, port)
-    return TcpSyslogAuditSink(host, port, _tls_context(request.ca_file) if url.scheme == "syslog+tls" else None)
+        return UdpSyslogAuditSink(url.hostname, port)
+    return TcpSyslogAuditSink(url.hostname, port, _tls_context(ca_file) if url.scheme == "syslog+tls" else None)
 
 
 def _tls_context(ca_file: Path | None) -> ssl.SSLContext:

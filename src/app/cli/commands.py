@@ -1,19 +1,7 @@
-"""The command line: `latchboard serve`, from `service_commands.py`, and the commands of an operator.
+"""The commands of an operator. `serve` and `demo` are in `service_commands.py`.
 
-Exit codes: 0 for success or a requested stop, 2 for wrong settings or usage, 1 for any other error.
-
-`latchboard account` and `latchboard user`: an operator's commands for accounts and their users.
-
-`latchboard audit`: exports the event log as proof, and verifies exports.
-
-Exit codes: 0, verified or done; 1, not proven or another error; 2, wrong usage.
-
-`latchboard keys`: lists and rotates the secret keys.
-
-`latchboard plan`, `apply` and `export`: the account of a running service as a file.
-
-They call the service at LATCHBOARD_URL with LATCHBOARD_TOKEN, the token of a service session. Exit codes: 0, done; 1, refused or,
-with `plan --check`, different; 2, wrong usage or a file that cannot be read.
+What a command needs beside the settings is imported when it runs. Exit codes: 0 for success or a requested stop, 2 for wrong
+settings or usage, 1 for any other error; `audit verify` ends with 1 for what is not proven, and `plan --check` for a difference.
 """
 
 from __future__ import annotations
@@ -29,20 +17,32 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.console import stdout_console
 from app.cli.dead_letters import deadletters
 from app.cli.documents import asyncapi, broker_config, openapi
 from app.cli.service_commands import app
 from app.cli.simulate import simulate
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, our_errors_exit, run_async
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, our_errors_exit, run_async, stdout_console
 from app.cli.tls import tls
 from app.config.settings import setting_sources, unknown_variable_warnings
 from app.runtime import logging
 from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 from domain.kernel.caller import Role
 
+__all__ = ["app"]
+
 accounts = typer.Typer(help="Manage the accounts of this installation.", no_args_is_help=True)
 users = typer.Typer(help="Manage the users of an account.", no_args_is_help=True)
+audit = typer.Typer(help="The event log as proof: seal, export, verify.", no_args_is_help=True)
+keys = typer.Typer(help="The secret keys that sign tokens and seal stored secrets.", no_args_is_help=True)
+app.add_typer(accounts, name="account")
+app.add_typer(users, name="user")
+app.add_typer(keys, name="keys")
+app.add_typer(audit, name="audit")
+app.add_typer(deadletters, name="deadletters")
+app.add_typer(tls, name="tls")
+app.add_typer(broker_config, name="broker-config")
+for command in (simulate, openapi, asyncapi):
+    app.command()(command)
 
 Email = Annotated[str, typer.Option(help="Email address of the user.")]
 Password = Annotated[
@@ -51,6 +51,175 @@ Password = Annotated[
         prompt=True, hide_input=True, confirmation_prompt=True, envvar="LATCHBOARD_NEW_PASSWORD", help="8 to 256 characters."
     ),
 ]
+Account = Annotated[str | None, typer.Option(help="Account id from `account list`. Not needed if there is only one account.")]
+FilePath = Annotated[
+    Path, typer.Argument(help="The fleet's file, YAML or JSON; - for standard input.", allow_dash=True, metavar="FILE")
+]
+Prune = Annotated[bool, typer.Option("--prune", help="Also delete what the sections of the file do not name.")]
+Url = Annotated[
+    str | None,
+    typer.Option(envvar="LATCHBOARD_URL", help="URL of the service; default: the address in this installation's settings."),
+]
+Token = Annotated[str, typer.Option(envvar="LATCHBOARD_TOKEN", help="Token of a service session; better in the variable.")]
+
+
+# The account of a running service as a file. These call the service at LATCHBOARD_URL with the token of a service session.
+
+
+@app.command()
+def plan(
+    file: FilePath,
+    token: Token,
+    url: Url = None,
+    prune: Prune = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 if anything would change.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The service's answer as JSON.")] = False,
+) -> None:
+    """Show what `apply` would change. Changes nothing."""
+    from app.cli.fleet import plan_file
+
+    plan_file(file, url, token, prune=prune, check=check, as_json=as_json)
+
+
+@app.command()
+def apply(
+    file: FilePath,
+    token: Token,
+    url: Url = None,
+    prune: Prune = False,
+    secrets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Make credentials for devices that have none, and append these and the secrets of new API keys and webhooks to "
+            "FILE (mode 0600, a line of JSON each); - for standard output.",
+        ),
+    ] = None,
+    reissue: Annotated[
+        bool, typer.Option("--reissue-unused", help="Also replace credentials that no device has connected with yet.")
+    ] = False,
+) -> None:
+    """Make the account what the file says: all of it, or nothing."""
+    from app.cli.fleet import apply_file
+
+    apply_file(file, url, token, prune=prune, secrets=secrets, reissue=reissue)
+
+
+@app.command()
+def export(
+    token: Token,
+    file: Annotated[Path | None, typer.Argument(help="File to write; default: standard output.", metavar="[FILE]")] = None,
+    url: Url = None,
+    project: Annotated[
+        str | None, typer.Option(help="Only this project: its devices and groups, and the grants on them.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
+) -> None:
+    """Write the account as a file that `plan` finds no change in. Secrets are not in it."""
+    from app.cli.fleet import export_file
+
+    export_file(file, url, token, project=project, force=force)
+
+
+# The installation
+
+
+@app.command()
+def config() -> None:
+    """Show all settings, their sources and values; secrets are masked."""
+    settings = load_settings_or_exit()
+    sources = setting_sources()
+    for name, value in settings.masked_values().items():
+        stdout_console().print(f"{name:<36}{sources[name]:<17}{value or '–'}", markup=False)
+    for message in unknown_variable_warnings():
+        stdout_console().print(message)
+
+
+@app.command()
+def backup(folder: Annotated[Path, typer.Argument(help="A new or empty directory.", metavar="DIRECTORY")]) -> None:
+    """Copy the SQLite database and its secret keys. The service may run meanwhile. The copy is a data directory."""
+    from app.cli.database import create_backup
+
+    settings = load_settings_or_exit()
+    with our_errors_exit():
+        size_bytes = create_backup(settings, folder)
+    copied = "latchboard.db and secret_keys"
+    if settings.secret_keys is not None:
+        copied = "latchboard.db; keep LATCHBOARD_SECRET_KEYS with it"
+    stdout_console().print(
+        f"{folder}: {copied}, {size_bytes / 1_000_000:.1f} MB. To restore it, start on a copy of this directory."
+    )
+
+
+@app.command("move-to")
+def move_to(
+    url: Annotated[str, typer.Argument(help="Empty database: postgresql+asyncpg://user:password@host/name", metavar="URL")],
+) -> None:
+    """Move this installation from SQLite to PostgreSQL. Stop the service first. Run the command again if it was interrupted."""
+    from app.cli.database import move_installation
+
+    result, old = run_async(move_installation(load_settings_or_exit(), url, stdout_console()))
+    stdout_console().print(
+        f"{result.rows:,} rows of {result.tables} tables were copied and compared. The old database is now {old}. Set "
+        "LATCHBOARD_DATABASE_URL to the new one, keep the data directory with its secret_keys, and start the service.",
+        markup=False,
+    )
+
+
+@app.command()
+def mcp(
+    key: Annotated[
+        str, typer.Option(envvar="LATCHBOARD_API_KEY", help="API key that the agent acts as; better in the variable.")
+    ],
+    url: Annotated[
+        str | None, typer.Option(help="URL of the service; default: the address in this installation's settings.")
+    ] = None,
+) -> None:
+    """Serve the Model Context Protocol on standard input and output: an AI agent acts as one API key."""
+    from app.cli.mcp_stdio import run_stdio_server
+    from app.cli.serve import http_url
+
+    run_async(run_stdio_server(url or http_url(load_settings_or_exit()), key))
+
+
+@app.command()
+def health() -> None:
+    """Ask the running service whether it is ready. Exit code 0: it is; 1: it is not, with the reason."""
+    from app.cli.doctor import check_readiness
+
+    with our_errors_exit():
+        stdout_console().print(check_readiness(load_settings_or_exit()), markup=False)
+
+
+@app.command()
+def compact() -> None:
+    """Give the space of deleted rows back to the file system. While the service runs it releases only unused pages."""
+    from app.cli.database import compact as compact_database
+
+    with our_errors_exit():
+        result = compact_database(load_settings_or_exit())
+    how = "while the service runs" if result.is_online else "rewritten"
+    sizes = f"{result.before / 1_000_000:.1f} MB before, {result.after / 1_000_000:.1f} MB now"
+    stdout_console().print(f"{result.path}: {sizes} ({how}).")
+
+
+@app.command()
+def doctor() -> None:
+    """Check everything that a start needs: data directory, keys, database, engine, broker, ports, clock."""
+    from app.cli.doctor import run_checks
+
+    logging.configure_logging("console", "ERROR")
+    findings = run_async(run_checks(load_settings_or_exit()))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        mark = "[yellow]!![/]" if finding.is_warning else "[green]ok[/]" if finding.passed else "[red]no[/]"
+        table.add_row(mark, finding.name, finding.message)
+    stdout_console().print(table)
+    if not all(finding.passed for finding in findings):
+        raise typer.Exit(EXIT_FAILURE)
+
+
+# Accounts and their users
 
 
 @accounts.command("create")
@@ -59,7 +228,7 @@ def account_create(name: Annotated[str, typer.Option(help="Name of the account."
     from app.cli.operator import create_account, run_as_operator
 
     account_id = run_as_operator(lambda operator: create_account(operator, name, email, password))
-    stdout_console.print(f"{account_id}  {name}: {email} is its Owner.")
+    stdout_console().print(f"{account_id}  {name}: {email} is its Owner.")
 
 
 @accounts.command("list")
@@ -68,7 +237,7 @@ def account_list() -> None:
     from app.cli.operator import run_as_operator
 
     for account in run_as_operator(lambda operator: operator.list_accounts()):
-        stdout_console.print(f"{account.account_id}  {account.name}")
+        stdout_console().print(f"{account.account_id}  {account.name}")
 
 
 @accounts.command("reset-second-factor")
@@ -77,7 +246,7 @@ def account_reset_second_factor(email: Email) -> None:
     from app.cli.operator import run_as_operator
 
     run_as_operator(lambda operator: operator.reset_second_factor(email))
-    stdout_console.print(f"{email} has no second factor any more; all sessions have ended.")
+    stdout_console().print(f"{email} has no second factor any more; all sessions have ended.")
 
 
 @accounts.command("confirm-email")
@@ -86,7 +255,7 @@ def account_confirm_email(email: Email) -> None:
     from app.cli.operator import run_as_operator
 
     run_as_operator(lambda operator: operator.confirm_email(email))
-    stdout_console.print(f"The address {email} is confirmed.")
+    stdout_console().print(f"The address {email} is confirmed.")
 
 
 @users.command("add")
@@ -100,7 +269,7 @@ def user_add(
     from app.cli.operator import add_user, run_as_operator
 
     run_as_operator(lambda operator: add_user(operator, account, email, password, role))
-    stdout_console.print(f"Added {email} as {role}.")
+    stdout_console().print(f"Added {email} as {role}.")
 
 
 @users.command("password")
@@ -109,12 +278,10 @@ def user_password(email: Email, password: Password) -> None:
     from app.cli.operator import run_as_operator
 
     run_as_operator(lambda operator: operator.set_password(email, password))
-    stdout_console.print(f"{email} has a new password; all sessions have ended.")
+    stdout_console().print(f"{email} has a new password; all sessions have ended.")
 
 
-audit = typer.Typer(help="The event log as proof: seal, export, verify.", no_args_is_help=True)
-
-Account = Annotated[str | None, typer.Option(help="Account id from `account list`. Not needed if there is only one account.")]
+# The event log as proof
 
 
 @audit.command("public-key")
@@ -123,7 +290,7 @@ def audit_public_key() -> None:
     from app.cli.operator import list_public_keys
 
     for key_id, public_key in list_public_keys(load_settings_or_exit()):
-        stdout_console.print(f"{public_key}  {key_id}")
+        stdout_console().print(f"{public_key}  {key_id}")
 
 
 @audit.command("seal")
@@ -131,7 +298,7 @@ def audit_seal() -> None:
     """Seal the event log now. The service does it every hour."""
     from app.cli.operator import seal_log
 
-    stdout_console.print(f"Accounts sealed: {run_async(seal_log(load_settings_or_exit()))}.")
+    stdout_console().print(f"Accounts sealed: {run_async(seal_log(load_settings_or_exit()))}.")
 
 
 @audit.command("export")
@@ -180,9 +347,12 @@ def audit_stream(
     once: Annotated[bool, typer.Option("--once", help="End when everything is delivered.")] = False,
 ) -> None:
     """Send an account's event log, and what is new in it, to syslog or HTTP until SIGTERM. The service may run meanwhile."""
-    from app.cli.audit_stream import AuditStreamOptions, stream_log
+    from app.cli.audit_stream import make_sink, stream_log
 
-    run_async(stream_log(load_settings_or_exit(), AuditStreamOptions(target, cursor, account, secret, ca_file, once)))
+    settings = load_settings_or_exit()
+    with our_errors_exit():
+        sink = make_sink(target, secret, ca_file)
+    run_async(stream_log(settings, sink, cursor, account, once=once))
 
 
 @audit.command("verify")
@@ -207,7 +377,7 @@ def audit_verify(
     except OSError as error:
         exit_with(f"{file} cannot be read: {error.strerror or error}", EXIT_USAGE)
     for line in _summary(report):
-        stdout_console.print(line, markup=False)
+        stdout_console().print(line, markup=False)
 
 
 def _lines(file: Path) -> Iterator[str]:
@@ -253,7 +423,7 @@ def _time(at_ms: int | None) -> str:
     return datetime.fromtimestamp((at_ms or 0) / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-keys = typer.Typer(help="The secret keys that sign tokens and seal stored secrets.", no_args_is_help=True)
+# The secret keys
 
 
 @keys.command("list")
@@ -263,9 +433,9 @@ def keys_list() -> None:
 
     settings = load_settings_or_exit()
     table = Table("Key", "Seals", "", box=None, pad_edge=False)
-    for use in run_async(list_key_usage(settings)):
-        table.add_row(use.key_id, str(use.sealed_secrets), "newest" if use.is_newest else "")
-    stdout_console.print(table)
+    for number, (key_id, sealed_secrets) in enumerate(run_async(list_key_usage(settings))):
+        table.add_row(key_id, str(sealed_secrets), "" if number else "newest")
+    stdout_console().print(table)
 
 
 @keys.command("rotate")
@@ -285,13 +455,13 @@ def keys_rotate(
             rotate_keys(settings, new_key=not no_new_key, progress=lambda seen, of: bar.update(task, completed=seen, total=of))
         )
     if done.created_key:
-        stdout_console.print(f"{done.newest_key_id} is the new key.")
+        stdout_console().print(f"{done.newest_key_id} is the new key.")
     elif not no_new_key:
-        stdout_console.print(f"Finished an earlier rotation to {done.newest_key_id}; no other key was added.")
-    stdout_console.print(f"{done.report.rekeyed} of {done.report.checked} secrets were sealed again.")
+        stdout_console().print(f"Finished an earlier rotation to {done.newest_key_id}; no other key was added.")
+    stdout_console().print(f"{done.report.rekeyed} of {done.report.checked} secrets were sealed again.")
     if done.older_key_ids:
         named = ", ".join(done.older_key_ids)
-        stdout_console.print(
+        stdout_console().print(
             f"Older keys, kept for tokens and stored responses: {named}. After 25 hours, run: latchboard keys retire"
         )
     if done.report.unreadable:
@@ -307,172 +477,4 @@ def keys_retire() -> None:
     from app.cli.key_rotation import retire_keys
 
     removed = run_async(retire_keys(load_settings_or_exit()))
-    stdout_console.print(f"Removed: {', '.join(removed)}." if removed else "There are no older keys.")
-
-
-FilePath = Annotated[
-    Path, typer.Argument(help="The fleet's file, YAML or JSON; - for standard input.", allow_dash=True, metavar="FILE")
-]
-Prune = Annotated[bool, typer.Option("--prune", help="Also delete what the sections of the file do not name.")]
-Url = Annotated[
-    str | None,
-    typer.Option(envvar="LATCHBOARD_URL", help="URL of the service; default: the address in this installation's settings."),
-]
-Token = Annotated[str, typer.Option(envvar="LATCHBOARD_TOKEN", help="Token of a service session; better in the variable.")]
-
-
-def plan(
-    file: FilePath,
-    token: Token,
-    url: Url = None,
-    prune: Prune = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit code 1 if anything would change.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The service's answer as JSON.")] = False,
-) -> None:
-    """Show what `apply` would change. Changes nothing."""
-    from app.cli.fleet import plan_file
-
-    plan_file(file, url, token, prune=prune, check=check, as_json=as_json)
-
-
-def apply(
-    file: FilePath,
-    token: Token,
-    url: Url = None,
-    prune: Prune = False,
-    secrets: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Make credentials for devices that have none, and append these and the secrets of new API keys and webhooks to "
-            "FILE (mode 0600, a line of JSON each); - for standard output.",
-        ),
-    ] = None,
-    reissue: Annotated[
-        bool, typer.Option("--reissue-unused", help="Also replace credentials that no device has connected with yet.")
-    ] = False,
-) -> None:
-    """Make the account what the file says: all of it, or nothing."""
-    from app.cli.fleet import apply_file
-
-    apply_file(file, url, token, prune=prune, secrets=secrets, reissue=reissue)
-
-
-def export(
-    token: Token,
-    file: Annotated[Path | None, typer.Argument(help="File to write; default: standard output.", metavar="[FILE]")] = None,
-    url: Url = None,
-    project: Annotated[
-        str | None, typer.Option(help="Only this project: its devices and groups, and the grants on them.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
-) -> None:
-    """Write the account as a file that `plan` finds no change in. Secrets are not in it."""
-    from app.cli.fleet import export_file
-
-    export_file(file, url, token, project=project, force=force)
-
-
-__all__ = ["app"]
-
-app.add_typer(accounts, name="account")
-app.add_typer(users, name="user")
-app.add_typer(keys, name="keys")
-app.add_typer(audit, name="audit")
-app.add_typer(deadletters, name="deadletters")
-app.add_typer(tls, name="tls")
-app.add_typer(broker_config, name="broker-config")
-for command in (simulate, openapi, asyncapi, plan, apply, export):
-    app.command()(command)
-
-
-@app.command()
-def config() -> None:
-    """Show all settings, their sources and values; secrets are masked."""
-    settings = load_settings_or_exit()
-    sources = setting_sources()
-    for name, value in settings.masked_values().items():
-        stdout_console.print(f"{name:<36}{sources[name]:<17}{value or '–'}", markup=False)
-    for message in unknown_variable_warnings():
-        stdout_console.print(message)
-
-
-@app.command()
-def backup(folder: Annotated[Path, typer.Argument(help="A new or empty directory.", metavar="DIRECTORY")]) -> None:
-    """Copy the SQLite database and its secret keys. The service may run meanwhile. The copy is a data directory."""
-    from app.cli.database import create_backup
-
-    with our_errors_exit():
-        result = create_backup(load_settings_or_exit(), folder)
-    keys = "latchboard.db and secret_keys" if result.includes_keys else "latchboard.db; keep LATCHBOARD_SECRET_KEYS with it"
-    stdout_console.print(
-        f"{result.folder}: {keys}, {result.size_bytes / 1_000_000:.1f} MB. To restore it, start on a copy of this directory."
-    )
-
-
-@app.command("move-to")
-def move_to(
-    url: Annotated[str, typer.Argument(help="Empty database: postgresql+asyncpg://user:password@host/name", metavar="URL")],
-) -> None:
-    """Move this installation from SQLite to PostgreSQL. Stop the service first. Run the command again if it was interrupted."""
-    from app.cli.database import move_installation
-
-    result, old = run_async(move_installation(load_settings_or_exit(), url, stdout_console))
-    stdout_console.print(
-        f"{result.rows:,} rows of {result.tables} tables were copied and compared. The old database is now {old}. Set "
-        "LATCHBOARD_DATABASE_URL to the new one, keep the data directory with its secret_keys, and start the service.",
-        markup=False,
-    )
-
-
-@app.command()
-def mcp(
-    key: Annotated[
-        str, typer.Option(envvar="LATCHBOARD_API_KEY", help="API key that the agent acts as; better in the variable.")
-    ],
-    url: Annotated[
-        str | None, typer.Option(help="URL of the service; default: the address in this installation's settings.")
-    ] = None,
-) -> None:
-    """Serve the Model Context Protocol on standard input and output: an AI agent acts as one API key."""
-    from app.cli.mcp_stdio import run_stdio_server
-    from app.cli.serve import http_url
-
-    run_async(run_stdio_server(url or http_url(load_settings_or_exit()), key))
-
-
-@app.command()
-def health() -> None:
-    """Ask the running service whether it is ready. Exit code 0: it is; 1: it is not, with the reason."""
-    from app.cli.doctor import check_readiness
-
-    with our_errors_exit():
-        stdout_console.print(check_readiness(load_settings_or_exit()), markup=False)
-
-
-@app.command()
-def compact() -> None:
-    """Give the space of deleted rows back to the file system. While the service runs it releases only unused pages."""
-    from app.cli.database import compact as compact_database
-
-    with our_errors_exit():
-        result = compact_database(load_settings_or_exit())
-    how = "while the service runs" if result.is_online else "rewritten"
-    sizes = f"{result.before / 1_000_000:.1f} MB before, {result.after / 1_000_000:.1f} MB now"
-    stdout_console.print(f"{result.path}: {sizes} ({how}).")
-
-
-@app.command()
-def doctor() -> None:
-    """Check everything that a start needs: data directory, keys, database, engine, broker, ports, clock."""
-    from app.cli.doctor import run_checks
-
-    logging.configure_logging("console", "ERROR")
-    findings = run_async(run_checks(load_settings_or_exit()))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for finding in findings:
-        mark = "[yellow]!![/]" if finding.is_warning else "[green]ok[/]" if finding.passed else "[red]no[/]"
-        table.add_row(mark, finding.name, finding.message)
-    stdout_console.print(table)
-    if not all(finding.passed for finding in findings):
-        raise typer.Exit(EXIT_FAILURE)
+    stdout_console().print(f"Removed: {', '.join(removed)}." if removed else "There are no older keys.")

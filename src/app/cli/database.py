@@ -1,12 +1,6 @@
-"""`latchboard backup`: copies the database and the keys that decrypt its secrets, also while the service runs.
-
-The result is a data directory: to restore it, start the service on a copy. The backup API of SQLite reads one snapshot and blocks
-no writer. The keys are copied after the database: a key ring only grows until `keys retire`, so they decrypt everything in the
-copy.
-
-`latchboard compact`: gives the space of deleted rows back to the file system.
-
-`latchboard move-to`: moves this installation from SQLite to PostgreSQL.
+"""What an operator does with the database as a whole: `latchboard backup` copies it and the keys that decrypt its secrets, also
+while the service runs; `compact` gives the space of deleted rows back to the file system; `move-to` moves the installation from
+SQLite to PostgreSQL.
 """
 
 from __future__ import annotations
@@ -15,7 +9,7 @@ import os
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -27,20 +21,24 @@ from adapters.storage.sql.copy_to_postgres import DatabaseMoveResult, move_to_po
 from adapters.storage.sql.sqlite.vacuum import read_space, release_step, vacuum
 from app.config.settings import Settings
 from app.runtime.start import InstanceLock, StartupError
+from domain.kernel.dataclasses import service
 
 BUSY_TIMEOUT_S = 30.0
+MOVED_SUFFIX = ".moved-to-postgresql"
+"""The old database keeps its rows under this name. A service that starts without LATCHBOARD_DATABASE_URL then refuses: it would
+switch the same devices a second time."""
+PROGRESS_EVERY_S = 2.0
+FOR_POSTGRES = (
+    "This command compacts SQLite only. PostgreSQL reuses the space of deleted rows by itself (autovacuum). To give it back to "
+    "the file system, run VACUUM (FULL, ANALYZE) on readings, events and deliveries while the service is stopped: it locks each "
+    "table."
+)
 
 
-@dataclass(frozen=True, slots=True)
-class BackupResult:
-    folder: Path
-    size_bytes: int
-    includes_keys: bool
-    """False when the key ring is in LATCHBOARD_SECRET_KEYS, which needs a backup of its own."""
-
-
-def create_backup(settings: Settings, folder: Path) -> BackupResult:
-    """Raises StartupError; `folder` then contains no database."""
+def create_backup(settings: Settings, folder: Path) -> int:
+    """The result is a data directory: to restore it, start the service on a copy. The backup API of SQLite reads one snapshot and
+    blocks no writer. The keys are copied after the database: a key ring only grows until `keys retire`, so they decrypt
+    everything in the copy. Returns the bytes of the copied database. Raises StartupError; `folder` then contains no database."""
     source = SqlDatabase(settings.effective_database_url, pool_size=1).file
     if source is None:
         raise StartupError("This command copies SQLite only. For PostgreSQL use pg_dump, and keep secret_keys with the dump.")
@@ -57,7 +55,7 @@ def create_backup(settings: Settings, folder: Path) -> BackupResult:
             _write_new_file(folder / "secret_keys", keys.read_bytes())
     except (OSError, sqlite3.Error) as error:
         raise StartupError(f"The backup in {folder} failed: {error}.") from None
-    return BackupResult(folder, copy.stat().st_size, settings.secret_keys is None)
+    return copy.stat().st_size
 
 
 def _copy_database(source: Path, target: Path) -> Path:
@@ -78,13 +76,6 @@ def _write_new_file(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-FOR_POSTGRES = (
-    "This command compacts SQLite only. PostgreSQL reuses the space of deleted rows by itself (autovacuum). To give it back to "
-    "the file system, run VACUUM (FULL, ANALYZE) on readings, events and deliveries while the service is stopped: it locks each "
-    "table."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +120,6 @@ def _release_online(path: Path, running: StartupError) -> None:
         pass
 
 
-MOVED_SUFFIX = ".moved-to-postgresql"
-"""The old database keeps its rows under this name. A service that starts without LATCHBOARD_DATABASE_URL then refuses: it would
-switch the same devices a second time."""
-PROGRESS_EVERY_S = 2.0
-
-
 async def move_installation(settings: Settings, url: str, console: Console) -> tuple[DatabaseMoveResult, Path]:
     """Returns what was copied, and where the old database is now. Raises StartupError, DatabaseMoveError."""
     source = SqlDatabase(settings.effective_database_url, pool_size=1).file
@@ -144,7 +129,7 @@ async def move_installation(settings: Settings, url: str, console: Console) -> t
     lock = InstanceLock(source)
     lock.acquire()
     try:
-        result = await move_to_postgres(source, url, _DatabaseMoveProgress(console))
+        result = await move_to_postgres(source, url, _DatabaseMoveProgress(console=console))
         return result, source.rename(source.with_name(source.name + MOVED_SUFFIX))
     finally:
         lock.release()
@@ -159,16 +144,16 @@ def _require_postgres_url(url: str) -> None:
         raise StartupError("Give the URL of an empty database: postgresql+asyncpg://user:password@host/name")
 
 
+@service
 class _DatabaseMoveProgress:
     """Prints a line when a table begins, and every few seconds in a long one."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._table = ""
-        self._printed_at = 0.0
+    console: Console
+    _table: str = field(default="", init=False)
+    _printed_at: float = field(default=0.0, init=False)
 
     def __call__(self, table: str, rows: int) -> None:
         now = time.monotonic()
         if rows and (table != self._table or now - self._printed_at >= PROGRESS_EVERY_S):
-            self._console.print(f"{table}: {rows:,} rows")
+            self.console.print(f"{table}: {rows:,} rows")
             self._table, self._printed_at = table, now

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from adapters.storage.sql.repositories.device_state import SqlIngestDeadLetterRepository
-from app.cli.console import stdout_console
 from app.cli.operator import open_database
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, Result, exit_with, load_settings_or_exit, run_async, stdout_console
 from domain.ingest.ports import IngestDeadLetter
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceId
@@ -35,8 +34,8 @@ def deadletters_list(
     letters, count = _run(read)
     for each in letters:
         line = f"{each.letter_id:>6}  {each.state:<9}  {to_iso(each.arrived_ms)}  {_device_of(each)}  {each.kind}  "
-        stdout_console.print(f"{line}{len(each.payload)} bytes  {each.reason}", markup=False)
-    stdout_console.print(f"{len(letters)} of {count} dead letters.")
+        stdout_console().print(f"{line}{len(each.payload)} bytes  {each.reason}", markup=False)
+    stdout_console().print(f"{len(letters)} of {count} dead letters.")
 
 
 @deadletters.command("show")
@@ -62,7 +61,7 @@ def deadletters_show(
         "payload": _printable(found.payload),
     }
     for name, value in fields.items():
-        stdout_console.print(f"{name:<10} {value}", markup=False)
+        stdout_console().print(f"{name:<10} {value}", markup=False)
 
 
 @deadletters.command("replay")
@@ -72,7 +71,7 @@ def deadletters_replay(
     """Mark messages for replay. The running service, or the next start, stores them as late messages and deletes them here."""
     chosen = _chosen(ids, every)
     count = _run(lambda dead_letters: dead_letters.mark_for_replay(chosen))
-    stdout_console.print(f"{count} marked. The service replays them within seconds; those that fail again stay listed.")
+    stdout_console().print(f"{count} marked. The service replays them within seconds; those that fail again stay listed.")
 
 
 @deadletters.command("purge")
@@ -82,7 +81,7 @@ def deadletters_purge(
     """Delete messages for good."""
     chosen = _chosen(ids, every)
     count = _run(lambda dead_letters: dead_letters.delete(chosen))
-    stdout_console.print(f"{count} deleted.")
+    stdout_console().print(f"{count} deleted.")
 
 
 def _run(action: Callable[[SqlIngestDeadLetterRepository], Awaitable[Result]]) -> Result:

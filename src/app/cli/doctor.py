@@ -1,6 +1,5 @@
-"""`latchboard doctor`: checks everything that a start needs. It creates nothing and upgrades nothing.
-
-`latchboard health`: asks the running service whether it works, for the health checks of containers and balancers.
+"""`latchboard doctor` checks everything that a start needs; it creates nothing and upgrades nothing. `latchboard health` asks the
+running service whether it works, for the health checks of containers and balancers.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from domain.kernel.errors import DomainError, Unavailable
 EARLIEST_PLAUSIBLE_MS = from_iso("2026-01-01T00:00:00Z")
 """A clock before this date is wrong: Latchboard did not exist yet."""
 CONNECT_TIMEOUT_S = 3.0
+RESPONSE_TIMEOUT_S = 4.0
 CERTIFICATE_WARNING_DAYS = 30
 
 
@@ -248,9 +248,6 @@ def _require_free_port(host: str, port: int, variable: str) -> None:
                 f"{host}:{port}: {error.strerror}. Stop the program that uses it (perhaps another Latchboard), "
                 f"or set {variable} to another port."
             ) from None
-
-
-RESPONSE_TIMEOUT_S = 4.0
 
 
 def check_readiness(settings: Settings) -> str:

@@ -1,6 +1,5 @@
-"""`latchboard openapi` and `latchboard asyncapi`: print the documents for programs and their generators.
-
-`latchboard broker-config`: the configuration with which an external broker loses nothing that it has acknowledged.
+"""Commands that print a document: `openapi` and `asyncapi`, for programs and their generators, and `broker-config`, with which an
+external broker loses nothing that it has acknowledged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What `latchboard plan`, `apply` and `export` do. Of its own, so that a start of the service does not load it.
-
-Calls the service for `latchboard plan`, `apply` and `export`.
-"""
+"""What `latchboard plan`, `apply` and `export` do. Of its own, so that a start of the service does not load it."""
 
 from __future__ import annotations
 
@@ -12,23 +9,24 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import httpx
 import typer
 
-from app.cli.console import stdout_console
 from app.cli.fleet_document import FleetDocumentWithLines, FleetFileError, format_fleet_file, parse_fleet_file
 from app.cli.serve import http_url
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, stderr_console
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, stderr_console, stdout_console
+from domain.kernel.dataclasses import service
 
 RESPONSE_TIMEOUT_S = 60.0
 RETRY_FOR_S = 60.0
 """How long a service that does not answer, because it starts again, is asked again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 _RETRIED = frozenset({429, 502, 503, 504})
+_SIGNS = {"CREATE": "+", "CHANGE": "~", "DELETE": "-"}
+_WITH_SECRETS = ("apiKeys", "webhooks")
 
 
 class FleetFileApiError(Exception):
@@ -38,72 +36,6 @@ class FleetFileApiError(Exception):
         super().__init__(message)
         self.code = code
         self.details = details
-
-
-@dataclass(frozen=True, slots=True)
-class FleetFileApiClient:
-    http: httpx.Client
-
-    def export(self, project: str | None) -> Any:
-        return self._call("GET", "/fleet", params={} if project is None else {"project": project})
-
-    def plan(self, body: Mapping[str, Any]) -> Any:
-        return self._call("POST", "/fleet/plan", json=body)
-
-    def apply(self, body: Mapping[str, Any]) -> Any:
-        """Once, whatever happens to the connection or the service: each attempt has the same `Idempotency-Key`."""
-        return self._call("POST", "/fleet/apply", json=body, headers={"Idempotency-Key": str(uuid.uuid4())})
-
-    def _call(self, method: str, path: str, **request: Any) -> Any:
-        """Raises FleetFileApiError."""
-        until, pause = time.monotonic() + RETRY_FOR_S, FIRST_PAUSE_S
-        while True:
-            answer = self._send(method, path, **request)
-            if isinstance(answer, httpx.Response) and not _asks_for_retry(answer):
-                return _content(answer)
-            if time.monotonic() + pause > until:
-                raise _no_answer(self.http.base_url, answer)
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-
-    def _send(self, method: str, path: str, **request: Any) -> httpx.Response | httpx.HTTPError:
-        try:
-            return self.http.request(method, path, **request)
-        except httpx.HTTPError as error:
-            return error
-
-
-@contextmanager
-def fleet_client(url: str, token: str) -> Iterator[FleetFileApiClient]:
-    headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=f"{url.rstrip('/')}/api/v1", headers=headers, timeout=RESPONSE_TIMEOUT_S) as http:
-        yield FleetFileApiClient(http)
-
-
-def _asks_for_retry(answer: httpx.Response) -> bool:
-    return answer.status_code in _RETRIED or (answer.status_code == 409 and "IDEMPOTENCY_IN_PROGRESS" in answer.text)
-
-
-def _content(answer: httpx.Response) -> Any:
-    try:
-        content = answer.json()
-    except ValueError:
-        message = f"{answer.request.url} does not return JSON ({answer.status_code}). Is it the URL of Latchboard?"
-        raise FleetFileApiError(message) from None
-    if answer.is_success:
-        return content
-    details = tuple((each["field"], each["message"]) for each in content.get("details") or ())
-    raise FleetFileApiError(f"{content.get('error')}: {content.get('message')}", str(content.get("error")), details)
-
-
-def _no_answer(url: httpx.URL, last: httpx.Response | httpx.HTTPError) -> FleetFileApiError:
-    if isinstance(last, httpx.Response):
-        return FleetFileApiError(f"{url} answers {last.status_code} for {RETRY_FOR_S:.0f} seconds: {last.text[:200]}")
-    return FleetFileApiError(f"{url} does not answer: {last or type(last).__name__}. Is the service running?")
-
-
-_SIGNS = {"CREATE": "+", "CHANGE": "~", "DELETE": "-"}
-_WITH_SECRETS = ("apiKeys", "webhooks")
 
 
 def plan_file(file: Path, url: str | None, token: str, *, prune: bool, check: bool, as_json: bool) -> None:
@@ -225,15 +157,15 @@ def _write_secrets(output: TextIO, applied: Any) -> None:
 
 def _show(result: Any, *, as_json: bool, done: bool) -> None:
     if as_json:
-        stdout_console.print_json(data=result)
+        stdout_console().print_json(data=result)
         return
     for each in result["objects"]:
         for line in _lines(each):
-            stdout_console.print(line, markup=False)
+            stdout_console().print(line, markup=False)
     counts = result["counts"]
     words = ("created", "changed", "deleted") if done else ("to create", "to change", "to delete")
     numbers = [f"{counts[kind]} {word}" for kind, word in zip(("create", "change", "delete"), words, strict=True)]
-    stdout_console.print(f"{', '.join(numbers)}, {counts['unchanged']} unchanged.", markup=False)
+    stdout_console().print(f"{', '.join(numbers)}, {counts['unchanged']} unchanged.", markup=False)
 
 
 def _lines(shown: Any) -> Iterator[str]:
@@ -245,3 +177,66 @@ def _lines(shown: Any) -> Iterator[str]:
 
 def _short(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+@service
+class FleetFileApiClient:
+    """Calls the service. Every method raises FleetFileApiError."""
+
+    http: httpx.Client
+
+    def export(self, project: str | None) -> Any:
+        return self._call("GET", "/fleet", params={} if project is None else {"project": project})
+
+    def plan(self, body: Mapping[str, Any]) -> Any:
+        return self._call("POST", "/fleet/plan", json=body)
+
+    def apply(self, body: Mapping[str, Any]) -> Any:
+        """Once, whatever happens to the connection or the service: each attempt has the same `Idempotency-Key`."""
+        return self._call("POST", "/fleet/apply", json=body, headers={"Idempotency-Key": str(uuid.uuid4())})
+
+    def _call(self, method: str, path: str, **request: Any) -> Any:
+        until, pause = time.monotonic() + RETRY_FOR_S, FIRST_PAUSE_S
+        while True:
+            answer = self._send(method, path, **request)
+            if isinstance(answer, httpx.Response) and not _asks_for_retry(answer):
+                return _content(answer)
+            if time.monotonic() + pause > until:
+                raise _no_answer(self.http.base_url, answer)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response | httpx.HTTPError:
+        try:
+            return self.http.request(method, path, **request)
+        except httpx.HTTPError as error:
+            return error
+
+
+@contextmanager
+def fleet_client(url: str, token: str) -> Iterator[FleetFileApiClient]:
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=f"{url.rstrip('/')}/api/v1", headers=headers, timeout=RESPONSE_TIMEOUT_S) as http:
+        yield FleetFileApiClient(http=http)
+
+
+def _asks_for_retry(answer: httpx.Response) -> bool:
+    return answer.status_code in _RETRIED or (answer.status_code == 409 and "IDEMPOTENCY_IN_PROGRESS" in answer.text)
+
+
+def _content(answer: httpx.Response) -> Any:
+    try:
+        content = answer.json()
+    except ValueError:
+        message = f"{answer.request.url} does not return JSON ({answer.status_code}). Is it the URL of Latchboard?"
+        raise FleetFileApiError(message) from None
+    if answer.is_success:
+        return content
+    details = tuple((each["field"], each["message"]) for each in content.get("details") or ())
+    raise FleetFileApiError(f"{content.get('error')}: {content.get('message')}", str(content.get("error")), details)
+
+
+def _no_answer(url: httpx.URL, last: httpx.Response | httpx.HTTPError) -> FleetFileApiError:
+    if isinstance(last, httpx.Response):
+        return FleetFileApiError(f"{url} answers {last.status_code} for {RETRY_FOR_S:.0f} seconds: {last.text[:200]}")
+    return FleetFileApiError(f"{url} does not answer: {last or type(last).__name__}. Is the service running?")

@@ -13,12 +13,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from domain.kernel.dataclasses import service
+
 MAX_FILE_BYTES = 1_048_576
 MAX_NODES = 200_000
 """Aliases can repeat a small part many times."""
 MAX_DEPTH = 100
-
-
 _TOO_DEEP = f"its parts are more than {MAX_DEPTH} deep, or one contains itself."
 
 
@@ -59,7 +59,7 @@ def parse_fleet_file(name: str, text: str) -> FleetDocumentWithLines:
         raise FleetFileError(f"{name}: {_TOO_DEEP}") from None
     if not isinstance(node, MappingNode):
         raise FleetFileError(f"{name}: write sections, such as `devices:`, at the top.")
-    reader = _FleetYamlReader(name)
+    reader = _FleetYamlReader(name=name)
     return FleetDocumentWithLines(name, reader.read(node, ""), reader.lines)
 
 
@@ -72,20 +72,20 @@ def format_fleet_file(document: dict[str, Any]) -> str:
     return text.getvalue()
 
 
+@service
 class _FleetYamlReader:
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._count = 0
-        self.lines: dict[str, int] = {}
+    name: str
+    lines: dict[str, int] = field(default_factory=dict, init=False)
+    _count: int = field(default=0, init=False)
 
     def read(self, node: Node, path: str, depth: int = 0) -> Any:
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         self._count += 1
         if self._count > MAX_NODES:
-            raise FleetFileError(f"{self._name}:{line}: the file has more than {MAX_NODES:,} values with its aliases.")
+            raise FleetFileError(f"{self.name}:{line}: the file has more than {MAX_NODES:,} values with its aliases.")
         if depth > MAX_DEPTH:
-            raise FleetFileError(f"{self._name}:{line}: {_TOO_DEEP}")
+            raise FleetFileError(f"{self.name}:{line}: {_TOO_DEEP}")
         if isinstance(node, MappingNode):
             return self._read_mapping(node, path, depth)
         if isinstance(node, SequenceNode):
@@ -95,7 +95,7 @@ class _FleetYamlReader:
             return _scalar(node)
         except ValueError:
             raise FleetFileError(
-                f"{self._name}:{line}: {node.value!r} cannot be read. Write it in quotes if it is text."
+                f"{self.name}:{line}: {node.value!r} cannot be read. Write it in quotes if it is text."
             ) from None
 
     def _read_mapping(self, node: MappingNode, path: str, depth: int) -> dict[str, Any]:
@@ -103,9 +103,9 @@ class _FleetYamlReader:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, ScalarNode):
-                raise FleetFileError(f"{self._name}:{line}: the name of a field must be text.")
+                raise FleetFileError(f"{self.name}:{line}: the name of a field must be text.")
             if key.value in found:
-                raise FleetFileError(f"{self._name}:{line}: {key.value!r} is there twice. Keep one of them.")
+                raise FleetFileError(f"{self.name}:{line}: {key.value!r} is there twice. Keep one of them.")
             self.lines[_below(path, key.value)] = line
             found[key.value] = self.read(value, _below(path, key.value), depth + 1)
         return found

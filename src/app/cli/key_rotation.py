@@ -42,13 +42,6 @@ class KeyRingRotationResult:
     older_key_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MasterKeyUsage:
-    key_id: str
-    is_newest: bool
-    sealed_secrets: int
-
-
 async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCallback) -> KeyRingRotationResult:
     """Seal every secret with the newest key, after adding one if `new_key`. Raises StartupError, and what the database raises."""
     async with _open_keys(settings) as (ring, rekeying):
@@ -87,13 +80,14 @@ async def retire_keys(settings: Settings) -> list[str]:
             raise StartupError("A rotation is running. Wait for its end.") from None
 
 
-async def list_key_usage(settings: Settings) -> list[MasterKeyUsage]:
-    """Every key of the ring, newest first, then keys that are needed and missing from the ring."""
+async def list_key_usage(settings: Settings) -> list[tuple[str, int]]:
+    """(id, how many secrets it seals) of every key of the ring, newest first, then of keys that are needed and missing from the
+    ring."""
     async with _open_keys(settings) as (ring, rekeying):
         report = await rekeying.survey()
         known = [key.key_id for key in ring.keys]
         missing = sorted(set(report.by_key) - set(known))
-        return [MasterKeyUsage(key_id, key_id == known[0], report.by_key[key_id]) for key_id in (*known, *missing)]
+        return [(key_id, report.by_key[key_id]) for key_id in (*known, *missing)]
 
 
 def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile) -> None:

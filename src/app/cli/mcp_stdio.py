@@ -1,4 +1,6 @@
-"""`latchboard mcp`: the Model Context Protocol over standard input and output, for an agent that starts it as its tool."""
+"""`latchboard mcp`: the Model Context Protocol over standard input and output, for an agent that starts it as its tool. A file of
+its own, because no other command imports the protocol's library.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
-"""How the commands of an operator open the database, and what makes accounts, users and an Owner's access token.
-
-What `latchboard audit` does with the database and the keys.
-
-How the commands open the database, also while the service runs: SQLite serializes the two processes.
-
-The key ring for a command.
+"""How the commands of an operator open the database and the key ring, also while the service runs (SQLite serializes the two
+processes), and what they do there with accounts, users, an Owner's access token and the event log.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from app.cli.console import stdout_console
 from app.cli.serve import http_url
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
+from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async, stdout_console
 from app.config.settings import Settings
 from app.runtime import logging
 from app.simulator.options import (
@@ -26,32 +26,33 @@ from app.simulator.options import (
     SimulatorApiCredentials,
 )
 from domain.devices.model import FirmwareProfile
+from domain.kernel.dataclasses import service
 
 PLAIN_PROGRESS_EVERY_S = 10.0
 """Interval of progress lines when the output is not a terminal."""
 
 
+@service
 class ConsoleProgressReporter:
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._is_progress_shown = False
-        self._last_printed_at = 0.0
+    console: Console
+    _is_progress_shown: bool = field(default=False, init=False)
+    _last_printed_at: float = field(default=0.0, init=False)
 
     def print_line(self, line: str) -> None:
         self._end_progress_line()
-        self._console.print(line)
+        self.console.print(line)
 
     def update_progress(self, line: str) -> None:
-        if self._console.is_terminal:
-            self._console.print(f"\r{line}\x1b[K", end="")
+        if self.console.is_terminal:
+            self.console.print(f"\r{line}\x1b[K", end="")
             self._is_progress_shown = True
         elif time.monotonic() - self._last_printed_at >= PLAIN_PROGRESS_EVERY_S:
-            self._console.print(line.strip())
+            self.console.print(line.strip())
             self._last_printed_at = time.monotonic()
 
     def _end_progress_line(self) -> None:
         if self._is_progress_shown:
-            self._console.print()
+            self.console.print()
             self._is_progress_shown = False
 
 
@@ -133,11 +134,11 @@ def _run_and_report(settings: Settings, options: SimulationOptions) -> None:
     from app.simulator.run import run_simulation
 
     logging.configure_logging(None, "WARNING")
-    reporter = ConsoleProgressReporter(stdout_console)
+    reporter = ConsoleProgressReporter(console=stdout_console())
     try:
         for line in run_async(run_simulation(options, reporter, lambda: issue_owner_token(settings))):
-            stdout_console.print(line)
+            stdout_console().print(line)
     except SimulationError as error:
         exit_with(str(error), EXIT_FAILURE)
     except KeyboardInterrupt:
-        stdout_console.print("stopped")
+        stdout_console().print("stopped")

@@ -1,9 +1,7 @@
-"""What all commands share: load the settings, run a coroutine, and exit with one clear message.
+"""What all commands share: load the settings, run a coroutine, print, and exit with one clear message.
 
-Lines on standard output, in colour on a terminal.
-
-`latchboard serve` prints a dozen lines in its life. Rich, which the other commands use for tables and progress bars, would take
-3 MiB of the service's memory for them.
+`latchboard serve` prints a dozen lines in its life, by `TerminalOutput`. Rich, which the other commands use for tables and
+progress bars, would take 3 MiB of the service's memory for them, so its consoles are made with their first use.
 """
 
 from __future__ import annotations
@@ -27,13 +25,22 @@ if TYPE_CHECKING:
 
 EXIT_USAGE = 2
 EXIT_FAILURE = 1
+HEADING, STRONG, NOTICE, FAINT = "1;32", "1", "1;33", "2"
+"""Styles, as parameters of the escape sequence SGR (ECMA-48)."""
 
 Result = TypeVar("Result")
 
 
 @cache
+def stdout_console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+@cache
 def stderr_console() -> Console:
-    from rich.console import Console  # the service needs it only to say why it cannot start
+    from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -69,10 +76,6 @@ def exit_with(message: str, code: int) -> NoReturn:
         f"[bold red]latchboard:[/] {message}" if console.is_terminal else f"latchboard: {message}", markup=console.is_terminal
     )
     raise typer.Exit(code)
-
-
-HEADING, STRONG, NOTICE, FAINT = "1;32", "1", "1;33", "2"
-"""Styles, as parameters of the escape sequence SGR (ECMA-48)."""
 
 
 class TerminalOutput:

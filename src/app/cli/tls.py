@@ -12,8 +12,7 @@ import typer
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificates import CertificateAuthority, PemCertificateAndKey
-from app.cli.console import stdout_console
-from app.cli.support import EXIT_FAILURE, exit_with, load_settings_or_exit
+from app.cli.support import EXIT_FAILURE, exit_with, load_settings_or_exit, stdout_console
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdPrefix, has_id_format
 
@@ -46,15 +45,15 @@ def tls_init(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (folder / "ca.pem").exists():
         _write(folder, "ca", CertificateAuthority.create(f"Latchboard on {names[0]}", now).to_pem())
-        stdout_console.print(f"Authority: {folder / 'ca.pem'}. Copy it to the devices; keep ca-key.pem secret.")
+        stdout_console().print(f"Authority: {folder / 'ca.pem'}. Copy it to the devices; keep ca-key.pem secret.")
     _write(folder, "server", _load_authority(folder).issue_server(names, now, days))
-    stdout_console.print(f"Server certificate for {', '.join(names)}, valid for {days} days. Settings:")
-    stdout_console.print(f"LATCHBOARD_MQTT_TLS_PORT={settings.mqtt_tls_port or 8883}", soft_wrap=True)
-    stdout_console.print(f"LATCHBOARD_MQTT_TLS_CERTIFICATE={(folder / 'server.pem').absolute()}", soft_wrap=True)
-    stdout_console.print(f"LATCHBOARD_MQTT_TLS_KEY={(folder / 'server-key.pem').absolute()}", soft_wrap=True)
-    stdout_console.print("To let devices in by certificate only, also:")
-    stdout_console.print(f"LATCHBOARD_MQTT_CLIENT_CA={(folder / 'ca.pem').absolute()}", soft_wrap=True)
-    stdout_console.print("Restart the service: it reads certificates at its start.")
+    stdout_console().print(f"Server certificate for {', '.join(names)}, valid for {days} days. Settings:")
+    stdout_console().print(f"LATCHBOARD_MQTT_TLS_PORT={settings.mqtt_tls_port or 8883}", soft_wrap=True)
+    stdout_console().print(f"LATCHBOARD_MQTT_TLS_CERTIFICATE={(folder / 'server.pem').absolute()}", soft_wrap=True)
+    stdout_console().print(f"LATCHBOARD_MQTT_TLS_KEY={(folder / 'server-key.pem').absolute()}", soft_wrap=True)
+    stdout_console().print("To let devices in by certificate only, also:")
+    stdout_console().print(f"LATCHBOARD_MQTT_CLIENT_CA={(folder / 'ca.pem').absolute()}", soft_wrap=True)
+    stdout_console().print("Restart the service: it reads certificates at its start.")
 
 
 @tls.command("device")
@@ -67,8 +66,8 @@ def tls_device(device_id: Annotated[str, typer.Argument(help="As in GET /api/v1/
     devices = folder / "devices"
     devices.mkdir(exist_ok=True, mode=0o700)
     _write(devices, device_id, authority.issue_device(device_id, _now(), days))
-    stdout_console.print(f"Certificate: {devices / f'{device_id}.pem'}, valid for {days} days")
-    stdout_console.print(f"Key: {devices / f'{device_id}-key.pem'}. Move it to the device and delete it here.")
+    stdout_console().print(f"Certificate: {devices / f'{device_id}.pem'}, valid for {days} days")
+    stdout_console().print(f"Key: {devices / f'{device_id}-key.pem'}. Move it to the device and delete it here.")
 
 
 def _now() -> datetime:

@@ -1,6 +1,5 @@
-"""A client of the service's API: it signs in, again when the token expires, and raises each refusal as a message.
-
-Provides device logins: of chosen devices, of devices from an earlier run, of newly registered devices, or from a file.
+"""A client of the service's API, and the device logins that it provides: of chosen devices, of devices from an earlier run, of
+newly registered devices; or those of a file.
 """
 
 from __future__ import annotations
@@ -18,12 +17,14 @@ from app.simulator.options import DeviceLogin, SimulationError, SimulationOption
 from domain.devices.model import FirmwareProfile
 
 RESPONSE_TIMEOUT_S = 40.0
+MAX_IN_FLIGHT = 16
 
 TokenIssuer = Callable[[], Awaitable[str]]
+PrintLine = Callable[[str], None]
 
 
 class SimulatorApiClient:
-    """Every method raises SimulationError."""
+    """Signs in, again when the token expires, and raises each refusal as a SimulationError."""
 
     def __init__(self, credentials: SimulatorApiCredentials, issue_token: TokenIssuer | None = None) -> None:
         """`issue_token` supplies an access token when `credentials` hold neither a token nor an email address."""
@@ -92,11 +93,6 @@ class SimulatorApiClient:
 
     def _set_token(self, token: str) -> None:
         self._client.headers["Authorization"] = f"Bearer {token}"
-
-
-MAX_IN_FLIGHT = 16
-
-PrintLine = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

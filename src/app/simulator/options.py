@@ -1,7 +1,4 @@
-"""The options of a simulation: how many devices, how they connect, what they send, and which faults they show.
-
-Faults to inject, as the command line states them: `silent=5%,slow=10%:3s,duplicate=5%,late=1%,reconnect=30s,dirty=2m`.
-"""
+"""The options of a simulation: how many devices, how they connect, what they send, and which faults they show."""
 
 from __future__ import annotations
 
@@ -17,7 +14,13 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, None: 1.0}
 MIN_DURATION_S = 0.1
 MAX_DURATION_S = 7 * 24 * 3_600.0
+DEFAULT_TLS_PORT = 8883
+"""The IANA port of MQTT over TLS. The service's credentials name only the ports without TLS."""
 FAULT_HELP = "silent, slow, duplicate, late (share of the devices, such as 5%), reconnect, dirty, storm (interval, such as 30s)"
+
+
+class SimulationError(Exception):
+    """The message says what failed, and what to do."""
 
 
 class InvalidFaultError(ValueError):
@@ -39,7 +42,8 @@ class FaultInjectionOptions:
 
     @classmethod
     def parse(cls, text: str) -> FaultInjectionOptions:
-        """Raises InvalidFaultError."""
+        """As the command line states them: `silent=5%,slow=10%:3s,duplicate=5%,late=1%,reconnect=30s,dirty=2m`. Raises
+        InvalidFaultError."""
         options: dict[str, float] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = part.partition("=")
@@ -48,48 +52,6 @@ class FaultInjectionOptions:
                     raise InvalidFaultError(f"{name.strip()} is given twice")
                 options[option] = amount
         return cls(**options)
-
-
-def _parse_fault(name: str, value: str) -> dict[str, float]:
-    shares = {"silent": "silent_share", "duplicate": "duplicating_share", "late": "late_share"}
-    times = {"reconnect": "reconnect_every_s", "dirty": "abrupt_disconnect_every_s", "storm": "reconnect_all_every_s"}
-    if name in shares:
-        return {shares[name]: _parse_share(name, value)}
-    if name in times:
-        return {times[name]: _parse_duration_s(name, value)}
-    if name == "slow":
-        share, colon, pause = value.partition(":")
-        return {"slow_share": _parse_share(name, share)} | ({"slow_delay_s": _parse_duration_s(name, pause)} if colon else {})
-    raise InvalidFaultError(f"{name!r} is not a fault; use {FAULT_HELP}")
-
-
-def _parse_share(name: str, value: str) -> float:
-    number = value.removesuffix("%")
-    try:
-        share = float(number) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise InvalidFaultError(f"{name}={value} is not a share of the devices; write {name}=5% or {name}=0.05")
-    return share
-
-
-def _parse_duration_s(name: str, value: str) -> float:
-    match = _DURATION.fullmatch(value)
-    seconds = float(match[1]) * _SECONDS_PER_UNIT[match[2]] if match else 0.0
-    if not MIN_DURATION_S <= seconds <= MAX_DURATION_S:
-        raise InvalidFaultError(
-            f"{name}={value} is not a time between {MIN_DURATION_S} s and a week; write {name}=30s or {name}=2m"
-        )
-    return seconds
-
-
-DEFAULT_TLS_PORT = 8883
-"""The IANA port of MQTT over TLS. The service's credentials name only the ports without TLS."""
-
-
-class SimulationError(Exception):
-    """The message says what failed, and what to do."""
 
 
 class MqttTransportProtocol(StrEnum):
@@ -173,3 +135,37 @@ class SimulationOptions:
     commands_per_second: float = 0.0
     remove_devices: bool = False
     faults: FaultInjectionOptions = field(default_factory=FaultInjectionOptions)
+
+
+def _parse_fault(name: str, value: str) -> dict[str, float]:
+    shares = {"silent": "silent_share", "duplicate": "duplicating_share", "late": "late_share"}
+    times = {"reconnect": "reconnect_every_s", "dirty": "abrupt_disconnect_every_s", "storm": "reconnect_all_every_s"}
+    if name in shares:
+        return {shares[name]: _parse_share(name, value)}
+    if name in times:
+        return {times[name]: _parse_duration_s(name, value)}
+    if name == "slow":
+        share, colon, pause = value.partition(":")
+        return {"slow_share": _parse_share(name, share)} | ({"slow_delay_s": _parse_duration_s(name, pause)} if colon else {})
+    raise InvalidFaultError(f"{name!r} is not a fault; use {FAULT_HELP}")
+
+
+def _parse_share(name: str, value: str) -> float:
+    number = value.removesuffix("%")
+    try:
+        share = float(number) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise InvalidFaultError(f"{name}={value} is not a share of the devices; write {name}=5% or {name}=0.05")
+    return share
+
+
+def _parse_duration_s(name: str, value: str) -> float:
+    match = _DURATION.fullmatch(value)
+    seconds = float(match[1]) * _SECONDS_PER_UNIT[match[2]] if match else 0.0
+    if not MIN_DURATION_S <= seconds <= MAX_DURATION_S:
+        raise InvalidFaultError(
+            f"{name}={value} is not a time between {MIN_DURATION_S} s and a week; write {name}=30s or {name}=2m"
+        )
+    return seconds

@@ -1,10 +1,6 @@
 """Runs a simulation: provides the logins, starts the fleet, prints its progress every second, and returns the summary.
 
 The fleet runs in the Rust extension, on its own threads: Python clients would be slower than the service under test.
-
-The text output of a simulation: one progress line while it runs, and a summary at the end.
-
-Sends commands to the simulated fleet through the API, as a user would, and counts how they end.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, field
 from typing import Protocol
 
 import httpx
@@ -32,123 +28,17 @@ from app.simulator.api_client import (
     write_logins,
 )
 from app.simulator.options import DEFAULT_TLS_PORT, DeviceLogin, SimulationError, SimulationOptions
-
-RESULT_WAIT_S = 10
-MAX_IN_FLIGHT = 128
-
-
-class CommandLoadGenerator:
-    """Sends `rate` commands per second, ON in one round over all devices and OFF in the next. `outcomes` counts commands by final
-    status, or by error code when the service refuses one."""
-
-    def __init__(self, api: SimulatorApiClient, logins: Sequence[DeviceLogin], rate: float) -> None:
-        self._api = api
-        self._logins = logins
-        self._rate = rate
-        self.outcomes: Counter[str] = Counter()
-        self.latencies_s: list[float] = []
-        """Time from the request to the response with the device's result; DONE only."""
-
-    async def run(self) -> None:
-        """Run until cancelled. With MAX_IN_FLIGHT commands open it waits, and does not catch up afterwards."""
-        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
-        async with asyncio.TaskGroup() as group:
-            for number, login in enumerate(itertools.cycle(self._logins)):
-                await slots.acquire()
-                cmd = "OFF" if number // len(self._logins) % 2 else "ON"
-                group.create_task(self._send_one(login, cmd, slots))
-                await asyncio.sleep(1 / self._rate)
-
-    async def _send_one(self, login: DeviceLogin, cmd: str, slots: asyncio.Semaphore) -> None:
-        started_at = time.perf_counter()
-        try:
-            body = {"cmd": cmd, "waitSeconds": RESULT_WAIT_S}
-            response = await self._api.post(f"/devices/{login.device_id}/command", body)
-            self.outcomes[str(response.get("status", "WAITS"))] += 1
-            if response.get("status") == "DONE":
-                self.latencies_s.append(time.perf_counter() - started_at)
-        except SimulationError as error:
-            self.outcomes[str(error).split(": ")[1] if ": " in str(error) else "REFUSED"] += 1
-        finally:
-            slots.release()
-
-    def latency_quantile_s(self, share: float) -> float:
-        """Nearest-rank quantile in seconds; 0 when no command is DONE."""
-        ordered = sorted(self.latencies_s)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
-
-
-SimulationStats = Mapping[str, int]
-
-FAULT_COUNTERS = ("silent", "slow", "duplicate", "late", "reconnect", "dirty", "storm")
-
-
-def progress_line(now: SimulationStats, before: SimulationStats, count: int) -> str:
-    """Rates cover the time between the two samples."""
-    seconds = max(0.001, (now["elapsed_ms"] - before.get("elapsed_ms", 0)) / 1000)
-    sent, acknowledged = ((now[name] - before.get(name, 0)) / seconds for name in ("sent", "confirmed"))
-    return (
-        f"{now['elapsed_ms'] / 1000:6.0f} s  {now['connected']:,}/{count:,} connected  {sent:,.0f} published/s  "
-        f"{acknowledged:,.0f} acknowledged/s  p50 {format_ms(now['confirmation_p50_us'])}  p99 {format_ms(now['confirmation_p99_us'])}  "  # noqa: E501
-        f"{now['answered']:,} commands answered  {count_faults(now):,} faults"
-    )
-
-
-def count_faults(stats: SimulationStats) -> int:
-    return sum(stats[f"fault_{name}"] for name in FAULT_COUNTERS)
-
-
-def summary_lines(
-    options: SimulationOptions, stats: SimulationStats, max_connected: int, load: CommandLoadGenerator | None
-) -> Sequence[str]:
-    seconds = max(0.001, stats["elapsed_ms"] / 1000)
-    lines = [
-        (
-            "connected",
-            f"{max_connected:,} at most at once; {stats['connects']:,} connects, {stats['refused']:,} refused, "
-            f"{stats['failed']:,} failed, {stats['lost']:,} lost",
-        ),
-        ("published", f"{stats['sent']:,} messages, {stats['sent'] / seconds:,.0f}/s"),
-    ]
-    if options.qos:
-        missing = stats["sent"] - stats["confirmed"]
-        lines += [
-            (
-                "acknowledged",
-                f"{stats['confirmed']:,}, {missing:,} not ({stats['abandoned']:,} of them because the connection ended)",
-            ),
-            ("to PUBACK", _latency_text(stats, "confirmation")),
-        ]
-    lines += [
-        ("to CONNACK", _latency_text(stats, "connect")),
-        (
-            "commands",
-            f"{stats['commands']:,} received ({stats['repeats']:,} repeated), {stats['answered']:,} answered, "
-            f"{stats['expired']:,} after their deadline",
-        ),
-    ]
-    if load is not None:
-        outcomes = ", ".join(f"{count:,} {name}" for name, count in load.outcomes.most_common()) or "none"
-        lines.append(("outcomes", outcomes))
-        times = (f"p{share:.0%} {load.latency_quantile_s(share) * 1000:,.1f} ms".replace("%", "") for share in (0.5, 0.9, 0.99))
-        lines.append(("to DONE", ", ".join(times)))
-    injected = ", ".join(f"{name} {stats[f'fault_{name}']:,}" for name in FAULT_COUNTERS if stats[f"fault_{name}"])
-    lines.append(("faults", injected or "none"))
-    return [f"{name:13} {text}" for name, text in lines]
-
-
-def _latency_text(stats: SimulationStats, what: str) -> str:
-    return ", ".join(f"{name} {format_ms(stats[f'{what}_{name}_us'])}" for name in ("p50", "p90", "p99", "max"))
-
-
-def format_ms(microseconds: int) -> str:
-    return f"{microseconds / 1000:,.1f} ms"
-
+from domain.kernel.dataclasses import service
 
 PROGRESS_EVERY_S = 1.0
 POLL_EVERY_S = 0.1
 NO_CONNECTION_TIMEOUT_S = 10.0
 """The run fails when no device has connected after this time."""
+RESULT_WAIT_S = 10
+MAX_IN_FLIGHT = 128
+FAULT_COUNTERS = ("silent", "slow", "duplicate", "late", "reconnect", "dirty", "storm")
+
+SimulationStats = Mapping[str, int]
 
 
 class SimulationProgressDisplay(Protocol):
@@ -198,7 +88,7 @@ async def _run_fleet(
     reporter.print_line(f"simulating {len(provisioned.logins):,} {provisioned.profile} devices at {host}:{port} ({transport})")
     fleet = start_fleet(options, provisioned, host, port)
     load = (
-        CommandLoadGenerator(api, provisioned.logins, options.commands_per_second)
+        CommandLoadGenerator(api=api, logins=provisioned.logins, rate=options.commands_per_second)
         if api is not None and options.commands_per_second > 0
         else None
     )
@@ -283,3 +173,107 @@ def _stop_on_signal() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
+
+
+@service
+class CommandLoadGenerator:
+    """Sends commands through the API, as a user would: ON in one round over all devices and OFF in the next."""
+
+    api: SimulatorApiClient
+    logins: Sequence[DeviceLogin]
+    rate: float
+    """Commands per second."""
+    outcomes: Counter[str] = field(default_factory=Counter, init=False)
+    """Commands by final status, or by error code when the service refuses one."""
+    latencies_s: list[float] = field(default_factory=list, init=False)
+    """Time from the request to the response with the device's result; DONE only."""
+
+    async def run(self) -> None:
+        """Run until cancelled. With MAX_IN_FLIGHT commands open it waits, and does not catch up afterwards."""
+        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        async with asyncio.TaskGroup() as group:
+            for number, login in enumerate(itertools.cycle(self.logins)):
+                await slots.acquire()
+                cmd = "OFF" if number // len(self.logins) % 2 else "ON"
+                group.create_task(self._send_one(login, cmd, slots))
+                await asyncio.sleep(1 / self.rate)
+
+    async def _send_one(self, login: DeviceLogin, cmd: str, slots: asyncio.Semaphore) -> None:
+        started_at = time.perf_counter()
+        try:
+            body = {"cmd": cmd, "waitSeconds": RESULT_WAIT_S}
+            response = await self.api.post(f"/devices/{login.device_id}/command", body)
+            self.outcomes[str(response.get("status", "WAITS"))] += 1
+            if response.get("status") == "DONE":
+                self.latencies_s.append(time.perf_counter() - started_at)
+        except SimulationError as error:
+            self.outcomes[str(error).split(": ")[1] if ": " in str(error) else "REFUSED"] += 1
+        finally:
+            slots.release()
+
+    def latency_quantile_s(self, share: float) -> float:
+        """Nearest-rank quantile in seconds; 0 when no command is DONE."""
+        ordered = sorted(self.latencies_s)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def progress_line(now: SimulationStats, before: SimulationStats, count: int) -> str:
+    """Rates cover the time between the two samples."""
+    seconds = max(0.001, (now["elapsed_ms"] - before.get("elapsed_ms", 0)) / 1000)
+    sent, acknowledged = ((now[name] - before.get(name, 0)) / seconds for name in ("sent", "confirmed"))
+    return (
+        f"{now['elapsed_ms'] / 1000:6.0f} s  {now['connected']:,}/{count:,} connected  {sent:,.0f} published/s  "
+        f"{acknowledged:,.0f} acknowledged/s  p50 {format_ms(now['confirmation_p50_us'])}  p99 {format_ms(now['confirmation_p99_us'])}  "  # noqa: E501
+        f"{now['answered']:,} commands answered  {count_faults(now):,} faults"
+    )
+
+
+def count_faults(stats: SimulationStats) -> int:
+    return sum(stats[f"fault_{name}"] for name in FAULT_COUNTERS)
+
+
+def summary_lines(
+    options: SimulationOptions, stats: SimulationStats, max_connected: int, load: CommandLoadGenerator | None
+) -> Sequence[str]:
+    seconds = max(0.001, stats["elapsed_ms"] / 1000)
+    lines = [
+        (
+            "connected",
+            f"{max_connected:,} at most at once; {stats['connects']:,} connects, {stats['refused']:,} refused, "
+            f"{stats['failed']:,} failed, {stats['lost']:,} lost",
+        ),
+        ("published", f"{stats['sent']:,} messages, {stats['sent'] / seconds:,.0f}/s"),
+    ]
+    if options.qos:
+        missing = stats["sent"] - stats["confirmed"]
+        lines += [
+            (
+                "acknowledged",
+                f"{stats['confirmed']:,}, {missing:,} not ({stats['abandoned']:,} of them because the connection ended)",
+            ),
+            ("to PUBACK", _latency_text(stats, "confirmation")),
+        ]
+    lines += [
+        ("to CONNACK", _latency_text(stats, "connect")),
+        (
+            "commands",
+            f"{stats['commands']:,} received ({stats['repeats']:,} repeated), {stats['answered']:,} answered, "
+            f"{stats['expired']:,} after their deadline",
+        ),
+    ]
+    if load is not None:
+        outcomes = ", ".join(f"{count:,} {name}" for name, count in load.outcomes.most_common()) or "none"
+        lines.append(("outcomes", outcomes))
+        times = (f"p{share:.0%} {load.latency_quantile_s(share) * 1000:,.1f} ms".replace("%", "") for share in (0.5, 0.9, 0.99))
+        lines.append(("to DONE", ", ".join(times)))
+    injected = ", ".join(f"{name} {stats[f'fault_{name}']:,}" for name in FAULT_COUNTERS if stats[f"fault_{name}"])
+    lines.append(("faults", injected or "none"))
+    return [f"{name:13} {text}" for name, text in lines]
+
+
+def _latency_text(stats: SimulationStats, what: str) -> str:
+    return ", ".join(f"{name} {format_ms(stats[f'{what}_{name}_us'])}" for name in ("p50", "p90", "p99", "max"))
+
+
+def format_ms(microseconds: int) -> str:
+    return f"{microseconds / 1000:,.1f} ms"

@@ -1,13 +1,8 @@
 """Constructs the adapters that the settings select: database, broker, engine, mail, keys.
 
-Nothing is opened here; `wiring/lifecycle.py` opens the adapters in order. A StartupError names the setting to change. Adapters
-that few installations use are imported where they are selected: each such import adds a tenth of a second or more to the start.
-
-Selects the engine: native (Rust) or reference (Python). There is no silent fallback from one to the other.
-
-Constructs the link to the devices that the settings select: none, the embedded broker, or an external one.
-
-Where devices reach the broker, as their credentials say it.
+Nothing is opened here; `lifecycle.py` opens the adapters in order. A StartupError names the setting to change. Adapters that few
+installations use are imported where they are selected: each such import adds a tenth of a second or more to the start. There is
+no silent fallback from one engine to the other.
 """
 
 from __future__ import annotations
@@ -66,163 +61,6 @@ if TYPE_CHECKING:
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 """The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""
 READER_POOL_SIZE = 6
-
-
-def _no_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
-    raise ValueError("blocks are read by instances of a cluster only")
-
-
-@dataclass(frozen=True, slots=True)
-class NativeOrReferenceComponents:
-    """The engine of the fleet, a factory of engines for rule dry runs, and grant evaluator, signer and hasher of the same
-    kind."""
-
-    name: str
-    engine: TelemetryEngine
-    create_engine: Callable[[], TelemetryEngine]
-    make_batch: Callable[[Sequence[tuple[int, int, bytes]]], RawTelemetryBatch]
-    grant_evaluator: GrantEvaluator
-    create_signer: CreateSigner
-    chain_hasher: ChainHasher
-    read_blocks: Callable[[Sequence[bytes]], RawTelemetryBatch] = _no_blocks
-    """Reads the entries of a cluster's log. Raises ValueError."""
-
-
-def load_engine(name: str) -> NativeOrReferenceComponents:
-    """Raises EngineMissingError or ExtensionOutdatedError."""
-    return _load_native() if name == "native" else _load_reference()
-
-
-def _load_native() -> NativeOrReferenceComponents:
-    from adapters.engine import extension_check
-
-    extension_check.check_extension(SOURCE_ROOT)
-    from adapters.engine.native import NativeEngine, NativeGrantEvaluator, chain_events, create_native_signer, make_batch
-
-    return NativeOrReferenceComponents(
-        "native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), create_native_signer, chain_events
-    )
-
-
-def _load_reference() -> NativeOrReferenceComponents:
-    from adapters.engine.reference import ReferenceGrantEvaluator, ReferenceWebhookSigner
-    from domain.events.hash_chain import chain_events
-    from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
-
-    return NativeOrReferenceComponents(
-        "reference",
-        ReferenceTelemetryEngine(),
-        ReferenceTelemetryEngine,
-        PythonTelemetryBatch.of,
-        ReferenceGrantEvaluator(),
-        ReferenceWebhookSigner,
-        chain_events,
-    )
-
-
-def own_devices_only(parts: NativeOrReferenceComponents, owns_device: Callable[[int], bool]) -> NativeOrReferenceComponents:
-    """The same parts for an instance of a cluster."""
-    from adapters.engine.native import OwnedDeviceRulesEngine, read_blocks
-
-    return replace(parts, engine=OwnedDeviceRulesEngine(owns_device), read_blocks=read_blocks)
-
-
-def broker_endpoint(settings: Settings) -> BrokerEndpoint:
-    """Where devices reach the broker. For an external broker, the default is the address that the service itself uses."""
-    host = settings.effective_mqtt_public_host
-    endpoint = BrokerEndpoint(host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
-    if settings.broker in ("embedded", "none"):
-        return replace(endpoint, authority_pem=_authority_pem(settings))
-    url, explicit = urlsplit(settings.broker), settings.model_fields_set
-    if settings.mqtt_public_host is None:
-        endpoint = replace(endpoint, host=url.hostname or endpoint.host)
-    if url.scheme == "mqtts":
-        return endpoint if "mqtt_tls_port" in explicit else replace(endpoint, tls_port=broker_port(url))
-    return endpoint if "mqtt_port" in explicit else replace(endpoint, port=broker_port(url))
-
-
-def _authority_pem(settings: Settings) -> str | None:
-    """The certificate that `latchboard tls init` left beside the server's, if it is the one that certified the server."""
-    if settings.mqtt_tls_port is None or settings.mqtt_tls_certificate is None:
-        return None
-    from adapters.crypto.certificates import find_authority  # few use MQTT over TLS
-
-    chain = settings.mqtt_tls_certificate
-    try:
-        return find_authority(chain.read_bytes(), chain.with_name("ca.pem").read_bytes())
-    except (OSError, ValueError):
-        return None  # a public authority, or a wrong file: then the broker does not start
-
-
-def broker_port(url: SplitResult) -> int:
-    return url.port or (8883 if url.scheme == "mqtts" else 1883)
-
-
-def create_device_link(
-    settings: Settings, clock: Clock, engine: NativeOrReferenceComponents, front: str = ""
-) -> DeviceBrokerLink:
-    """`front` names this instance of a cluster."""
-    if not settings.has_broker:
-        return NullDeviceLink()
-    if settings.broker == "embedded":
-        return _create_embedded_link(settings, front)
-    return _create_external_link(settings, clock, engine, front)
-
-
-def _create_external_link(settings: Settings, clock: Clock, engine: NativeOrReferenceComponents, front: str) -> DeviceBrokerLink:
-    from adapters.mqtt.external import MosquittoDeviceLink
-    from adapters.mqtt.external_connection import MosquittoConnectionSettings
-    from adapters.mqtt.external_sessions import shared_by_cluster
-    from adapters.mqtt.mosquitto_files import MosquittoCredentialStore, MosquittoFilePaths
-
-    url = urlsplit(settings.broker)
-    user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
-    broker = MosquittoConnectionSettings(url.hostname or "127.0.0.1", broker_port(url), user, password, tls=url.scheme == "mqtts")
-    files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
-    provisioner = None
-    if files[0] is not None and files[1] is not None and files[2] is not None:
-        provisioner = MosquittoCredentialStore(MosquittoFilePaths(files[0], files[1], files[2]), user, password)
-    shared = None if settings.cluster is None else shared_by_cluster(broker, settings.cluster_partitions)
-    return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file, shared, front)
-
-
-def _create_embedded_link(settings: Settings, front: str) -> DeviceBrokerLink:
-    try:
-        from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
-    except ImportError as error:
-        raise StartupError(
-            f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
-            "or set LATCHBOARD_BROKER to the URL of an external one."
-        ) from None
-    listeners = [
-        BrokerListenAddress("tcp", settings.mqtt_host, settings.mqtt_port),
-        BrokerListenAddress("ws", settings.mqtt_host, settings.mqtt_ws_port),
-    ]
-    if settings.mqtt_tls_port is not None:
-        listeners.append(BrokerListenAddress("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
-    certificate, key, client_ca = settings.mqtt_tls_certificate, settings.mqtt_tls_key, settings.mqtt_client_ca
-    broker = EmbeddedBrokerSettings(tuple(listeners), certificate, key, client_ca, broker_limits(settings))
-    return EmbeddedDeviceLink(broker, front=front)
-
-
-def broker_limits(settings: Settings) -> BrokerLimits:
-    from adapters.mqtt.embedded import BrokerLimits, UnauthenticatedConnectionLimits
-
-    connections = settings.mqtt_connections or start.default_mqtt_connections()
-    pending = settings.mqtt_pending or max(8, connections // 4)
-    networks = settings.unlimited_networks
-    return BrokerLimits(
-        max_connections=connections,
-        rate_per_second=settings.ingest_limit,
-        rate_burst=max(1.0, 2 * settings.ingest_limit),
-        pending=UnauthenticatedConnectionLimits(
-            max_pending=pending,
-            max_pending_per_address=settings.mqtt_pending_per_address or max(8, pending // 2),
-            ban_after=settings.ban_after,
-            max_ban_s=float(settings.ban_max_seconds),
-            trusted_networks=[(network.network_address, network.prefixlen) for network in networks],
-        ),
-    )
 
 
 class SharedPorts(TypedDict):
@@ -426,3 +264,160 @@ def with_free_ports(settings: Settings) -> Settings:
     for probe in probes:
         probe.close()
     return settings.model_copy(update=ports)
+
+
+def _no_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
+    raise ValueError("blocks are read by instances of a cluster only")
+
+
+@dataclass(frozen=True, slots=True)
+class NativeOrReferenceComponents:
+    """The engine of the fleet, a factory of engines for rule dry runs, and grant evaluator, signer and hasher of the same
+    kind."""
+
+    name: str
+    engine: TelemetryEngine
+    create_engine: Callable[[], TelemetryEngine]
+    make_batch: Callable[[Sequence[tuple[int, int, bytes]]], RawTelemetryBatch]
+    grant_evaluator: GrantEvaluator
+    create_signer: CreateSigner
+    chain_hasher: ChainHasher
+    read_blocks: Callable[[Sequence[bytes]], RawTelemetryBatch] = _no_blocks
+    """Reads the entries of a cluster's log. Raises ValueError."""
+
+
+def load_engine(name: str) -> NativeOrReferenceComponents:
+    """Raises EngineMissingError or ExtensionOutdatedError."""
+    return _load_native() if name == "native" else _load_reference()
+
+
+def _load_native() -> NativeOrReferenceComponents:
+    from adapters.engine import extension_check
+
+    extension_check.check_extension(SOURCE_ROOT)
+    from adapters.engine.native import NativeEngine, NativeGrantEvaluator, chain_events, create_native_signer, make_batch
+
+    return NativeOrReferenceComponents(
+        "native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), create_native_signer, chain_events
+    )
+
+
+def _load_reference() -> NativeOrReferenceComponents:
+    from adapters.engine.reference import ReferenceGrantEvaluator, ReferenceWebhookSigner
+    from domain.events.hash_chain import chain_events
+    from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
+
+    return NativeOrReferenceComponents(
+        "reference",
+        ReferenceTelemetryEngine(),
+        ReferenceTelemetryEngine,
+        PythonTelemetryBatch.of,
+        ReferenceGrantEvaluator(),
+        ReferenceWebhookSigner,
+        chain_events,
+    )
+
+
+def own_devices_only(parts: NativeOrReferenceComponents, owns_device: Callable[[int], bool]) -> NativeOrReferenceComponents:
+    """The same parts for an instance of a cluster."""
+    from adapters.engine.native import OwnedDeviceRulesEngine, read_blocks
+
+    return replace(parts, engine=OwnedDeviceRulesEngine(owns_device), read_blocks=read_blocks)
+
+
+def create_device_link(
+    settings: Settings, clock: Clock, engine: NativeOrReferenceComponents, front: str = ""
+) -> DeviceBrokerLink:
+    """`front` names this instance of a cluster."""
+    if not settings.has_broker:
+        return NullDeviceLink()
+    if settings.broker == "embedded":
+        return _create_embedded_link(settings, front)
+    return _create_external_link(settings, clock, engine, front)
+
+
+def _create_external_link(settings: Settings, clock: Clock, engine: NativeOrReferenceComponents, front: str) -> DeviceBrokerLink:
+    from adapters.mqtt.external import MosquittoDeviceLink
+    from adapters.mqtt.external_connection import MosquittoConnectionSettings
+    from adapters.mqtt.external_sessions import shared_by_cluster
+    from adapters.mqtt.mosquitto_files import MosquittoCredentialStore, MosquittoFilePaths
+
+    url = urlsplit(settings.broker)
+    user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
+    broker = MosquittoConnectionSettings(url.hostname or "127.0.0.1", broker_port(url), user, password, tls=url.scheme == "mqtts")
+    files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
+    provisioner = None
+    if files[0] is not None and files[1] is not None and files[2] is not None:
+        provisioner = MosquittoCredentialStore(MosquittoFilePaths(files[0], files[1], files[2]), user, password)
+    shared = None if settings.cluster is None else shared_by_cluster(broker, settings.cluster_partitions)
+    return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner, settings.mosquitto_pid_file, shared, front)
+
+
+def _create_embedded_link(settings: Settings, front: str) -> DeviceBrokerLink:
+    try:
+        from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+    except ImportError as error:
+        raise StartupError(
+            f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
+            "or set LATCHBOARD_BROKER to the URL of an external one."
+        ) from None
+    listeners = [
+        BrokerListenAddress("tcp", settings.mqtt_host, settings.mqtt_port),
+        BrokerListenAddress("ws", settings.mqtt_host, settings.mqtt_ws_port),
+    ]
+    if settings.mqtt_tls_port is not None:
+        listeners.append(BrokerListenAddress("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
+    certificate, key, client_ca = settings.mqtt_tls_certificate, settings.mqtt_tls_key, settings.mqtt_client_ca
+    broker = EmbeddedBrokerSettings(tuple(listeners), certificate, key, client_ca, broker_limits(settings))
+    return EmbeddedDeviceLink(broker, front=front)
+
+
+def broker_limits(settings: Settings) -> BrokerLimits:
+    from adapters.mqtt.embedded import BrokerLimits, UnauthenticatedConnectionLimits
+
+    connections = settings.mqtt_connections or start.default_mqtt_connections()
+    pending = settings.mqtt_pending or max(8, connections // 4)
+    networks = settings.unlimited_networks
+    return BrokerLimits(
+        max_connections=connections,
+        rate_per_second=settings.ingest_limit,
+        rate_burst=max(1.0, 2 * settings.ingest_limit),
+        pending=UnauthenticatedConnectionLimits(
+            max_pending=pending,
+            max_pending_per_address=settings.mqtt_pending_per_address or max(8, pending // 2),
+            ban_after=settings.ban_after,
+            max_ban_s=float(settings.ban_max_seconds),
+            trusted_networks=[(network.network_address, network.prefixlen) for network in networks],
+        ),
+    )
+
+
+def broker_endpoint(settings: Settings) -> BrokerEndpoint:
+    """Where devices reach the broker. For an external broker, the default is the address that the service itself uses."""
+    host = settings.effective_mqtt_public_host
+    endpoint = BrokerEndpoint(host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
+    if settings.broker in ("embedded", "none"):
+        return replace(endpoint, authority_pem=_authority_pem(settings))
+    url, explicit = urlsplit(settings.broker), settings.model_fields_set
+    if settings.mqtt_public_host is None:
+        endpoint = replace(endpoint, host=url.hostname or endpoint.host)
+    if url.scheme == "mqtts":
+        return endpoint if "mqtt_tls_port" in explicit else replace(endpoint, tls_port=broker_port(url))
+    return endpoint if "mqtt_port" in explicit else replace(endpoint, port=broker_port(url))
+
+
+def _authority_pem(settings: Settings) -> str | None:
+    """The certificate that `latchboard tls init` left beside the server's, if it is the one that certified the server."""
+    if settings.mqtt_tls_port is None or settings.mqtt_tls_certificate is None:
+        return None
+    from adapters.crypto.certificates import find_authority  # few use MQTT over TLS
+
+    chain = settings.mqtt_tls_certificate
+    try:
+        return find_authority(chain.read_bytes(), chain.with_name("ca.pem").read_bytes())
+    except (OSError, ValueError):
+        return None  # a public authority, or a wrong file: then the broker does not start
+
+
+def broker_port(url: SplitResult) -> int:
+    return url.port or (8883 if url.scheme == "mqtts" else 1883)

@@ -1,13 +1,4 @@
-"""The HTTP side of the program, joined from its services: every blueprint, the live feed beside them, one ASGI application.
-
-Describes how phones and devices reach this service, from its settings and the machine's address.
-
-Wires what external brokers may ask about devices; nothing of it exists unless it is set.
-
-Constructs the fleet as a file: the services of the single calls, once more for each transaction that they share.
-
-Constructs what describes the cluster to an operator.
-"""
+"""The HTTP side of the program, joined from its services: every blueprint, the live feed beside them, one ASGI application."""
 
 from __future__ import annotations
 
@@ -68,12 +59,8 @@ from app.config.settings import Settings
 from app.runtime import metrics as figures
 from app.runtime import start
 from app.version import VERSION
-from app.wiring.adapters import ServiceAdapters
 from app.wiring.program import ComposedApplication
 from app.wiring.services import DomainServices
-from domain.accounts.projects import ProjectService
-from domain.approvals.service import PendingApprovalCloser
-from domain.commands.device_types import DeviceTypeAdminService
 from domain.devices.broker_auth import ExternalBrokerAuthService, ServiceBrokerLogin
 from domain.devices.credentials import FirmwareProjectService
 from domain.devices.firmware import BrokerEndpoint
@@ -85,7 +72,6 @@ from domain.groups.bulk_actions import GroupBulkActionService
 from domain.groups.service import GroupsTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.unit_of_work import JoinedUnitOfWork
-from domain.keys.service import ApiKeyService
 from domain.partitions.overview import ClusterOverview, ClusterOverviewService
 from domain.team.service_sessions import ServiceSessionTokenService
 from domain.telemetry.replay import FeedReadingReplayService
@@ -103,106 +89,8 @@ MQTT_LOOPBACK_ONLY = NetworkProblemResponse(
     message="The broker listens on a loopback address, so no device of the network reaches it.",
     settings=[f"LATCHBOARD_MQTT_HOST={ALL_INTERFACES}"],
 )
-
-
-def describe_network(settings: Settings, endpoint: BrokerEndpoint) -> NetworkResponse:
-    """`endpoint`: what device credentials name."""
-    http_problems = [HTTP_LOOPBACK_ONLY] if settings.public_url is None and is_loopback(settings.http_host) else []
-    return NetworkResponse(
-        dashboard_url=settings.public_url or _http_url(settings),
-        mqtt_host=endpoint.host,
-        mqtt_port=endpoint.port,
-        mqtt_ws_port=endpoint.ws_port,
-        mqtt_tls_port=endpoint.tls_port,
-        problems=[*http_problems, *_mqtt_problems(settings, endpoint)],
-    )
-
-
-def _http_url(settings: Settings) -> str | None:
-    host = reachable_address(settings.http_host)
-    return None if is_loopback(host) else f"http://{f'[{host}]' if ':' in host else host}:{settings.http_port}"
-
-
-def _mqtt_problems(settings: Settings, endpoint: BrokerEndpoint) -> list[NetworkProblemResponse]:
-    found = [MQTT_LOOPBACK_ONLY] if settings.broker == "embedded" and is_loopback(settings.mqtt_host) else []
-    own = reachable_address(ALL_INTERFACES)
-    advice = f"LATCHBOARD_MQTT_PUBLIC_HOST={'<this machine in the network>' if is_loopback(own) else own}"
-    if is_loopback(endpoint.host) and (settings.mqtt_public_host is not None or not found):
-        message = "The host in device credentials is a loopback address: devices would connect to themselves."
-        found.append(NetworkProblemResponse(code="MQTT_HOST_LOOPBACK", message=message, settings=[advice]))
-    elif not is_ip_address(endpoint.host) and "." not in endpoint.host.rstrip(".") and not is_loopback(endpoint.host):
-        message = f"Devices cannot resolve {endpoint.host}, a bare host name. Use an address, a name in DNS or one under .local."
-        found.append(NetworkProblemResponse(code="MQTT_HOST_BARE_NAME", message=message, settings=[advice]))
-    return found
-
-
-def create_broker_access(program: ComposedApplication) -> list[Blueprint]:
-    settings = program.settings
-    if not settings.answers_brokers:
-        return []
-    access = ExternalBrokerAuthService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
-    secret = settings.broker_auth_secret
-    guard = BrokerAuthRequestGuard(
-        secret=None if secret is None else secret.get_secret_value(), networks=parse_networks(settings.broker_auth_networks)
-    )
-    return [broker_access_blueprint(access, guard)]
-
-
-def _service_login(settings: Settings) -> ServiceBrokerLogin | None:
-    """None unless the URL of the broker has a password."""
-    url = urlsplit(settings.broker)
-    return ServiceBrokerLogin(unquote(url.username or "latchboard"), unquote(url.password)) if url.password else None
-
-
-def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapters, webhooks: WebhookService) -> FleetFileService:
-    def make_writers(uow: JoinedUnitOfWork[GroupsTx], postponed: FleetAfterApplyWork) -> FleetFileWriteServices:
-        joined: dict[str, Any] = {"uow": uow}
-        creating: dict[str, Any] = {**services.creating, **joined}
-        return FleetFileWriteServices(
-            projects=ProjectService(**creating),
-            device_types=DeviceTypeAdminService(**creating, validator=adapters.params_checker),
-            devices=replace(services.devices, **joined, credential_sync=postponed, erasure=postponed),
-            issuer=services.credential_issuer,
-            definitions=replace(services.definitions, **joined),
-            schedules=services.schedules.with_unit_of_work(uow),
-            rules=services.rules.with_unit_of_work(uow),
-            groups=replace(services.groups, **joined),
-            keys=ApiKeyService(
-                **creating, digest=adapters.digest, requests=PendingApprovalCloser(waiter=adapters.approval_waiter)
-            ),
-            grants=replace(services.grants, **joined),
-            group_grants=replace(services.group_grants, **joined),
-            webhooks=replace(webhooks, **joined),
-        )
-
-    return FleetFileService(
-        **services.shared,
-        make_writers=make_writers,
-        webhooks=webhooks,
-        projects=services.projects,
-        device_types=services.device_types,
-        credential_sync=services.credential_sync,
-        erasure=services.device_erasure,
-        engine_commit_lock=services.bounded_commit_lock,
-    )
-
-
-def create_cluster_overview(program: ComposedApplication) -> Callable[[SessionCaller], Awaitable[ClusterOverview | None]]:
-    cluster, workers = program.adapters.cluster, program.workers.cluster
-    if cluster is None or workers is None:
-        return _without_cluster
-    return ClusterOverviewService(
-        uow=program.services.uow,
-        instance=cluster.instance,
-        state=workers.partitions,
-        log=cluster.inbound_log,
-        problems=workers.stopped_partitions,
-    ).describe
-
-
-async def _without_cluster(caller: SessionCaller) -> None:
-    """Raises PermissionDenied `ROLE_REQUIRED`."""
-    require_role(caller, Role.ADMIN)
+STORE_TIME_OVERLAP_S = 30
+"""Several instances store readings at once: one may commit a batch this much later than others that have its store time."""
 
 
 def create_http_app(program: ComposedApplication) -> Quart:
@@ -250,10 +138,6 @@ def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
         per_address=settings.http_connections_per_address or max(8, total // 2),
         unlimited=settings.unlimited_networks,
     )
-
-
-STORE_TIME_OVERLAP_S = 30
-"""Several instances store readings at once: one may commit a batch this much later than others that have its store time."""
 
 
 def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedEndpoint:
@@ -325,9 +209,9 @@ def _operation_blueprints(program: ComposedApplication) -> list[Blueprint]:
             metrics=program.metrics.render,
             metrics_type=figures.CONTENT_TYPE,
         ),
-        network_blueprint(lambda: describe_network(program.settings, program.services.credential_issuer.endpoint)),
-        cluster_blueprint(create_cluster_overview(program)),
-        *create_broker_access(program),
+        network_blueprint(lambda: _describe_network(program.settings, program.services.credential_issuer.endpoint)),
+        cluster_blueprint(_create_cluster_overview(program)),
+        *_broker_access_blueprints(program),
     ]
 
 
@@ -345,7 +229,7 @@ def _fleet_blueprints(program: ComposedApplication, webhooks: WebhookService) ->
         groups_blueprint(s.groups, actions, s.group_grants),
         bulk_registration_blueprint(s.bulk_registration),
         provisioning_blueprint(s.provisioning_codes, s.device_claims),
-        fleet_blueprint(create_fleet_file_service(s, program.adapters, webhooks)),
+        fleet_blueprint(_create_fleet_file_service(s, webhooks)),
     ]
 
 
@@ -370,3 +254,104 @@ def _sign_in_blueprints(program: ComposedApplication) -> list[Blueprint]:
             provider_sign_out_url=oidc.provider.sign_out_url if oidc is not None and program.settings.oidc_sign_out else None,
         ),
     ]
+
+
+def _create_fleet_file_service(services: DomainServices, webhooks: WebhookService) -> FleetFileService:
+    """The services of the single calls, once more for each transaction that they share."""
+
+    def make_writers(uow: JoinedUnitOfWork[GroupsTx], postponed: FleetAfterApplyWork) -> FleetFileWriteServices:
+        joined: dict[str, Any] = {"uow": uow}
+        return FleetFileWriteServices(
+            projects=replace(services.projects, **joined),
+            device_types=replace(services.device_types, **joined),
+            devices=replace(services.devices, **joined, credential_sync=postponed, erasure=postponed),
+            issuer=services.credential_issuer,
+            definitions=replace(services.definitions, **joined),
+            schedules=services.schedules.with_unit_of_work(uow),
+            rules=services.rules.with_unit_of_work(uow),
+            groups=replace(services.groups, **joined),
+            keys=replace(services.keys, **joined),
+            grants=replace(services.grants, **joined),
+            group_grants=replace(services.group_grants, **joined),
+            webhooks=replace(webhooks, **joined),
+        )
+
+    return FleetFileService(
+        **services.shared,
+        make_writers=make_writers,
+        webhooks=webhooks,
+        projects=services.projects,
+        device_types=services.device_types,
+        credential_sync=services.credential_sync,
+        erasure=services.device_erasure,
+        engine_commit_lock=services.bounded_commit_lock,
+    )
+
+
+def _create_cluster_overview(program: ComposedApplication) -> Callable[[SessionCaller], Awaitable[ClusterOverview | None]]:
+    cluster, workers = program.adapters.cluster, program.workers.cluster
+    if cluster is None or workers is None:
+        return _without_cluster
+    return ClusterOverviewService(
+        uow=program.services.uow,
+        instance=cluster.instance,
+        state=workers.partitions,
+        log=cluster.inbound_log,
+        problems=workers.stopped_partitions,
+    ).describe
+
+
+async def _without_cluster(caller: SessionCaller) -> None:
+    """Raises PermissionDenied `ROLE_REQUIRED`."""
+    require_role(caller, Role.ADMIN)
+
+
+def _broker_access_blueprints(program: ComposedApplication) -> list[Blueprint]:
+    """What external brokers may ask about devices; nothing of it exists unless it is set."""
+    settings = program.settings
+    if not settings.answers_brokers:
+        return []
+    access = ExternalBrokerAuthService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
+    secret = settings.broker_auth_secret
+    guard = BrokerAuthRequestGuard(
+        secret=None if secret is None else secret.get_secret_value(), networks=parse_networks(settings.broker_auth_networks)
+    )
+    return [broker_access_blueprint(access, guard)]
+
+
+def _service_login(settings: Settings) -> ServiceBrokerLogin | None:
+    """None unless the URL of the broker has a password."""
+    url = urlsplit(settings.broker)
+    return ServiceBrokerLogin(unquote(url.username or "latchboard"), unquote(url.password)) if url.password else None
+
+
+def _describe_network(settings: Settings, endpoint: BrokerEndpoint) -> NetworkResponse:
+    """How phones and devices reach this service, from its settings and the machine's address. `endpoint`: what device credentials
+    name."""
+    http_problems = [HTTP_LOOPBACK_ONLY] if settings.public_url is None and is_loopback(settings.http_host) else []
+    return NetworkResponse(
+        dashboard_url=settings.public_url or _http_url(settings),
+        mqtt_host=endpoint.host,
+        mqtt_port=endpoint.port,
+        mqtt_ws_port=endpoint.ws_port,
+        mqtt_tls_port=endpoint.tls_port,
+        problems=[*http_problems, *_mqtt_problems(settings, endpoint)],
+    )
+
+
+def _http_url(settings: Settings) -> str | None:
+    host = reachable_address(settings.http_host)
+    return None if is_loopback(host) else f"http://{f'[{host}]' if ':' in host else host}:{settings.http_port}"
+
+
+def _mqtt_problems(settings: Settings, endpoint: BrokerEndpoint) -> list[NetworkProblemResponse]:
+    found = [MQTT_LOOPBACK_ONLY] if settings.broker == "embedded" and is_loopback(settings.mqtt_host) else []
+    own = reachable_address(ALL_INTERFACES)
+    advice = f"LATCHBOARD_MQTT_PUBLIC_HOST={'<this machine in the network>' if is_loopback(own) else own}"
+    if is_loopback(endpoint.host) and (settings.mqtt_public_host is not None or not found):
+        message = "The host in device credentials is a loopback address: devices would connect to themselves."
+        found.append(NetworkProblemResponse(code="MQTT_HOST_LOOPBACK", message=message, settings=[advice]))
+    elif not is_ip_address(endpoint.host) and "." not in endpoint.host.rstrip(".") and not is_loopback(endpoint.host):
+        message = f"Devices cannot resolve {endpoint.host}, a bare host name. Use an address, a name in DNS or one under .local."
+        found.append(NetworkProblemResponse(code="MQTT_HOST_BARE_NAME", message=message, settings=[advice]))
+    return found

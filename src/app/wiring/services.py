@@ -125,7 +125,7 @@ class DomainServices:
         requests = PendingApprovalCloser(waiter=adapters.approval_waiter)
         self.team = MemberService(**self.creating, hasher=hasher, requests=requests)
         self.projects = ProjectService(**self.creating)
-        self.keys = ApiKeyService(**self.creating, digest=adapters.digest, requests=requests)
+        self.keys: ApiKeyService[Any] = ApiKeyService(**self.creating, digest=adapters.digest, requests=requests)
         self.denial_log = DenialLog(**self.shared)
         self.callers = CallerAuthenticator(
             **self.shared,

@@ -1,1 +1,1 @@
-"""The workers: one loop a module, each with an owner (the supervisor) and a way to stop."""
+"""The background loops: each has an owner, the supervisor, and a way to stop."""
