@@ -72,10 +72,10 @@ def test_a_database_of_a_newer_version_is_refused_and_unchanged(tmp_path: Path) 
         service.stop()
     database = service.data_dir / "latchboard.db"
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    assert_refused(service, 1, "9999", "newer")
+        connection.execute("UPDATE alembic_version SET version_num = 'v9999'")
+    assert_refused(service, 1, "v9999", "newer")
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("9999",)
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("v9999",)
 
 
 def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
@@ -87,7 +87,9 @@ def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     assert '"stopped"' not in service.log(), "a service that never started does not stop"
 
 
-def test_a_missing_native_engine_is_reported_with_both_remedies(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["native", "reference"])
+def test_a_missing_extension_is_reported_with_the_remedy(tmp_path: Path, engine: str) -> None:
+    """Also with the reference engine: only the extension sends webhooks."""
     blocker = tmp_path / "blocker"
     write_startup_code(
         blocker,
@@ -98,7 +100,7 @@ def test_a_missing_native_engine_is_reported_with_both_remedies(tmp_path: Path) 
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Blocker())\n",
     )
-    assert_refused(Service(tmp_path, blocker), 1, "make setup", "LATCHBOARD_ENGINE=reference")
+    assert_refused(Service(tmp_path, blocker, LATCHBOARD_ENGINE=engine, LATCHBOARD_BROKER="mqtt://127.0.0.1:1"), 1, "make setup")
 
 
 def test_a_worker_that_keeps_failing_ends_the_service_with_exit_code_1_and_its_name(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql import copy_to_postgres as move
-from adapters.storage.sql.database import UnfinishedDatabaseMoveError
+from adapters.storage.sql.schema import UnfinishedDatabaseMoveError
 from adapters.storage.sql.tables import metadata
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from support import postgres

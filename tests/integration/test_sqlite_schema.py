@@ -1,26 +1,22 @@
-"""The schema: made by migrations, refused when newer, and closed to other users."""
+"""A database that a start refuses is not changed, and its files are closed to other users."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine
-from sqlalchemy.pool import NullPool
 
-from adapters.storage.sql import DatabaseTooNewError, DatabaseUnusableError, ForeignDatabaseError, SqlDatabase
-from adapters.storage.sql import migrations as scripts
+from adapters.storage.sql import (
+    DatabaseTooNewError,
+    DatabaseTooOldError,
+    DatabaseUnusableError,
+    ForeignDatabaseError,
+    SqlDatabase,
+)
 from adapters.storage.sql.migrations import HEAD
-from adapters.storage.sql.tables import metadata
 from support.empty_database import sqlite_url
 from support.storage import an_account
 
@@ -33,61 +29,11 @@ async def _start_and_stop(path: Path) -> None:
         await database.stop()
 
 
-@contextmanager
-def _connected(path: Path) -> Iterator[Connection]:
-    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
-    with engine.connect() as connection:
-        yield connection
-    engine.dispose()
-
-
 def _execute(path: Path, sql: str) -> None:
     connection = sqlite3.connect(path)
     connection.execute(sql)
     connection.commit()
     connection.close()
-
-
-@pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")  # only on PostgreSQL
-async def test_migrations_make_exactly_the_tables_the_program_uses(tmp_path: Path) -> None:
-    await _start_and_stop(tmp_path / "db")
-    with _connected(tmp_path / "db") as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
-
-
-async def test_migrations_make_the_same_definitions_to_the_letter(tmp_path: Path) -> None:
-    """What Alembic does not compare: CHECKs, partial indexes, WITHOUT ROWID, AUTOINCREMENT."""
-    await _start_and_stop(tmp_path / "migrated")
-    with _connected(tmp_path / "created") as connection:
-        metadata.create_all(connection)
-        connection.commit()
-    migrated, created = (_definitions(tmp_path / name) for name in ("migrated", "created"))
-    assert migrated == created
-
-
-def _definitions(path: Path) -> dict[str, list[str]]:
-    connection = sqlite3.connect(path)
-    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-    connection.close()
-    own = [row for row in rows if row[0] not in ("alembic_version", "sqlite_sequence")]
-    return {name: sorted(line.strip(" ,\t") for line in _lines(sql)) for name, sql in own}
-
-
-def _lines(sql: str) -> list[str]:
-    """One line per column and constraint. SQLite writes a column that was added later into the line of the last one."""
-    lines: list[str] = []
-    for line in sql.replace('"', "").splitlines():
-        is_constraint = line.lstrip().startswith(("CONSTRAINT", "CREATE"))
-        lines += [line] if is_constraint else [part for part in line.split(", ") if part.strip()]
-    return lines
-
-
-def test_the_named_head_is_the_newest_script() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(scripts.__file__).parent))
-    config.set_main_option("path_separator", "os")
-    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
 
 
 async def test_a_database_keeps_what_it_holds_over_a_second_start(tmp_path: Path) -> None:
@@ -104,14 +50,25 @@ async def test_a_database_keeps_what_it_holds_over_a_second_start(tmp_path: Path
         await database.stop()
 
 
-async def test_a_database_of_a_newer_version_is_rejected_and_not_changed(tmp_path: Path) -> None:
-    await _start_and_stop(tmp_path / "db")
-    _execute(tmp_path / "db", "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(DatabaseTooNewError, match=r"9999.*newer version.*backup"):
-        await _start_and_stop(tmp_path / "db")
-    connection = sqlite3.connect(tmp_path / "db")
-    assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
-    connection.close()
+@pytest.mark.parametrize(
+    ("revision", "error", "advice"),
+    [
+        ("v9999", DatabaseTooNewError, r"v9999.*newer version.*backup"),
+        ("0035", DatabaseTooOldError, r"0035.*before 1\.0.*empty database.*latchboard export"),
+    ],
+)
+async def test_a_database_of_a_version_that_the_chain_does_not_know_is_rejected_and_not_changed(
+    tmp_path: Path, revision: str, error: type[Exception], advice: str
+) -> None:
+    path = tmp_path / "db"
+    await _start_and_stop(path)
+    _execute(path, f"UPDATE alembic_version SET version_num = '{revision}'")
+    before = path.read_bytes()
+    with pytest.raises(error, match=advice):
+        await _start_and_stop(path)
+    with pytest.raises(error, match=advice):
+        await SqlDatabase(sqlite_url(path)).revision()
+    assert path.read_bytes() == before
 
 
 async def test_a_database_of_another_program_is_rejected(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Databases with the current schema and no rows, migrated once in each test process: SQLite's file is copied, PostgreSQL's rows
-are deleted.
+"""Databases with the current schema and no rows, made once in each test process: SQLite's file is copied, PostgreSQL's rows are
+deleted.
 
-All migrations together take half a second of processor time, and as long as 32 writes to the disk. Tests of the migrations themselves,
-of query plans and of a start on nothing use `sqlite_url` and `bare_postgres`.
+Making the tables takes longer than most tests. Tests of the schema itself, of query plans and of a start on nothing use `sqlite_url`
+and `bare_postgres`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import URL, create_engine, make_url
-from sqlalchemy.pool import NullPool
+from sqlalchemy import URL, make_url
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.database import migrate_sqlite
+from adapters.storage.sql.schema import ensure_sqlite_schema
 from support import postgres
 
 if TYPE_CHECKING:
@@ -40,14 +39,14 @@ _END_OTHER_CONNECTIONS = (
 
 
 @dataclass(frozen=True)
-class MigratedSchema:
+class MadeSchema:
     fingerprint: str
     """Tells whether a test has changed the schema."""
     rows: dict[str, bytes]
-    """What the migrations have inserted, by table."""
+    """What a new database holds, by table."""
 
 
-_migrated: dict[str, MigratedSchema] = {}
+_made: dict[str, MadeSchema] = {}
 """By URL."""
 
 
@@ -59,17 +58,15 @@ def empty_sqlite(path: Path) -> str:
     """The URL of a new file at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(_migrated_file())
+        file.write(_new_file())
     return sqlite_url(path)
 
 
 @cache
-def _migrated_file() -> bytes:
+def _new_file() -> bytes:
     with tempfile.TemporaryDirectory(prefix="latchboard-") as folder:
-        path = Path(folder) / "migrated.db"
-        engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
-        migrate_sqlite(engine)
-        engine.dispose()
+        path = Path(folder) / "new.db"
+        ensure_sqlite_schema(path)
         return path.read_bytes()
 
 
@@ -91,7 +88,7 @@ async def bare_postgres() -> str:
 
 
 async def _create() -> None:
-    _migrated.pop(postgres.url(), None)
+    _made.pop(postgres.url(), None)
     url = make_url(postgres.plain_url())
     async with _connection(url.set(database="postgres")) as connection:
         await connection.execute(f'DROP DATABASE IF EXISTS "{url.database}" WITH (FORCE)')
@@ -101,12 +98,12 @@ async def _create() -> None:
 async def _remember_schema() -> None:
     async with _connection(make_url(postgres.plain_url())) as connection:
         rows = {table: await _copy_out(connection, table) for table in await connection.fetchval(_WRITTEN_TABLES)}
-        _migrated[postgres.url()] = MigratedSchema(await connection.fetchval(_FINGERPRINT), rows)
+        _made[postgres.url()] = MadeSchema(await connection.fetchval(_FINGERPRINT), rows)
 
 
 async def _emptied() -> bool:
-    """Empty the tables that were written to, and put the rows of the migrations back; False if a test has changed the schema."""
-    if (schema := _migrated.get(postgres.url())) is None:
+    """Empty the tables that were written to, and put the rows of a new database back; False if a test has changed the schema."""
+    if (schema := _made.get(postgres.url())) is None:
         return False
     async with _connection(make_url(postgres.plain_url())) as connection:
         await connection.execute(_END_OTHER_CONNECTIONS)

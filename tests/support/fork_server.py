@@ -36,7 +36,6 @@ PRELOADED_MODULES = (
     "adapters.delivery.courier",
     "adapters.engine.native",
     "adapters.mqtt.embedded",
-    "alembic.command",
     "asyncpg",
 )
 

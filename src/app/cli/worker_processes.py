@@ -21,14 +21,7 @@ from app.wiring.adapters import with_free_ports
 from app.wiring.http_listeners import reserve_port
 from domain.team.first_run import FIRST_RUN_TOKEN_LENGTH
 
-_IMPORTED_ONCE = (
-    "app.cli.serve",
-    "adapters.delivery.courier",
-    "adapters.engine.native",
-    "adapters.mqtt.embedded",
-    "alembic.command",
-    "asyncpg",
-)
+_IMPORTED_ONCE = ("app.cli.serve", "adapters.delivery.courier", "adapters.engine.native", "adapters.mqtt.embedded", "asyncpg")
 """The workers share the memory of what the parent has imported, and a replacement starts sooner."""
 
 

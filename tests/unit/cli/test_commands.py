@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from adapters.storage.sql import schema
+from adapters.storage.sql.migrations import HEAD
+from app.cli import doctor
 from app.cli.commands import app
 
 runner = CliRunner()
@@ -105,11 +108,11 @@ def test_the_doctor_reports_a_port_of_another_service(monkeypatch: pytest.Monkey
 
 def test_the_doctor_upgrades_no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     runner.invoke(app, ["account", "create", "--name", "Acme", "--email", "ada@example.com", "--password", "long enough"])
-    with closing(sqlite3.connect("data/latchboard.db")) as database, database:
-        database.execute("UPDATE alembic_version SET version_num = '0001'")
-    runner.invoke(app, ["doctor"])
+    monkeypatch.setattr(doctor, "HEAD", "v9999")
+    monkeypatch.setattr(schema, "HEAD", "v9999")
+    assert f"schema revision {HEAD}; a start upgrades it to v9999" in runner.invoke(app, ["doctor"]).output
     with closing(sqlite3.connect("data/latchboard.db")) as database:
-        assert database.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
+        assert database.execute("SELECT version_num FROM alembic_version").fetchone() == (HEAD,)
 
 
 def test_wrong_usage_ends_with_exit_code_2() -> None:

@@ -20,10 +20,11 @@ import asyncpg
 import msgspec
 from sqlalchemy import Boolean, Table, make_url
 
-from adapters.storage.sql.database import PROGRESS_TABLE, SqlDatabase
+from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.repositories.events import LAST_GIVEN
 from adapters.storage.sql.repositories.rollups import MAX_NEW_RANGES
+from adapters.storage.sql.schema import PROGRESS_TABLE
 from adapters.storage.sql.tables import event_writers, metadata
 from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import Unavailable
@@ -121,7 +122,7 @@ async def _connect(url: str) -> asyncpg.Connection:
 
 
 async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, times: tuple[int, int] | None) -> None:
-    """Create the schema in an empty database. A database that was migrated and holds no row counts as empty. `times`: of the
+    """Create the schema in an empty database. A database that has the schema and holds no row counts as empty. `times`: of the
     oldest and the newest reading."""
     database = SqlDatabase(url, pool_size=1)
     try:

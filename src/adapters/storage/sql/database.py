@@ -1,7 +1,4 @@
-"""The database for the composition root: `start` opens and migrates it, `check` checks it, `stop` closes it.
-
-Upgrades the schema to this program's version, and rejects a database that is newer.
-"""
+"""The database for the composition root: `start` opens it and sees to its schema, `check` checks it, `stop` closes it."""
 
 from __future__ import annotations
 
@@ -9,147 +6,27 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, inspect, make_url, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import URL, make_url
 
-from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.probes import session_settings
+from adapters.storage.sql.schema import (
+    SERVER_CLOCK,
+    UPGRADE_SETTINGS,
+    UPGRADE_TIMEOUT_S,
+    ensure_postgres_schema,
+    ensure_sqlite_schema,
+    read_postgres_revision,
+    read_sqlite_revision,
+)
 from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.sqlite.vacuum import INCREMENTAL, release_step
+from adapters.storage.sql.sqlite.vacuum import release_step
 from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.errors import DomainError, Unavailable
 
-if TYPE_CHECKING:
-    from alembic.config import Config
-    from sqlalchemy.ext.asyncio import AsyncEngine  # imports the ORM, which takes 0.1 s and which SQLite does not need
-
-PROGRESS_TABLE = "move_progress"
-"""Exists while `move.py` copies into a database."""
-_MIGRATIONS_DIR = Path(__file__).with_name("migrations")
-_LOCK_MIGRATION = text("SELECT pg_advisory_lock(5492025318)")
-_UNLOCK_MIGRATION = text("SELECT pg_advisory_unlock(5492025318)")
-
-
-class DatabaseTooNewError(Unavailable):
-    code = "DATABASE_TOO_NEW"
-
-    def __init__(self, revision: str) -> None:
-        super().__init__(
-            f"The database has schema revision {revision}, made by a newer version of Latchboard. This one knows up to {HEAD}. "
-            "Start the newer version again, or restore the backup made before the upgrade."
-        )
-
-
-class ForeignDatabaseError(Unavailable):
-    code = "DATABASE_FOREIGN"
-
-    def __init__(self, tables: list[str]) -> None:
-        super().__init__(
-            f"The database contains tables of another program ({', '.join(tables[:5])}). "
-            "Point LATCHBOARD_DATABASE_URL or LATCHBOARD_DATA_DIR to an empty database."
-        )
-
-
-class UnfinishedDatabaseMoveError(Unavailable):
-    code = "MOVE_UNFINISHED"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "`latchboard move-to` into this database is not finished, so it holds only a part of the data. Run the command again "
-            "with the settings of the SQLite service; it continues."
-        )
-
-
-def read_revision(connection: Connection) -> str | None:
-    """The schema's revision; None for an empty database. Raises ForeignDatabaseError, UnfinishedDatabaseMoveError."""
-    tables = inspect(connection).get_table_names()
-    if PROGRESS_TABLE in tables:
-        raise UnfinishedDatabaseMoveError
-    if "alembic_version" in tables:
-        found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-        return found
-    if tables:
-        raise ForeignDatabaseError(tables)
-    return None
-
-
-def check_revision(connection: Connection) -> str | None:
-    """The schema's revision, which a start can use or upgrade; None for an empty database. Changes nothing.
-
-    Raises DatabaseTooNewError, ForeignDatabaseError."""
-    found = read_revision(connection)
-    if found is not None and found != HEAD:
-        _require_known(found, _alembic_config())
-    return found
-
-
-def migrate_sqlite(engine: Engine) -> None:
-    """Upgrade to HEAD; blocks, so call it in a thread. Raises DatabaseTooNewError, ForeignDatabaseError."""
-    with engine.connect() as connection:
-        if read_revision(connection) is None:
-            connection.exec_driver_sql(f"PRAGMA auto_vacuum = {INCREMENTAL}")  # only before the first table
-        _upgrade_to_head(connection)
-
-
-async def migrate_postgres(engine: AsyncEngine) -> None:
-    """Upgrade to HEAD. One instance migrates while the others wait for the advisory lock."""
-    async with engine.connect() as connection:
-        await connection.execute(_LOCK_MIGRATION)
-        try:
-            await connection.run_sync(_upgrade_to_head)
-        finally:
-            await connection.rollback()
-            await connection.execute(_UNLOCK_MIGRATION)
-
-
-def _upgrade_to_head(connection: Connection) -> None:
-    found = read_revision(connection)
-    if found != HEAD:
-        _upgrade(connection, found)
-        connection.commit()
-
-
-def _upgrade(connection: Connection, found: str | None) -> None:
-    from alembic import command  # imported here: a start with a current database does not need Alembic
-
-    config = _alembic_config()
-    if found is not None:
-        _require_known(found, config)
-    connection.rollback()
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-
-
-def _alembic_config() -> Config:
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS_DIR))
-    config.set_main_option("path_separator", "os")
-    return config
-
-
-def _require_known(revision: str, config: Config) -> None:
-    from alembic.script import ScriptDirectory
-    from alembic.util import CommandError
-
-    try:
-        known = ScriptDirectory.from_config(config).get_revision(revision)
-    except CommandError:
-        known = None
-    if known is None:
-        raise DatabaseTooNewError(revision)
-
-
 Result = TypeVar("Result")
-MIGRATION_TIMEOUT_S = 3_600.0
-"""Of a statement: some read or rewrite the largest table."""
-
-
-_SERVER_CLOCK = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
 
 class DatabaseUnusableError(Unavailable):
@@ -178,8 +55,8 @@ class SqlDatabase:
         self._url = make_url(url)
         self._path: Path | None = None
         self._backend: SqlBackend
-        self._migrate: Callable[[], Awaitable[None]]
-        self._inspect: Callable[[], Awaitable[str | None]]
+        self._ensure_schema: Callable[[], Awaitable[None]]
+        self._read_revision: Callable[[], Awaitable[str | None]]
         if self._url.get_backend_name() == "sqlite":
             self._path = path = _require_path(self._url.database)
             self._backend = SqliteBackend(
@@ -189,10 +66,10 @@ class SqlDatabase:
                 transaction_timeout_s=transaction_timeout_s,
                 busy_timeout_ms=int(acquire_timeout_s * 1000),
             )
-            self._migrate = lambda: asyncio.to_thread(_migrate_file, path)
-            self._inspect = lambda: asyncio.to_thread(_inspect_file, path)
+            self._ensure_schema = lambda: asyncio.to_thread(ensure_sqlite_schema, path)
+            self._read_revision = lambda: asyncio.to_thread(read_sqlite_revision, path)
         else:
-            self._backend, self._migrate, self._inspect = _create_postgres(
+            self._backend, self._ensure_schema, self._read_revision = _create_postgres(
                 self._url,
                 pool_size,
                 acquire_timeout_s,
@@ -212,10 +89,10 @@ class SqlDatabase:
         return self.uow
 
     async def start(self) -> None:
-        """Open and migrate the database. Raises DatabaseUnusableError, DatabaseTooNewError, ForeignDatabaseError, Unavailable."""
+        """Open the database, with the schema of this version. Raises DatabaseUnusableError, Unavailable, and as `revision`."""
         if self._path is not None:
             _create_file(self._path)
-        await self._translate(self._migrate())
+        await self._translate(self._ensure_schema())
         await self._backend.start()
 
     async def release_space(self) -> int:
@@ -226,8 +103,9 @@ class SqlDatabase:
     async def revision(self) -> str | None:
         """The schema's revision; None when there is no file, or no table in it. Creates and changes nothing.
 
-        Raises DatabaseUnusableError, DatabaseTooNewError, ForeignDatabaseError."""
-        return await self._translate(self._inspect())
+        Raises DatabaseUnusableError, DatabaseTooNewError, DatabaseTooOldError, ForeignDatabaseError and
+        UnfinishedDatabaseMoveError."""
+        return await self._translate(self._read_revision())
 
     async def _translate(self, work: Awaitable[Result]) -> Result:
         try:
@@ -256,7 +134,7 @@ class SqlDatabase:
         if self._path is not None:
             return None
         async with self._backend.read() as session:
-            [[now_ms]] = await session.read(_SERVER_CLOCK)
+            [[now_ms]] = await session.read(SERVER_CLOCK)
         return int(now_ms)
 
     def abort_connections(self) -> None:
@@ -284,39 +162,20 @@ def _create_postgres(
         settings=settings,
     )
 
-    async def migrate() -> None:
+    async def ensure_schema() -> None:
         patient = create_pooled_engine(
-            url, pool_size=1, acquire_timeout_s=acquire_timeout_s, transaction_timeout_s=MIGRATION_TIMEOUT_S
+            url,
+            pool_size=1,
+            acquire_timeout_s=acquire_timeout_s,
+            transaction_timeout_s=UPGRADE_TIMEOUT_S,
+            settings=UPGRADE_SETTINGS,
         )
         try:
-            await migrate_postgres(patient)
+            await ensure_postgres_schema(patient)
         finally:
             await patient.dispose()
 
-    async def inspect() -> str | None:
-        async with engine.connect() as connection:
-            return await connection.run_sync(check_revision)
-
-    return PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s), migrate, inspect
-
-
-def _migrate_file(path: Path) -> None:
-    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
-    try:
-        migrate_sqlite(engine)
-    finally:
-        engine.dispose()
-
-
-def _inspect_file(path: Path) -> str | None:
-    if not path.exists() or path.stat().st_size == 0:
-        return None
-    engine = create_engine(URL.create("sqlite", database=f"file:{path}", query={"mode": "ro", "uri": "true"}), poolclass=NullPool)
-    try:
-        with engine.connect() as connection:
-            return check_revision(connection)
-    finally:
-        engine.dispose()
+    return (PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s), ensure_schema, lambda: read_postgres_revision(engine))
 
 
 def _require_path(database: str | None) -> Path:

@@ -1,3 +1,4 @@
-"""The schema's history. `HEAD` is the newest revision; a start with a current database compares it and does not load Alembic."""
+"""The steps from each released schema to the next. `HEAD` is the newest: what a new database is stamped with, and what a start
+compares, so that it loads Alembic only for an upgrade."""
 
-HEAD = "0035"
+HEAD = "v0001"

@@ -1,4 +1,4 @@
-"""The schema for both dialects. SQLite and PostgreSQL differ only in the conditions of partial indexes."""
+"""The schema for both dialects. They differ in the conditions of partial indexes, and in what `schema.py` adds on PostgreSQL."""
 
 from adapters.storage.sql.tables.accounts import accounts as accounts
 from adapters.storage.sql.tables.accounts import api_keys as api_keys

@@ -40,12 +40,15 @@ def foreign_key_column(name: str, target: str, *, null: bool = False, ondelete: 
     return Column(name, Text, ForeignKey(target, ondelete=ondelete), nullable=null)
 
 
+WHERE = "where"
+"""In the `info` of a partial index: its condition on PostgreSQL (`schema.py`)."""
+
+
 def partial_index(
     name: str, *columns: str, where: TextClause, on_sqlite: TextClause | None = None, unique: bool = False
 ) -> Index:
-    """An index of the rows that match `where`, which SQLite may need in another form. PostgreSQL's is made by the migrations: an
-    option with the prefix `postgresql_` would import SQLAlchemy's PostgreSQL dialect, which a service on SQLite does not need."""
-    return Index(name, *columns, unique=unique, sqlite_where=where if on_sqlite is None else on_sqlite)
+    """An index of the rows that match `where`, which SQLite may need in another form."""
+    return Index(name, *columns, unique=unique, sqlite_where=where if on_sqlite is None else on_sqlite, info={WHERE: where})
 
 
 def one_of_check(column: str, values: Iterable[str]) -> CheckConstraint:

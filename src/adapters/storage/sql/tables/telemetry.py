@@ -9,7 +9,7 @@ from sqlalchemy import Column, Index, LargeBinary, Table
 
 from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, text_column
 
-readings = Table(  # on PostgreSQL in partitions BY RANGE (ts), which the migrations make
+readings = Table(  # on PostgreSQL in partitions BY RANGE (ts) (`schema.py`)
     "readings",
     metadata,
     Column("device_no", Int64, primary_key=True, autoincrement=False),
