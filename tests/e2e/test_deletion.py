@@ -82,7 +82,7 @@ async def test_nothing_is_left_of_a_deleted_device_whenever_the_service_is_kille
     kept, other = await filled(service, owner)
     before = await count_rows_of_device(service, gone.device_id, number)
     assert {name for name, count in before.items() if not count} == {
-        "graves",
+        "tombstones",
         "dead_letters",
         "device_sessions",  # only in a cluster
         "device_claims",  # a device that came by a claim; its foreign key becomes null
@@ -120,8 +120,8 @@ async def erased(service: Service, device: Device, number: int) -> set[str]:
 async def closed(service: Service, number: int) -> None:
     """Make the tombstone old; the service then deletes it."""
     service.kill()
-    await rows(service, f"UPDATE graves SET deleted_ms = 0 WHERE device_no = {number} RETURNING 1")
+    await rows(service, f"UPDATE tombstones SET deleted_ms = 0 WHERE device_no = {number} RETURNING 1")
     await asyncio.to_thread(service.start)
     async with asyncio.timeout(TIMEOUT_S):
-        while await rows(service, f"SELECT 1 FROM graves WHERE device_no = {number}"):
+        while await rows(service, f"SELECT 1 FROM tombstones WHERE device_no = {number}"):
             await asyncio.sleep(0.1)

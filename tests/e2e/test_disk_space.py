@@ -27,7 +27,7 @@ def compact(service: Service) -> subprocess.CompletedProcess[str]:
     return run_command("compact", folder=service.folder, env=environment(**service.settings), is_merged=False)
 
 
-def test_a_new_database_is_compacted_while_the_service_runs_and_an_old_one_when_it_is_stopped(tmp_path: Path) -> None:
+def test_a_new_database_is_compacted_while_the_service_runs_and_a_foreign_copy_when_it_is_stopped(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         path = service.data_dir / "latchboard.db"
         assert read_space(path).is_incremental
@@ -36,7 +36,7 @@ def test_a_new_database_is_compacted_while_the_service_runs_and_an_old_one_when_
         assert "while the service runs" in done.stdout, done.stderr
         assert read_space(path).free_bytes < 6 * MIB
         service.stop()
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:  # as an older version made it
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:  # as another program may write it
             connection.execute("PRAGMA auto_vacuum = NONE")
             connection.execute("VACUUM")
         fill_and_delete(path)

@@ -40,7 +40,7 @@ async def test_a_key_is_in_progress_while_its_instance_lives_and_decided_at_once
             path = (await create_device(owner)).path  # not connected, so that the command waits
             waiting = [asyncio.create_task(send(other, path, key)) for key in ("committed", "uncommitted")]
             await owner.wait_until(f"{path}/executions", lambda page: len(page["data"]) == 2)
-            await rows(one, "UPDATE answers SET status = NULL WHERE key = 'uncommitted'")  # as before its commit
+            await rows(one, "UPDATE stored_responses SET status = NULL WHERE key = 'uncommitted'")  # as before its commit
             for key in ("committed", "uncommitted"):
                 assert await error_of_retry(owner, path, key) == (409, "IDEMPOTENCY_IN_PROGRESS")
             two.kill()

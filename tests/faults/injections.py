@@ -24,7 +24,7 @@ from support.machine_clock import CACHE_S
 from support.webhook_receiver import Behaviour, drip, never_respond, reset
 
 Part = TypeVar("Part")
-LOCKED_TABLES = ("readings", "events", "executions", "devices", "deliveries", "answers")
+LOCKED_TABLES = ("readings", "events", "executions", "devices", "deliveries", "stored_responses")
 _ENDLESS_ANSWER = drip(bytes(64 * 1024), b"HTTP/1.1 500 x\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n", every_s=0.001)
 _DRIPPING_ANSWER = drip(b"X-Filler: 1\r\n", b"HTTP/1.1 200 OK\r\n")
 

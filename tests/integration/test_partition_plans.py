@@ -32,7 +32,7 @@ INSERT INTO device_latest (device_no, ts, packed) SELECT i, 1000, 'x' FROM gener
 INSERT INTO readings (device_no, ts, digest, packed)
   SELECT i, 990 + at, 1, 'x' FROM generate_series(1, {DEVICES}) AS i, generate_series(1, 11) AS at;
 INSERT INTO rules (rule_id, account_id, device_id, device_no, name, conditions, action, enabled, priority, match, clear_conditions,
-                   for_seconds, cooldown_seconds, matched, created_at, revision)
+                   for_seconds, cooldown_seconds, matched, created_ms, revision)
   SELECT 'rul_' || i, 'acc_1', 'dev_' || i, i, 'Hot', '[]', '{{}}', true, 0, 'ALL', '[]', 0, 0, false, 0, 0
   FROM generate_series(1, {DEVICES}) AS i;
 ANALYZE

@@ -117,7 +117,7 @@ def forget_the_change(running: Service) -> None:
     """Leave the claim as a process does that is killed before it commits its change."""
     connection = sqlite3.connect(running.data_dir / "latchboard.db", timeout=10)
     with connection:
-        assert connection.execute("UPDATE answers SET status = NULL WHERE status = 102").rowcount == 1
+        assert connection.execute("UPDATE stored_responses SET status = NULL WHERE status = 102").rowcount == 1
     connection.close()
 
 
@@ -125,7 +125,7 @@ def let_time_pass(running: Service, seconds: int) -> None:
     """Move the stored times of requests into the past."""
     connection = sqlite3.connect(running.data_dir / "latchboard.db", timeout=10)
     with connection:
-        assert connection.execute("UPDATE answers SET at_ms = at_ms - ?", (seconds * 1_000,)).rowcount > 0
+        assert connection.execute("UPDATE stored_responses SET at_ms = at_ms - ?", (seconds * 1_000,)).rowcount > 0
     connection.close()
 
 

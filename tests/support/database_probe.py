@@ -15,7 +15,7 @@ from support import postgres
 from support.service import Service
 from support.waiting import TIMEOUT_S
 
-KEPT_AFTER_DELETION = {"notifications", "events", "event_counts", "graves"}
+KEPT_AFTER_DELETION = {"notifications", "events", "event_counts", "tombstones"}
 """The event log outlives its devices, and an owed mail tells of it; a tombstone says what is still to be deleted."""
 
 

@@ -326,7 +326,9 @@ class DeviceWorld:
         """A key with a grant for each (device, commands)."""
         key_id = KeyId(self.ids.new_id(IdPrefix.KEY))
         async with self.uow.write() as tx:
-            await tx.api_keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_", key_id.encode(), True, None, START_MS))
+            await tx.api_keys.add(
+                ApiKey(key_id, ACCOUNT, "Robot", "sk_live_", key_id.encode(), True, None, START_MS, "user:usr_1")
+            )
         for device_id, commands in grants:
             await self.grant(GrantSubject(key_id=key_id), device_id, commands, **fields)
         return ApiKeyCaller(ACCOUNT, key_id, "Robot", "192.0.2.2")

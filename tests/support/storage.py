@@ -92,6 +92,7 @@ def a_user(email: str | None = None) -> User:
 def a_key(account_id: Any, **changes: Any) -> ApiKey:
     key_id = new_id("key")
     fields: dict[str, Any] = {"name": "key", "prefix": "sk_live_ab", "secret_hash": key_id.encode(), "enabled": True}
+    fields["created_by"] = "user:usr_1"
     return ApiKey(key_id=key_id, account_id=account_id, last_used_ms=None, created_ms=NOW, **(fields | changes))
 
 
@@ -217,7 +218,7 @@ def a_rule(world: StoredAccount, **changes: Any) -> Rule:
         "clear_conditions": (RuleCondition("temperature", Comparator.LESS, 28),),
         "action": RuleAction("OFF", {"soft": True}),
         "created_by": world.membership.membership_id,
-        "created_at": NOW,
+        "created_ms": NOW,
         "device_id": world.device.device_id,
         "device_no": world.device.device_no,
     }

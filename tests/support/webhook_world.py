@@ -141,7 +141,7 @@ class WebhookWorld:
     async def key(self) -> KeyId:
         key_id = KeyId(self.ids.new_id(IdPrefix.KEY))
         async with self.uow.write() as tx:
-            await tx.api_keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_abcd", key_id.encode(), True, None, 0))
+            await tx.api_keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_abcd", key_id.encode(), True, None, 0, "user:usr_1"))
             tx.emit(self.domain_event("key_created"))
         return key_id
 

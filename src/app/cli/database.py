@@ -110,10 +110,10 @@ def compact(settings: Settings) -> DatabaseCompactionResult:
 
 
 def _release_online(path: Path, running: StartupError) -> None:
-    """Small steps, between which the service writes. An old database has no such steps."""
+    """Small steps, between which the service writes. A database that another program has rewritten may have no such steps."""
     if not read_space(path).is_incremental:
         raise StartupError(
-            f"{running} This database was made by an older version and can only be rewritten as a whole, once; afterwards the "
+            f"{running} Another program has written this database anew; it can only be rewritten as a whole, once. Then the "
             "service gives space back by itself."
         )
     while release_step(path):

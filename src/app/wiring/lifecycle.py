@@ -28,7 +28,6 @@ from domain.ingest.restore import restore_engine
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import ConnectedDevices
-from domain.webhooks.url_sealing_migration import WebhookUrlSealingMigration
 
 if TYPE_CHECKING:
     from adapters.stream.worker_process_feed_bus import UnixSocketFeedBus
@@ -79,8 +78,6 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
     require_database(program.settings, adapters.database.file)
     await adapters.database.start()
     await program.services.steady_time.start()
-    if sealed := await WebhookUrlSealingMigration(uow=program.services.uow, vault=adapters.vault).run():
-        log.info("webhook URLs of an older version are sealed now", webhooks=sealed)
     await prepare(program)
     await program.services.notifications.start()
     await _open_cluster(program)

@@ -217,4 +217,4 @@ async def _list_sponsors(tx: ApprovalsTx, approval: Approval, device: Device) ->
     sponsors = {label for grant in grants for label in (grant.created_by, *grant.changed_by)}
     through = {grant.group_id for grant in grants}
     sponsors |= {label for group, label in (await tx.groups.list_adders(device.device_id)).items() if group in through}
-    return sponsors if key is None or key.created_by is None else sponsors | {key.created_by}
+    return sponsors if key is None else sponsors | {key.created_by}

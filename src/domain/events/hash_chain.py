@@ -34,7 +34,7 @@ CHAIN_START: Final = EventChainHead()
 
 @dataclass(frozen=True, slots=True)
 class ChainedEvent:
-    """A stored event with its place in the chain of its account and writer. Events of older versions have the sequence 0."""
+    """A stored event with its place in the chain of its account and writer."""
 
     event: Event
     sequence: int

@@ -26,8 +26,8 @@ class ApiKey:
     enabled: bool
     last_used_ms: int | None
     created_ms: int
-    created_by: str | None = None
-    """The label of its maker; None for a key of an earlier version whose maker is not on record."""
+    created_by: str
+    """The label of its maker."""
 
 
 KEY_PREFIX = "sk_live_"

@@ -143,7 +143,7 @@ class Rule:
     created_by: MembershipId | None = None
     state: RuleState = field(default_factory=RuleState)
     disabled_reason: str | None = None
-    created_at: int = 0
+    created_ms: int = 0
     revision: int = 1
 
     def to_spec(self) -> EngineRule:

@@ -100,7 +100,7 @@ class RuleService:
             device_id=device.device_id,
             device_no=device.device_no,
             created_by=caller.membership_id,
-            created_at=now_ms,
+            created_ms=now_ms,
             **fields,
         )
         await self._check_rule(tx, caller, device, rule, now_ms)

@@ -125,9 +125,8 @@ async def _webhooks(tx: RekeyTx, after: Webhook | None) -> _Page:
     rekey, rekey_url = tx.webhooks.rekey, tx.webhooks.rekey_url
     secrets = [_Secret(one.webhook_id, one.sealed_secret, partial(rekey, one.webhook_id, one.sealed_secret)) for one in page]
     for one in page:
-        if one.sealed_url is not None:
-            replace = partial(rekey_url, one.webhook_id, one.sealed_url)
-            secrets.append(_Secret(url_seal_context(one.webhook_id), one.sealed_url, replace))
+        replace = partial(rekey_url, one.webhook_id, one.sealed_url)
+        secrets.append(_Secret(url_seal_context(one.webhook_id), one.sealed_url, replace))
     return secrets, _last(page)
 
 

@@ -58,9 +58,7 @@ class Webhook:
     origin: str
     """Scheme and host of the URL."""
 
-    sealed_url: bytes | None = field(repr=False)
-    """None in a row of an older version, whose `origin` is still the whole URL; the next start seals it."""
-
+    sealed_url: bytes = field(repr=False)
     sealed_secret: bytes = field(repr=False)
     secret_prefix: str
     generation: int
@@ -159,8 +157,6 @@ def seal_url(vault: Vault, webhook_id: WebhookId, url: str) -> bytes:
 
 def open_url(vault: Vault, webhook: Webhook) -> str:
     """Raises SecretUnreadable when the key ring lacks the key."""
-    if webhook.sealed_url is None:
-        return webhook.origin
     return vault.open(webhook.sealed_url, url_seal_context(webhook.webhook_id))
 
 

@@ -42,12 +42,6 @@ class WebhookRepository(Protocol):
     async def rekey_url(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
         """As `rekey`, for the sealed URL."""
 
-    async def list_unsealed(self, limit: int) -> Sequence[Webhook]:
-        """Those with a plain URL of an older version."""
-
-    async def seal_url(self, webhook_id: WebhookId, origin: str, sealed: bytes) -> None:
-        """Replaces a plain URL; changes nothing when the URL is sealed already."""
-
     async def delete(self, webhook_id: WebhookId) -> None:
         """Deletes only the webhook's own row; its deliveries are not sent any more. Their rows, possibly millions, stay until
         `WebhookDeliveryRepository.delete_batch_by_webhook` deletes them."""

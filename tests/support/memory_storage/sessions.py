@@ -22,7 +22,7 @@ USER_SESSIONS: Table[SessionId, UserSession] = Table("user_sessions")
 UNLOCK_LINKS: Table[UserId, SignInUnlockLink] = Table("unlock_links")
 ONE_TIME_CODES: Table[UserId, PasswordChangeCode] = Table("one_time_codes")
 LOGIN_FAILURES: Table[str, LoginFailures] = Table("login_failures")
-STORED_RESPONSES: Table[tuple[str, str], StoredResponse] = Table("answers")
+STORED_RESPONSES: Table[tuple[str, str], StoredResponse] = Table("stored_responses")
 
 
 class MemoryRefreshTokenRepository:

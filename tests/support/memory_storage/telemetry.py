@@ -11,7 +11,7 @@ READINGS: Table[tuple[int, int, int], bytes] = Table("readings")
 METRIC_NAMES: Table[int, str] = Table("metric_names")
 DEVICE_METRICS: Table[tuple[int, int], str | None] = Table("device_metrics")
 LATEST: Table[int, tuple[int, bytes]] = Table("latest")
-TOMBSTONES: Table[int, int] = Table("graves")
+TOMBSTONES: Table[int, int] = Table("tombstones")
 
 
 class MemoryReadingRepository:

@@ -53,7 +53,7 @@ class MemoryWebhookRepository:
         return [rows[key] for key in sorted(rows) if after is None or key > after][:limit]
 
     async def count_sealed(self) -> int:
-        return sum(1 if webhook.sealed_url is None else 2 for webhook in self._database.rows(WEBHOOKS).values())
+        return 2 * len(self._database.rows(WEBHOOKS))
 
     async def rekey(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
         rows = self._database.writable_rows(WEBHOOKS)
@@ -68,14 +68,6 @@ class MemoryWebhookRepository:
             return False
         rows[webhook_id] = replace(rows[webhook_id], sealed_url=after)
         return True
-
-    async def list_unsealed(self, limit: int) -> Sequence[Webhook]:
-        return [webhook for webhook in self._database.rows(WEBHOOKS).values() if webhook.sealed_url is None][:limit]
-
-    async def seal_url(self, webhook_id: WebhookId, origin: str, sealed: bytes) -> None:
-        rows = self._database.writable_rows(WEBHOOKS)
-        if webhook_id in rows and rows[webhook_id].sealed_url is None:
-            rows[webhook_id] = replace(rows[webhook_id], origin=origin, sealed_url=sealed)
 
     async def delete(self, webhook_id: WebhookId) -> None:
         delete_webhook(self._database, webhook_id)

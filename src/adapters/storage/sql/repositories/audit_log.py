@@ -23,12 +23,12 @@ s, e, t = audit_seals.c, events.c, event_totals.c
 _LIMIT = bindparam("at_limit", type_=Integer())
 _OF_ACCOUNT = s.account_id == bindparam("at_account")
 
-HEADS = select(t.account_id, t.writer, t.sequence, t.hash, t.position).where(t.sequence > 0)
+HEADS = select(t.account_id, t.writer, t.sequence, t.hash, t.position)
 HEADS_OF_ACCOUNT = HEADS.where(t.account_id == bindparam("at_account"))
 RECORDS = (
     EVENT.select()
     .add_columns(e.sequence, e.hash)
-    .where(e.account_id == bindparam("at_account"), e.position > bindparam("at_after"), e.sequence > 0)
+    .where(e.account_id == bindparam("at_account"), e.position > bindparam("at_after"))
     .order_by(e.position)
     .limit(_LIMIT)
 )

@@ -46,7 +46,7 @@ from sqlalchemy.sql.elements import Grouping
 
 from adapters.storage.sql.mapping import JSON, RowMapper, SqlRepository, to_json
 from adapters.storage.sql.session import POSTGRES, SQLITE, Row, SqlSession
-from adapters.storage.sql.statements import BulkStatement, bulk_insert, delete_batch, escape_like, without_none
+from adapters.storage.sql.statements import BulkStatement, bulk_insert, escape_like, without_none
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_counts, event_totals, event_writers, events
 from domain.events.cursors import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
@@ -258,12 +258,6 @@ _OLDER = and_(
     e.at_ms <= bindparam("at_before"), or_(e.at_ms < bindparam("at_before"), e.position < bindparam("at_before_position"))
 )
 DEVICE_LOG_BEFORE = _DEVICE_LOG.where(_OLDER).order_by(*_NEWEST_FIRST).limit(_LIMIT)
-DELETE_UNLINKED = delete_batch(events, and_(e.at_ms < bindparam("at_before"), e.sequence == 0), e.at_ms).returning(
-    e.account_id, e.kind, e.device_id, e.writer
-)
-"""Events of a version without chains are never sealed."""
-
-
 _SEARCHED = {
     "at_since": e.at_ms >= bindparam("at_since"),
     "at_until": e.at_ms < bindparam("at_until"),
@@ -377,9 +371,7 @@ class SqlEventRepository(SqlRepository):
         return await self._list(EVENT, statement, at_device=device_id, at_limit=limit, **mark)
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
-        rows = list(await delete_sealed_events(self._session, at_ms, limit))
-        if len(rows) < limit:
-            rows += await self._session.write(DELETE_UNLINKED, at_before=at_ms, at_limit=limit - len(rows))
+        rows = await delete_sealed_events(self._session, at_ms, limit)
         gone = Counter((account_id, kind, device_id or "", writer) for _, account_id, kind, device_id, writer in rows)
         await self._adjust_counts({counted: -number for counted, number in gone.items()})
         await self._session.execute_many(

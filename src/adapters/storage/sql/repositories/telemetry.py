@@ -101,7 +101,7 @@ LIST_LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_lates
 FIND_LATEST = select(device_latest.c.ts, device_latest.c.packed).where(device_latest.c.device_no == bindparam("at_device"))
 
 _UP_TO_CURSOR = "r.device_no = :at_device AND (r.ts < :at_ts OR (r.ts = :at_ts AND r.digest <= :at_digest))"
-_NOT_DELETED = "NOT EXISTS (SELECT 1 FROM graves AS g WHERE g.device_no = hop.device_no)"
+_NOT_DELETED = "NOT EXISTS (SELECT 1 FROM tombstones AS t WHERE t.device_no = hop.device_no)"
 _NEWER = f"""r.device_no = hop.device_no
   AND r.ts >= CASE WHEN hop.device_no = :at_device AND :at_ts > coalesce(l.ts, -1) THEN :at_ts ELSE coalesce(l.ts + 1, 0) END
   AND NOT ({_UP_TO_CURSOR})"""

@@ -31,13 +31,12 @@ LIST_ENABLED = (
     .order_by(w.seq)
 )
 PAGE = WEBHOOK.select().where(w.webhook_id > bindparam("at_after")).order_by(w.webhook_id).limit(bindparam("at_limit"))
-COUNT_SEALED = select(func.count() + func.count(w.sealed_url)).select_from(webhooks)
+COUNT_SEALED = select(2 * func.count()).select_from(webhooks)
+"""Each has a signing secret and a URL."""
 REKEY_SECRET, REKEY_URL = (
     WEBHOOKS.save.where(sealed == bindparam("at_before")).values({sealed: bindparam("at_after")}).returning(w.webhook_id)
     for sealed in (w.sealed_secret, w.sealed_url)
 )
-LIST_UNSEALED = WEBHOOK.select().where(w.sealed_url.is_(None)).limit(bindparam("at_limit"))
-SEAL_URL = WEBHOOKS.save.where(w.sealed_url.is_(None))
 
 
 class SqlWebhookRepository(SqlAccountEntityRepository[Webhook]):
@@ -60,9 +59,3 @@ class SqlWebhookRepository(SqlAccountEntityRepository[Webhook]):
 
     async def rekey_url(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
         return bool(await self._session.write(REKEY_URL, at_id=webhook_id, at_before=before, at_after=after))
-
-    async def list_unsealed(self, limit: int) -> Sequence[Webhook]:
-        return await self._list(WEBHOOK, LIST_UNSEALED, at_limit=limit)
-
-    async def seal_url(self, webhook_id: WebhookId, origin: str, sealed: bytes) -> None:
-        await self._session.write(SEAL_URL, at_id=webhook_id, origin=origin, sealed_url=sealed)

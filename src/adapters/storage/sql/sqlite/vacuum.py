@@ -1,7 +1,7 @@
 """Gives the space of deleted rows back to the file system.
 
 SQLite keeps the pages of deleted rows for new ones. A database with incremental vacuum can be made shorter in small steps while
-the service runs; an older one needs one VACUUM, which writes the whole file anew.
+the service runs. One that another program has written anew, such as from a dump, needs one VACUUM, which writes the whole file.
 
 Each step is a transaction of a connection of its own: Python's driver ends `PRAGMA incremental_vacuum` after its first page,
 except in a script, and a script would commit what the service's writer has open.

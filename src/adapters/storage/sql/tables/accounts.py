@@ -107,7 +107,7 @@ api_keys = Table(
     Column("enabled", Boolean, nullable=False),
     integer_column("last_used_ms", null=True),
     integer_column("created_ms"),
-    text_column("created_by", null=True),
+    text_column("created_by"),
     Index(None, "account_id", "seq"),
 )
 

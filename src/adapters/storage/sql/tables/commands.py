@@ -260,7 +260,7 @@ rules = Table(
     integer_column("held_since_ms", null=True),
     integer_column("last_fired_ms", null=True),
     text_column("disabled_reason", null=True),
-    integer_column("created_at"),
+    integer_column("created_ms"),
     integer_column("revision"),
     one_of_check("match", [match.value for match in MatchMode]),
     Index(None, "device_id", "priority", "rule_no"),

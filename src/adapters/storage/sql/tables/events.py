@@ -38,9 +38,9 @@ events = Table(
     text_column("address"),
     text_column("payload"),
     Column("public", Boolean, nullable=False),
-    Column("writer", Int64, nullable=False, server_default=text("0")),
-    Column("sequence", Int64, nullable=False, server_default=text("0")),  # in its chain; 0: of a version without chains
-    Column("hash", Text, nullable=False, server_default=text("''")),
+    integer_column("writer"),
+    integer_column("sequence"),  # in its chain
+    text_column("hash"),
     Index(None, "account_id", "position"),
     Index(None, "account_id", "kind", "position"),
     Index(None, "device_id", "position"),
@@ -50,7 +50,7 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
-event_writers = Table(  # the last position of each writer number; PostgreSQL only (see event_log_position_reservation.py)
+event_writers = Table(  # the last position of each writer number; PostgreSQL only (see repositories/events.py)
     "event_writers", metadata, Column("writer", Int64, primary_key=True, autoincrement=False), integer_column("position")
 )
 
@@ -58,8 +58,8 @@ event_totals = Table(  # per account and writer: how many events are stored, and
     "event_totals",
     metadata,
     Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
-    Column("writer", Int64, primary_key=True, autoincrement=False, server_default=text("0")),
-    integer_column("total"),
+    Column("writer", Int64, primary_key=True, autoincrement=False),
+    integer_column("total"),  # the rest has defaults for a statement that changes only the total
     Column("sequence", Int64, nullable=False, server_default=text("0")),
     Column("position", Int64, nullable=False, server_default=text("0")),
     Column("hash", Text, nullable=False, server_default=text("''")),
@@ -72,7 +72,7 @@ event_counts = Table(  # the same per account, kind and device; the device is ""
     Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
     Column("kind", Text, primary_key=True),
     Column("device_id", Text, primary_key=True),
-    Column("writer", Int64, primary_key=True, autoincrement=False, server_default=text("0")),
+    Column("writer", Int64, primary_key=True, autoincrement=False),
     integer_column("total"),
     Index(None, "account_id", "device_id"),
 )
@@ -103,7 +103,7 @@ webhooks = Table(
     foreign_key_column("account_id", "accounts.account_id"),
     foreign_key_column("key_id", "api_keys.key_id"),
     text_column("origin"),
-    Column("sealed_url", LargeBinary),
+    Column("sealed_url", LargeBinary, nullable=False),
     Column("sealed_secret", LargeBinary, nullable=False),
     text_column("secret_prefix"),
     integer_column("generation"),
@@ -113,7 +113,7 @@ webhooks = Table(
     integer_column("created_ms"),
     integer_column("updated_ms"),
     text_column("types", null=True),
-    Column("format", Text, nullable=False, server_default=text("'standard'")),
+    text_column("format"),
     Index(None, "account_id", "seq"),
     Index(None, "key_id"),
 )
@@ -180,7 +180,7 @@ notification_settings = Table(
     integer_column("quiet_from_minute", null=True),
     integer_column("quiet_to_minute", null=True),
     text_column("timezone"),
-    Column("language", Text, nullable=False, server_default="en"),
+    text_column("language"),
     Index(None, "account_id"),
 )
 

@@ -33,7 +33,7 @@ service_secrets = Table(
 
 
 stored_responses = Table(
-    "answers",
+    "stored_responses",
     metadata,
     Column("caller", Text, primary_key=True),
     Column("key", Text, primary_key=True),
@@ -55,9 +55,5 @@ partitions = Table(
     text_column("log_id"),
 )
 members = Table(
-    "members",
-    metadata,
-    Column("instance", Text, primary_key=True),
-    integer_column("beats"),
-    Column("log_reach", Int64, nullable=False, server_default="2"),
+    "members", metadata, Column("instance", Text, primary_key=True), integer_column("beats"), integer_column("log_reach")
 )

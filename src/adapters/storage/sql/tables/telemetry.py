@@ -39,7 +39,7 @@ rollups_due = Table(
 )
 
 tombstones = Table(
-    "graves", metadata, Column("device_no", Int64, primary_key=True, autoincrement=False), integer_column("deleted_ms")
+    "tombstones", metadata, Column("device_no", Int64, primary_key=True, autoincrement=False), integer_column("deleted_ms")
 )
 
 metric_names = Table(
