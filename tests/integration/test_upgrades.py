@@ -1,167 +1,188 @@
-"""From the first released schema to this one, with a row or two in every table: on both databases nothing is lost or changed,
-and what comes out has the tables, keys and indexes that a new database has."""
+"""A database of an older version becomes one of this version at the start: nothing is lost, a kill changes nothing, and of several
+instances one does it.
+
+`baseline/` holds the schema of 1.0, with which the chain begins; it does not change any more once 1.0 is released. While the chain
+has few steps, the tests of upgrading itself add one of their own at its end.
+"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from sqlalchemy import Connection, MetaData, inspect, text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, literal, select, text
 
-from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql import migrations as scripts
+from adapters.storage.sql import SqlDatabase, schema
 from adapters.storage.sql.migrations import HEAD
-from adapters.storage.sql.tables import metadata
+from adapters.storage.sql.tables import write_probes
 from support.empty_database import bare_postgres, sqlite_url
 from support.storage import STORAGES
-from support.table_rows import a_value, all_rows
+from support.stored_schema import definitions_of, engine_of
+from support.table_rows import Rows, a_value, all_rows, stored_columns
+from support.waiting import TIMEOUT_S
 
-FIRST = "0001"
+BASELINE = Path(__file__).with_name("baseline")
 ROWS = 2
-RENAMED = {("webhooks", "url"): "origin", ("notifications", "membership_id"): "channel_id"}
+STEP = """\
+op.add_column("accounts", sa.Column("colour", sa.Text(), nullable=False, server_default="none"))
+    op.execute("UPDATE accounts SET colour = name")
+    op.create_table("colours", sa.Column("colour", sa.Text(), primary_key=True))
+    with Path({runs!r}).open("a") as runs:
+        runs.write("x")
+    if Path({kill!r}).exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    op.create_index("ix_accounts__colour", "accounts", ["colour"])
+"""
+START = """
+import asyncio, sys
+from pathlib import Path
+from adapters.storage.sql import SqlDatabase, schema
+schema.HEAD, schema.MIGRATIONS = sys.argv[2], Path(sys.argv[3])
+async def main():
+    database = SqlDatabase(sys.argv[1])
+    await database.start()
+    await database.stop()
+asyncio.run(main())
+"""
 
 
-@asynccontextmanager
-async def engine_of(url: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(url, poolclass=NullPool)
-    try:
-        yield engine
-    finally:
-        await engine.dispose()
-
-
-def to_revision(connection: Connection, revision: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(scripts.__file__).parent))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)
+@pytest.fixture(params=[kind for kind in STORAGES if kind != "memory"])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a database of 1.0 with rows in every table."""
+    if request.param == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "latchboard.db")) as connection:
+            connection.executescript(f"BEGIN; {(BASELINE / 'sqlite.sql').read_text()} COMMIT")
+        url = sqlite_url(tmp_path / "latchboard.db")
+    else:
+        url = await bare_postgres()
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+        await connection.execute((BASELINE / "postgresql.sql").read_text())
+        await connection.close()
+    async with engine_of(url) as engine, engine.connect() as connection:
+        await connection.run_sync(fill)
+    return url
 
 
 def fill(connection: Connection) -> None:
-    looking = inspect(connection)
-    of_then = MetaData()
-    of_then.reflect(connection)
-    for name in (table.name for table in of_then.sorted_tables if table.name != "alembic_version"):
-        table = metadata.tables[name]
-        there = {column["name"] for column in looking.get_columns(name)}
-        old_names = {new: old for (of, old), new in RENAMED.items() if of == name}
-        for row in range(1, ROWS + 1):
-            named = {old_names.get(c.name, c.name): a_value(table, c, row) for c in table.columns}
-            connection.execute(
-                of_then.tables[name].insert(), {column: value for column, value in named.items() if column in there}
-            )
+    for table, columns in stored_columns(connection):
+        if connection.execute(select(literal(1)).select_from(table).limit(1)).first() is None:
+            rows = [{column.name: a_value(table, column, row) for column in columns} for row in range(1, ROWS + 1)]
+            connection.execute(table.insert(), rows)
     connection.commit()
 
 
-def of_then(table: str, rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with the columns that they had before the upgrade."""
-    return [{name: row[RENAMED.get((table, name), name)] for name in old} for row, old in zip(rows, before, strict=True)]
+async def rows_of(url: str) -> Rows:
+    async with engine_of(url) as engine, engine.connect() as connection:
+        found = await connection.run_sync(all_rows)
+    return {name: rows for name, rows in found.items() if name != write_probes.name}  # each start writes it
 
 
-def is_no_partition(name: str | None, kind: str, _: object) -> bool:
-    return kind != "table" or not str(name).endswith(("_before", "_after"))
-
-
-def differences(connection: Connection) -> list[Any]:
-    opts = {"compare_type": True, "compare_server_default": True, "include_name": is_no_partition}
-    context = MigrationContext.configure(connection, opts=opts)
-    with warnings.catch_warnings():  # PostgreSQL reflects indexes on expressions, and SQLite has none
-        warnings.filterwarnings("ignore", message="autogenerate skipping metadata-specified expression-based index")
-        return list(compare_metadata(context, metadata))
-
-
-def foreign_rules(connection: Connection) -> dict[str, list[str]]:
-    """Foreign keys with what they do on deletion, and the CHECKs by name: Alembic compares neither."""
-    looking = inspect(connection)
-    return {
-        name: sorted(
-            [f"{key['name']} {key['options']}" for key in looking.get_foreign_keys(name)]
-            + [str(check["name"]) for check in looking.get_check_constraints(name)]
-        )
-        for name in looking.get_table_names()
-        if name != "alembic_version"
-    }
-
-
-@pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
-async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: str, tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await bare_postgres()
-    async with engine_of(url) as engine:
-        async with engine.connect() as connection:
-            await connection.run_sync(to_revision, FIRST)
-            await connection.run_sync(fill)
-            before = await connection.run_sync(all_rows)
-        assert len(before) > 25
-        assert all(len(rows) == ROWS for rows in before.values())
-
-        database = SqlDatabase(url)
+async def start_and_stop(url: str) -> str | None:
+    database = SqlDatabase(url)
+    try:
         await database.start()
-        assert await database.revision() == HEAD
+        return await database.revision()
+    finally:
         await database.stop()
 
-        async with engine.connect() as connection:
-            after = await connection.run_sync(all_rows)
-            assert {name: of_then(name, after[name], rows) for name, rows in before.items()} == before
-            assert await connection.run_sync(differences) == []
-            upgraded = await connection.run_sync(foreign_rules)
 
-    fresh = sqlite_url(tmp_path / "fresh.db") if kind == "sqlite" else await bare_postgres()
-    database = SqlDatabase(fresh)
-    await database.start()
-    await database.stop()
-    async with engine_of(fresh) as engine, engine.connect() as connection:
-        assert upgraded == await connection.run_sync(foreign_rules)
+def of_then(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the columns that they had before the upgrade."""
+    return [{name: row[name] for name in old} for row, old in zip(rows, before, strict=True)]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
-async def test_the_maker_of_a_key_is_found_in_the_log_where_it_can_be_told(kind: str, tmp_path: Path) -> None:
-    """An Admin's key must not lose its maker: its requests would no longer count as the Admin's own."""
-    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await bare_postgres()
-    keys = {"key_1": "sk_live_aaaa", "key_2": "sk_live_bbbb", "key_3": "sk_live_bbbb", "key_4": "sk_live_cccc"}
-    log = [("Robot", "aaaa", "user:usr_ada"), ("Twin", "bbbb", "user:usr_ada"), ("Twin", "bbbb", "user:usr_eve")]
+async def test_a_filled_database_of_1_0_keeps_its_rows_and_gets_the_schema_of_a_new_one(url: str, tmp_path: Path) -> None:
+    before = await rows_of(url)
+    assert len(before) > 55
+    assert all(len(rows) >= ROWS for rows in before.values())
+
+    assert await start_and_stop(url) == HEAD
+
+    after = await rows_of(url)
+    assert {name: of_then(after[name], rows) for name, rows in before.items()} == before
+    upgraded = await definitions_of(url)
+    new = sqlite_url(tmp_path / "new.db") if url.startswith("sqlite") else await bare_postgres()
+    await start_and_stop(new)
+    assert upgraded == await definitions_of(new), "after a change of the tables the chain needs its next step"
+
+
+@dataclass(frozen=True)
+class LongerChain:
+    """The chain with one more step at its end, in a folder of its own."""
+
+    folder: Path
+    head: str
+    runs: Path
+    """A byte for each time that the step ran."""
+    kill: Path
+    """While it exists, the step kills its process in the middle."""
+
+    def start_in_a_process(self, url: str) -> int:
+        """Returns how the process ended."""
+        command = [sys.executable, "-c", START, url, self.head, str(self.folder)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.run(command, env=environment, timeout=TIMEOUT_S, check=False).returncode
+
+
+@pytest.fixture
+def longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LongerChain:
+    """It is also the chain of this process."""
+    chain = LongerChain(tmp_path / "migrations", f"v{int(HEAD[1:]) + 1:04d}", tmp_path / "runs", tmp_path / "kill")
+    shutil.copytree(schema.MIGRATIONS, chain.folder)
+    body = STEP.format(runs=str(chain.runs), kill=str(chain.kill))
+    imports = "import os\nimport signal\nfrom pathlib import Path"
+    ScriptDirectory(str(chain.folder)).generate_revision(chain.head, "One more step", head=HEAD, upgrades=body, imports=imports)
+    monkeypatch.setattr(schema, "MIGRATIONS", chain.folder)
+    monkeypatch.setattr(schema, "HEAD", chain.head)
+    return chain
+
+
+async def colours_of(url: str) -> list[tuple[str, str]]:
     async with engine_of(url) as engine, engine.connect() as connection:
-        await connection.run_sync(to_revision, "0009")
-        await connection.execute(text("INSERT INTO accounts VALUES ('acc_1', 'Acme', 'free', 1)"))
-        for key_id, prefix in keys.items():
-            row = {"key": key_id, "prefix": prefix, "hash": key_id.encode(), "on": True}
-            columns = "key_id, account_id, name, prefix, secret_hash, enabled, created_ms"
-            await connection.execute(
-                text(f"INSERT INTO api_keys ({columns}) VALUES (:key, 'acc_1', 'renamed', :prefix, :hash, :on, 1)"), row
-            )
-        for position, (name, prefix, source) in enumerate(log, 1):
-            said = f"API key {name} (sk_live_{prefix}…) was created"
-            event = {"at": position, "id": f"evt_{position}", "said": said, "source": source, "public": False}
-            columns = "position, event_id, account_id, kind, description, at_ms, source, address, payload, public"
-            values = ":at, :id, 'acc_1', 'key_created', :said, 1, :source, '', '{}', :public"
-            await connection.execute(text(f"INSERT INTO events ({columns}) VALUES ({values})"), event)
-        await connection.commit()
-        await connection.run_sync(to_revision, "0010")
-        made = dict((await connection.execute(text("SELECT key_id, created_by FROM api_keys"))).all())
-    assert made == {"key_1": "user:usr_ada", "key_2": None, "key_3": None, "key_4": None}
+        rows = await connection.execute(text("SELECT name, colour FROM accounts ORDER BY account_id"))
+        return [(name, colour) for name, colour in rows]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
-async def test_a_plain_webhook_url_of_an_older_version_waits_to_be_sealed(kind: str, tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await bare_postgres()
-    async with engine_of(url) as engine, engine.connect() as connection:
-        await connection.run_sync(to_revision, "0013")
-        await connection.run_sync(fill)
-        before = (await connection.execute(text("SELECT url FROM webhooks ORDER BY seq"))).scalars().all()
-    assert len(before) == ROWS
+async def test_a_step_runs_at_the_start_and_once(url: str, longer: LongerChain) -> None:
+    before = await rows_of(url)
+    assert await start_and_stop(url) == longer.head
+    assert await start_and_stop(url) == longer.head
+    assert longer.runs.read_text() == "x"
+    assert await rows_of(url) == before
+    assert [colour for _, colour in await colours_of(url)] == [account["name"] for account in before["accounts"]]
+    assert "colours" in await definitions_of(url)
+
+
+async def test_a_kill_in_the_middle_of_a_step_changes_nothing_and_the_next_start_runs_it_again(
+    url: str, longer: LongerChain
+) -> None:
     database = SqlDatabase(url)
-    await database.start()
+    found, definitions, rows = await database.revision(), await definitions_of(url), await rows_of(url)
+    longer.kill.touch()
+    assert await asyncio.to_thread(longer.start_in_a_process, url) == -signal.SIGKILL
+    assert (await database.revision(), await definitions_of(url), await rows_of(url)) == (found, definitions, rows)
     await database.stop()
-    async with engine_of(url) as engine, engine.connect() as connection:
-        rows = await connection.execute(text("SELECT origin, sealed_url FROM webhooks ORDER BY seq"))
-        assert [tuple(row) for row in rows] == [(one, None) for one in before]
+
+    longer.kill.unlink()
+    assert await start_and_stop(url) == longer.head
+    assert longer.runs.read_text() == "xx"
+    assert all(name == colour for name, colour in await colours_of(url))
+
+
+async def test_instances_that_start_at_once_run_a_step_once(url: str, longer: LongerChain) -> None:
+    in_other_processes = [asyncio.to_thread(longer.start_in_a_process, url) for _ in range(2)]
+    found = await asyncio.gather(*in_other_processes, start_and_stop(url), start_and_stop(url))
+    assert found == [0, 0, longer.head, longer.head]
+    assert longer.runs.read_text() == "x"

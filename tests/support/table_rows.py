@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Boolean, CheckConstraint, Column, Connection, Integer, LargeBinary, Table, Text, inspect, select
@@ -36,13 +37,19 @@ def a_value(table: Table, column: Column[Any], row: int) -> Any:
     raise AssertionError(f"no value is known for {table.name}.{column.name}")
 
 
-def all_rows(connection: Connection) -> Rows:
-    looking = inspect(connection)
-    found: Rows = {}
+def stored_columns(connection: Connection) -> Iterator[tuple[Table, list[Column[Any]]]]:
+    """The program's tables that the database has, parents first, with the columns that it has."""
+    there = {
+        table: {column["name"] for column in columns} for (_, table), columns in inspect(connection).get_multi_columns().items()
+    }
     for table in metadata.sorted_tables:
-        if table.name in looking.get_table_names():
-            there = {column["name"] for column in looking.get_columns(table.name)}
-            columns = [column for column in table.columns if column.name in there]
-            ordered = select(*columns).order_by(*[column for column in columns if column.primary_key])
-            found[table.name] = [dict(row) for row in connection.execute(ordered).mappings()]
+        if table.name in there:
+            yield table, [column for column in table.columns if column.name in there[table.name]]
+
+
+def all_rows(connection: Connection) -> Rows:
+    found: Rows = {}
+    for table, columns in stored_columns(connection):
+        ordered = select(*columns).order_by(*[column for column in columns if column.primary_key])
+        found[table.name] = [dict(row) for row in connection.execute(ordered).mappings()]
     return found
