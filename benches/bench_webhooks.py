@@ -29,7 +29,6 @@ from sqlalchemy import text
 import loopback_peers
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.courier import NativeCourier
-from adapters.delivery.reference_courier import HttpxCourier
 from adapters.engine.native import create_native_signer
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
@@ -42,6 +41,7 @@ from domain.webhooks.delivery import DeletedWebhookCleanup
 from domain.webhooks.model import WebhookDelivery, WebhookDeliveryState
 from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse
 from domain.webhooks.requests import InFlightWebhookDelivery
+from support.reference_courier import HttpxCourier
 from support.webhook_world import MovableClock, WebhookWorld
 
 ROOT = Path(__file__).parents[1]

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from adapters.delivery.address_guard import AddressGuard
-from adapters.delivery.courier import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES, NativeCourier
+from adapters.delivery.courier import NativeCourier
 from domain.kernel.clock import SECOND_MS
 from domain.webhooks.ports import NOT_SENT, OutboundHttpRequest
 from support.couriers import COURIERS, CourierClient
+from support.reference_courier import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES
 from support.waiting import TIMEOUT_S, until
 from support.webhook_receiver import (
     Behaviour,

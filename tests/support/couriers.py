@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from adapters.delivery.courier import NativeCourier
-from adapters.delivery.reference_courier import HttpxCourier
 from domain.webhooks.ports import Courier, OutboundHttpRequest, OutboundHttpResponse
+from support.reference_courier import HttpxCourier
 from support.waiting import TIMEOUT_S
 
 COURIERS: list[type[NativeCourier] | type[HttpxCourier]] = [NativeCourier, HttpxCourier]

@@ -4,7 +4,7 @@ Python decides which addresses may be connected to. For each new connection the 
 name is resolved again, each address is checked, and the extension connects only to the addresses it is given. So the guard has
 one definition, in Python.
 
-The error messages of both couriers. They appear in the delivery log, which mostly the owner of the receiver reads.
+The error messages appear in the delivery log, which mostly the owner of the receiver reads.
 """
 
 from __future__ import annotations
@@ -23,10 +23,6 @@ from domain.kernel.clock import SECOND_MS, Clock
 from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK
 from domain.webhooks.ports import NOT_SENT, OutboundHttpRequest, OutboundHttpResponse, ResponseCallback
 
-MAX_EXCERPT_BYTES = 4_096
-"""At most this much of a response body is kept."""
-MAX_RESPONSE_BYTES = 1024 * 1024
-"""A longer response, or one without an end, is a failure: such a receiver has accepted nothing."""
 MAX_RETRY_AFTER_LENGTH = 64
 _MAX_LENGTH = 300
 

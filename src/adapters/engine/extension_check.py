@@ -18,10 +18,7 @@ class EngineMissingError(Unavailable):
     """The extension cannot be imported."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "The native engine is not built. Run `make setup`, or set engine = reference (LATCHBOARD_ENGINE=reference) to run "
-            "the slower Python engine."
-        )
+        super().__init__("The native engine is not built. Run `make setup`.")
 
 
 class ExtensionOutdatedError(Unavailable):

@@ -23,6 +23,7 @@ from adapters.crypto.tokens import JwtAccessTokenCodec, KeyRingTokenHasher
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn import WebAuthnCeremonies
 from adapters.delivery.address_guard import AddressGuard
+from adapters.engine.extension_check import EngineMissingError
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
 from adapters.mail.background import InProcessBackgroundMailer, LogMailer
@@ -198,7 +199,11 @@ def create_disk_space(settings: Settings, database: Path | None) -> DiskSpaceMon
 
 
 def create_courier(settings: Settings, clock: Clock) -> Courier:
-    """The courier of the Rust extension, or the Python one with the reference engine."""
+    """Raises StartupError, and EngineMissingError also with the reference engine: only the extension sends webhooks."""
+    try:
+        from adapters.delivery.courier import NativeCourier
+    except ImportError as missing:
+        raise EngineMissingError from missing
     guard = AddressGuard(
         allow_private=settings.webhook_allow_private,
         low_ports=settings.allowed_low_ports,
@@ -208,12 +213,6 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
     path = settings.webhook_ca_file
     try:
         extra_ca = b"" if path is None else path.read_bytes()
-        if settings.engine == "reference":
-            from adapters.delivery.reference_courier import HttpxCourier
-
-            return HttpxCourier(clock=clock, guard=guard, extra_ca=extra_ca)
-        from adapters.delivery.courier import NativeCourier
-
         return NativeCourier(clock=clock, guard=guard, extra_ca=extra_ca)
     except (OSError, ValueError) as error:
         raise StartupError(

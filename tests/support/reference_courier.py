@@ -1,5 +1,4 @@
-"""The readable courier, over httpx: used with `engine = "reference"`, and the definition that the native courier is tested
-against.
+"""The readable courier, over httpx: the definition that the native courier is tested against.
 
 It sends one POST to one receiver and bounds whatever the receiver does: one deadline, at most 4 KiB of the body, no redirects, no
 decoding. httpx's own timeouts apply to each step, so a receiver that sends a byte now and then could extend them without end;
@@ -23,12 +22,16 @@ import structlog
 
 from adapters.delivery import courier
 from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError, GuardedResolver, HostLookup, UnknownHostError
-from adapters.delivery.courier import MAX_EXCERPT_BYTES, MAX_RESPONSE_BYTES, format_message
+from adapters.delivery.courier import format_message
 from adapters.delivery.guarded_transport import GuardedTransport
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK
 from domain.webhooks.ports import NOT_SENT, OutboundHttpRequest, OutboundHttpResponse, ResponseCallback
 
+MAX_EXCERPT_BYTES = 4_096
+"""At most this much of a response body is kept."""
+MAX_RESPONSE_BYTES = 1024 * 1024
+"""A longer response, or one without an end, is a failure: such a receiver has accepted nothing."""
 MAX_RESPONSE_HEADERS = 100
 MAX_RESPONSE_HEADER_BYTES = 32 * 1024
 QUEUE_TIMEOUT_S = 0.25
@@ -59,7 +62,7 @@ class HttpxCourier:
             tls.load_verify_locations(cadata=extra_ca.decode())
         self._client = httpx.AsyncClient(
             transport=GuardedTransport(self._resolver, tls),
-            timeout=None,  # noqa: S113 - the deadline of each request covers the whole exchange
+            timeout=None,
             trust_env=False,
             follow_redirects=False,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
