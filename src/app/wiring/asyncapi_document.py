@@ -1,4 +1,6 @@
-"""The AsyncAPI document, joined from the topics of the MQTT adapter and the messages of the HTTP adapter."""
+"""The AsyncAPI document, joined from the topics of the MQTT adapter and the messages of the HTTP adapter. It is a file
+of its own, imported with the first request, because it builds a hundred models, which most services never need.
+"""
 
 from __future__ import annotations
 

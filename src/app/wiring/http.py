@@ -125,7 +125,7 @@ async def _authenticate_agent(callers: AuthenticatorPort, proxies: TrustedProxie
 
 
 def _create_asyncapi_document() -> dict[str, Any]:
-    from app.wiring.asyncapi_document import create_asyncapi_document  # builds a hundred models, which most services never need
+    from app.wiring.asyncapi_document import create_asyncapi_document
 
     return create_asyncapi_document()
 

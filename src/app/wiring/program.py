@@ -1,8 +1,12 @@
-"""The composed program: its parts by name, so that the lifecycle, the HTTP application and the metrics can reach them."""
+"""The composed program: its parts by name, so that the lifecycle, the HTTP application and the metrics can reach them, and what
+`/readyz` answers of them: errors, which make it 503, and warnings, which do not. It answers within seconds, whatever hangs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from quart import Quart
@@ -12,11 +16,12 @@ from adapters.http.server.limits import HttpConnectionLimiter
 from app.config.settings import Settings
 from app.runtime.metrics import MetricsRegistry
 from app.runtime.processes import WorkerProcessContext
-from app.runtime.readiness import CachedReadinessProbe
 from app.runtime.supervisor import WorkerSupervisor
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.services import DomainServices
 from app.wiring.workers import Workers
+from domain.kernel.dataclasses import service
+from domain.kernel.errors import Unavailable
 
 
 @dataclass(slots=True)
@@ -66,3 +71,40 @@ class ComposedApplication:
         if self.workers.reading_mover is not None:
             found["clickhouse"] = self.workers.reading_mover.warning()
         return {part: warning for part, warning in found.items() if warning is not None}
+
+
+@service
+class CachedReadinessProbe:
+    """Runs a check that raises Unavailable, at most once a second: it writes to the database, and anybody may poll `/readyz`."""
+
+    check: Callable[[], Awaitable[None]]
+    interval_s: float = 1.0
+    timeout_s: float = 3.0
+    _running: asyncio.Task[str | None] | None = field(default=None, init=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _next_at: float = field(default=float("-inf"), init=False)
+    _error: str | None = field(default=None, init=False)
+
+    async def error(self) -> str | None:
+        """The error of the last check; None if it succeeded. Concurrent callers share one check."""
+        async with self._lock:
+            if time.monotonic() >= self._next_at:
+                self._error = await self._bounded()
+                self._next_at = time.monotonic() + self.interval_s
+            return self._error
+
+    async def _bounded(self) -> str | None:
+        """A check that takes too long goes on, and the next call waits for it too: it may hold the last connection."""
+        running = self._running = self._running or asyncio.create_task(self._run())
+        done, _ = await asyncio.wait([running], timeout=self.timeout_s)
+        if not done:
+            return f"It has not answered within {self.timeout_s:g} seconds."
+        self._running = None
+        return running.result()
+
+    async def _run(self) -> str | None:
+        try:
+            await self.check()
+        except Unavailable as error:
+            return error.message
+        return None
