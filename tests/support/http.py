@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,6 +41,7 @@ from domain.accounts.projects import ProjectService
 from domain.approvals.service import PendingApprovalCloser
 from domain.grants.service import GrantService
 from domain.kernel.caller import Role, SessionCaller
+from domain.kernel.errors import DomainError
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
 from domain.sign_in.login import LoginService
@@ -57,6 +58,15 @@ from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S
 
 PASSWORD = "correct horse battery"
+
+
+async def outcome(action: Awaitable[object]) -> str:
+    """The code of the error that it raises, or `ok`."""
+    try:
+        await action
+    except DomainError as error:
+        return error.code
+    return "ok"
 
 
 class FakeMailer:

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from domain.kernel.caller import Role, SessionCaller
-from domain.kernel.errors import DomainError, NotFound, PermissionDenied
-from support.http import HttpWorld
-
-
-async def outcome(action: object) -> str:
-    try:
-        await action  # type: ignore[misc]
-    except DomainError as error:
-        return error.code
-    return "ok"
+from domain.kernel.errors import NotFound, PermissionDenied
+from support.http import HttpWorld, outcome
 
 
 async def test_admins_create_rename_and_delete_projects(world: HttpWorld, owner: SessionCaller) -> None:

@@ -7,18 +7,9 @@ import asyncio
 import pytest
 
 from domain.kernel.caller import Role, SessionCaller
-from domain.kernel.errors import Conflict, DomainError, ValidationFailed
+from domain.kernel.errors import Conflict, ValidationFailed
 from domain.sign_in.model import ClientInfo
-from support.http import PASSWORD, HttpWorld
-
-
-async def outcome(action: object) -> str:
-    try:
-        await action  # type: ignore[misc]
-    except DomainError as error:
-        return error.code
-    return "ok"
-
+from support.http import PASSWORD, HttpWorld, outcome
 
 ROLES = list(Role)
 

@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from domain.kernel.caller import SessionCaller
-from domain.kernel.errors import DomainError
 from domain.sign_in.model import ClientInfo
-from support.http import PASSWORD, HttpWorld
-
-
-async def outcome(action: object) -> str:
-    try:
-        await action  # type: ignore[misc]
-    except DomainError as error:
-        return error.code
-    return "ok"
+from support.http import PASSWORD, HttpWorld, outcome
 
 
 async def test_the_first_account_is_created_once(world: HttpWorld) -> None:
