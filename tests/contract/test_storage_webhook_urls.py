@@ -39,7 +39,7 @@ async def test_an_interrupted_start_leaves_whole_batches_and_the_next_one_seals_
             await tx.webhooks.add(webhook)
         assert await tx.webhooks.count_sealed() == 7
     with pytest.raises(Unavailable):
-        await WebhookUrlSealingMigration(uow=world.uow, vault=VaultThatFails(ring)).run()
+        await WebhookUrlSealingMigration(uow=world.uow, vault=VaultThatFails(ring=ring)).run()
     async with world.uow.read() as tx:
         assert len(await tx.webhooks.list_unsealed(10)) == 3
         assert await tx.webhooks.count_sealed() == 9
