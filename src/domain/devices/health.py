@@ -219,8 +219,9 @@ class DroppedMessageService:
 
 def _dropped_event(device: Device, drop: DroppedMessages, now_ms: int) -> DomainEvent:
     times = "once" if drop.count == 1 else f"{drop.count} times"
-    explanation = f" ({EXPLANATIONS[drop.reason]})" if drop.reason in EXPLANATIONS else ""
-    text = f"Dropped what the device sent, {times}: {drop.reason}{explanation}"
+    text = f"Dropped what the device sent, {times}: {drop.reason}"
+    if drop.reason in EXPLANATIONS:  # a sentence of its own, because it has a text of its own in each language
+        text = f"Dropped what the device sent, {times}: {drop.reason} ({EXPLANATIONS[drop.reason]})"
     return device_event(device, "device_message_dropped", text, now_ms, reason=drop.reason, count=drop.count)
 
 
