@@ -336,6 +336,7 @@ def _create_rule_timer_worker(adapters: ServiceAdapters, services: DomainService
         uow=services.leader_uow,
         engine_clock=services.engine_clock,
         engine_commit_lock=services.engine_commit_lock,
+        absence=services.absence,
         wake_event=wake_events.rule_timers,
     )
 

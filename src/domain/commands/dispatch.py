@@ -38,6 +38,7 @@ from typing import NamedTuple
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution, is_done_when_sent
+from domain.devices.absence import Absence, AbsenceTracker
 from domain.devices.link import OutboundDeviceMessagePort, PublishResult
 from domain.devices.messages import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
@@ -211,9 +212,12 @@ their deadlines by the new time."""
 
 
 class DeadlineClock:
-    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, absence: AbsenceTracker) -> None:
         self._uow = uow
         self._clock = clock
+        self._absence = absence
+        self._extended_for: Absence | None = None
+        """The absence whose grace the commands that were sent before it have got."""
         self._steps: ClockStepDetector | None = None
         self._pending_step_ms = 0
         """By how much the stored deadlines are still to be moved."""
@@ -229,7 +233,8 @@ class DeadlineClock:
             steps = ClockStepDetector(self._clock)
             await self._shift(0, steps.now_ms(), 0)
             self._steps = steps
-            return False
+        if self._absence.current is not self._extended_for:
+            return await self._allow_answers()
         self._pending_step_ms += self._steps.take_ms()
         if self._pending_step_ms == 0:
             return False
@@ -237,6 +242,14 @@ class DeadlineClock:
         await self._shift(self._pending_step_ms, now_ms, now_ms - MAX_UNNOTICED_MS)
         self._pending_step_ms = 0
         return True
+
+    async def _allow_answers(self) -> bool:
+        """What was sent before an absence may have been answered to nobody: the device has until its grace is over."""
+        absence = self._absence.current
+        async with self._uow.write(caller=None) as tx:
+            extended = await tx.executions.extend_sent(self.now_ms() + self._absence.grace_left_ms)
+        self._extended_for = absence
+        return extended > 0
 
     async def _shift(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
         async with self._uow.write(caller=None) as tx:
@@ -265,11 +278,12 @@ class CommandDispatchService:
         codec: DeviceCodec,
         execution_waiter: ExecutionWaiter,
         dispatch_queue: DispatchQueue,
+        absence: AbsenceTracker,
         wake: Callable[[], None],
     ) -> None:
         """`wake` wakes the worker that calls `send_queued`."""
         self._uow = uow
-        self.deadlines = DeadlineClock(uow=uow, clock=clock)
+        self.deadlines = DeadlineClock(uow=uow, clock=clock, absence=absence)
         self._link = link
         self._codec = codec
         self._execution_waiter = execution_waiter

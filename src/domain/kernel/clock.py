@@ -114,11 +114,13 @@ class StoredSteadyTime:
 
     steady_ms: int
     age_ms: int
+    heard_ms: int | None = None
+    """Steady time up to which devices were heard; None: not known."""
 
 
 class SteadyTimeRepository(Protocol):
     async def find(self, wall_ms: int) -> StoredSteadyTime | None:
         """`wall_ms`: the wall time for a database without a clock of its own."""
 
-    async def advance(self, steady_ms: int, wall_ms: int) -> int:
-        """Store `steady_ms` unless a greater one is stored. Returns the greater one."""
+    async def advance(self, steady_ms: int, wall_ms: int, heard_ms: int | None = None) -> int:
+        """Store `steady_ms` unless a greater one is stored, and `heard_ms` if it is known. Returns the greater steady time."""

@@ -10,6 +10,7 @@ KEEP_INTERVAL_S before a kill, what waits is due early, by a day at most, or lat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from domain.kernel.clock import DAY_MS, Clock
@@ -27,9 +28,13 @@ class SettableSteadyClock(Clock, Protocol):
 
 
 class SteadyTimePersistenceService:
-    def __init__(self, *, uow: UnitOfWork[Transaction], clock: SettableSteadyClock) -> None:
+    def __init__(
+        self, *, uow: UnitOfWork[Transaction], clock: SettableSteadyClock, heard_ms: Callable[[], int | None] = lambda: None
+    ) -> None:
+        """`heard_ms`: the steady time up to which devices were heard (`AbsenceTracker`), stored with it; None: not known."""
         self._uow = uow
         self._clock = clock
+        self._heard_ms = heard_ms
 
     async def start(self) -> None:
         """Continue from what is stored; a new database begins with the wall time. Call before anything uses steady time. Raises
@@ -43,6 +48,6 @@ class SteadyTimePersistenceService:
     async def keep(self) -> None:
         """Store how far it has come, and catch up with the other instances. Raises Unavailable."""
         async with self._uow.write(caller=None) as tx:
-            greatest_ms = await tx.steady_time.advance(self._clock.steady_ms(), self._clock.now_ms())
+            greatest_ms = await tx.steady_time.advance(self._clock.steady_ms(), self._clock.now_ms(), self._heard_ms())
         if greatest_ms > self._clock.steady_ms():
             self._clock.set_steady(greatest_ms)
