@@ -136,7 +136,9 @@ async def test_a_silence_that_nobody_could_hear_switches_nothing(service: Servic
     async with pump.online(service) as line:
         await line.report(flow=1)
         await owner.wait_until(f"{pump.path}/telemetry/latest", lambda found: found["telemetry"])
-        await owner.post(f"{pump.path}/rules", {"name": "No flow", "conditions": silent, "action": {"command": "OFF"}}, expect=201)
+        await owner.post(
+            f"{pump.path}/rules", {"name": "No flow", "conditions": silent, "action": {"command": "OFF"}}, expect=201
+        )
     service.kill()
     await asyncio.sleep(6)
     service.start()
