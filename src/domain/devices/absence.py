@@ -105,10 +105,13 @@ class AbsenceTracker:
         return 0 if self._grace_ends_ms is None else max(0, self._grace_ends_ms - self.clock.monotonic_ms())
 
     def unheard_since_ms(self, device: Device) -> int | None:
-        """Since when the device may have done what it has not told yet; None: it has spoken, or its time is over."""
+        """Since when the device may have done what it has not told yet; None: it has spoken, its time is over, or it has never
+        been seen."""
+        if device.last_seen_ms is None:
+            return None
         if self._cut_off_ms is not None:
             return self._cut_off_ms
-        if self.current is None or not self.is_open or (device.last_seen_ms or 0) >= self.current.until_ms:
+        if self.current is None or not self.is_open or device.last_seen_ms >= self.current.until_ms:
             return None
         return self.current.since_ms
 

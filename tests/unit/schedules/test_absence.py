@@ -10,6 +10,7 @@ from domain.kernel.steady_time import SteadyTimePersistenceService
 from domain.schedules.left_edges import RelayEvidence
 from domain.schedules.model import EdgeOutcome
 from support.manual_clock import ManualClock
+from support.memory_storage.devices import DEVICES
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.schedule_world import DAY, HOUR, NOW, ScheduleWorld
 
@@ -19,6 +20,9 @@ STORED_S = (GRACE_MS + STORED_AFTER_MS) // 1000
 
 async def start_after(world: ScheduleWorld, seconds: int) -> None:
     """The service was away for so long until now."""
+    async with world.uow.write() as tx:
+        numbers = [device.device_no for device in tx.devices._database.rows(DEVICES).values()]
+        await tx.devices.update_last_seen(dict.fromkeys(numbers, world.clock.now_ms()))
     world.clock.forward(seconds=seconds)
     world.absence.begin(world.clock.now_ms() - 1000 * seconds)
     await world.fire()
@@ -188,3 +192,12 @@ async def test_an_outage_of_the_broker_is_an_absence() -> None:
     assert absence.is_open
     clock.forward(seconds=STORED_S)
     assert absence.heard_ms() == clock.steady_ms()
+
+
+async def test_a_device_that_was_never_seen_has_nothing_to_tell(world: ScheduleWorld) -> None:
+    device = await world.device()
+    await world.put(device, NOW + 10, NOW + HOUR, rrule="FREQ=DAILY")
+    world.clock.forward(seconds=60)
+    world.absence.begin(NOW * 1000)
+    await world.fire()
+    assert await outcome(world, device) is EdgeOutcome.FIRED_LATE
