@@ -3,7 +3,7 @@
 Ids of frequent resources start with a timestamp, so that an index of them grows at its end. With random ids each row touches its
 own page of every such index, and a batch of rows is written to disk many times over.
 
-The spread of retry pauses. It is no secret, so the ordinary random generator is enough.
+The spread of retry pauses is no secret, so the ordinary random generator is enough for it.
 """
 
 from __future__ import annotations
@@ -79,6 +79,6 @@ def encode_timestamp(at_ms: int) -> str:
     return text
 
 
-class RandomJitter:
-    def spread(self) -> float:
-        return random.uniform(-1.0, 1.0)  # noqa: S311 - spreads load, hides nothing
+def random_spread() -> float:
+    """-1 to 1."""
+    return random.uniform(-1.0, 1.0)  # noqa: S311 - spreads load, hides nothing

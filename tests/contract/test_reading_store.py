@@ -13,6 +13,8 @@ from domain.kernel.ids import DeviceId
 from domain.telemetry.ports import ArchivedMessageReadings, DeviceKey
 from support.clickhouse import NEEDS_CHDB, ClickHouseServer, MemoryReadingStore, create_store, running_server
 
+pytestmark = pytest.mark.clickhouse
+
 NOW = 1_790_000_000_000
 DAY_MS = 86_400_000
 END = NOW + DAY_MS

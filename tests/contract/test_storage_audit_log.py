@@ -21,7 +21,7 @@ from support.sealing import RING, seal
 from support.storage import NOW, StoredAccount, an_account, an_event
 
 HOUR = 3_600_000
-KEY = Ed25519AuditSealKeyProvider(RING).newest().public_key
+KEY = Ed25519AuditSealKeyProvider(ring=RING).newest().public_key
 
 
 async def append(world: StoredAccount, count: int, **changes: Any) -> list[Any]:
@@ -191,10 +191,10 @@ async def test_after_a_rotation_the_newest_key_proves_what_older_keys_signed(wor
     await append(world, 2)
     await seal(world.uow, NOW + HOUR, newer)
     lines = await export(world)
-    assert verify(lines, Ed25519AuditSealKeyProvider(newer).newest().public_key).seals == 2
+    assert verify(lines, Ed25519AuditSealKeyProvider(ring=newer).newest().public_key).seals == 2
     with pytest.raises(AuditVerificationError, match="a key you did not name"):
         verify(lines)  # the older key alone could hide what came after it
-    assert [key.public_key for key in Ed25519AuditSealKeyProvider(newer).all()][1] == KEY
+    assert [key.public_key for key in Ed25519AuditSealKeyProvider(ring=newer).all()][1] == KEY
 
 
 async def test_retention_deletes_whole_sealed_parts_and_the_rest_is_anchored_by_the_last_seal(world: StoredAccount) -> None:

@@ -10,7 +10,7 @@ from adapters.crypto.vault import AesVault, sealing_key_id
 from domain.devices.model import DeviceCredentials
 from domain.kernel.idempotency import StoredResponse
 from domain.secrets.rekey import RekeyService
-from domain.webhooks.secrets import open_url, seal_url
+from domain.webhooks.model import open_url, seal_url
 from support.storage import NOW, StoredAccount, a_device, a_webhook
 
 URL = "https://example.org/hook?token=secret"
@@ -30,30 +30,30 @@ async def filled(world: StoredAccount, vault: AesVault, devices: int) -> list[st
 
 async def test_rekeying_encrypts_every_secret_with_the_new_key(world: StoredAccount) -> None:
     ring = KeyRing.generate()
-    devices = await filled(world, AesVault(ring), 450)
+    devices = await filled(world, AesVault(ring=ring), 450)
     hook_row = a_webhook(world)
     hook_row = type(hook_row)(
         **{n: getattr(hook_row, n) for n in hook_row.__slots__}
         | {
-            "sealed_secret": AesVault(ring).seal("whsec", hook_row.webhook_id),
-            "sealed_url": seal_url(AesVault(ring), hook_row.webhook_id, URL),
+            "sealed_secret": AesVault(ring=ring).seal("whsec", hook_row.webhook_id),
+            "sealed_url": seal_url(AesVault(ring=ring), hook_row.webhook_id, URL),
         }
     )
-    sealed_response = AesVault(ring).seal("response", "answer:user:1:key")
+    sealed_response = AesVault(ring=ring).seal("response", "answer:user:1:key")
     response = StoredResponse("user:1", "key", b"hash", 201, sealed_response, NOW)
     claim = replace(response, key="claim", status=None, body=b"a process")
     async with world.uow.write() as tx:
         await tx.webhooks.add(hook_row)
         assert await tx.stored_responses.claim(response)
         assert await tx.stored_responses.claim(claim)
-    vault = AesVault(ring.with_new_key())
+    vault = AesVault(ring=ring.with_new_key())
     seen: list[int] = []
     service = RekeyService(uow=world.uow, vault=vault, key_of=sealing_key_id)
     report = await service.run(seen.append)
     assert (report.checked, report.rekeyed, report.unreadable) == (453, 453, [])
     assert seen == sorted(seen)
     assert await service.count_secrets() == seen[-1] == 453
-    only_new = AesVault(KeyRing((vault._key_provider.newest,)))
+    only_new = AesVault(ring=KeyRing((vault.ring.newest,)))
     async with world.uow.read() as tx:
         stored = [await tx.credentials.get_for_update(device_id) for device_id in devices]
         webhook = await tx.webhooks.find(hook_row.webhook_id)
@@ -70,7 +70,7 @@ async def test_rekeying_encrypts_every_secret_with_the_new_key(world: StoredAcco
 
 
 async def test_rekeying_keeps_a_secret_that_changes_meanwhile(world: StoredAccount) -> None:
-    vault = AesVault(KeyRing.generate())
+    vault = AesVault(ring=KeyRing.generate())
     (device_id,) = await filled(world, vault, 1)
     async with world.uow.write() as tx:
         before = await tx.credentials.get_for_update(device_id)
@@ -82,8 +82,8 @@ async def test_rekeying_keeps_a_secret_that_changes_meanwhile(world: StoredAccou
 
 
 async def test_rekeying_reports_and_keeps_a_secret_that_no_key_decrypts(world: StoredAccount) -> None:
-    (device_id,) = await filled(world, AesVault(KeyRing.generate()), 1)
-    service = RekeyService(uow=world.uow, vault=AesVault(KeyRing.generate()), key_of=sealing_key_id)
+    (device_id,) = await filled(world, AesVault(ring=KeyRing.generate()), 1)
+    service = RekeyService(uow=world.uow, vault=AesVault(ring=KeyRing.generate()), key_of=sealing_key_id)
     report: Any = await service.run(lambda seen: None)
     assert (report.rekeyed, report.unreadable) == (0, [device_id])
     assert sum((await service.survey()).by_key.values()) == 1

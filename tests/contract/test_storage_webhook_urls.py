@@ -8,7 +8,7 @@ from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault
 from domain.kernel.errors import SecretUnreadable, Unavailable
 from domain.webhooks import url_sealing_migration
-from domain.webhooks.secrets import open_url, seal_url
+from domain.webhooks.model import open_url, seal_url
 from domain.webhooks.url_sealing_migration import WebhookUrlSealingMigration
 from support.storage import StoredAccount, a_webhook
 
@@ -30,7 +30,7 @@ async def test_an_interrupted_start_leaves_whole_batches_and_the_next_one_seals_
 ) -> None:
     monkeypatch.setattr(url_sealing_migration, "SEAL_BATCH_ROWS", 2)
     ring = KeyRing.generate()
-    vault = AesVault(ring)
+    vault = AesVault(ring=ring)
     plain = [a_webhook(world, origin=URL, sealed_url=None) for _ in range(5)]
     new = a_webhook(world)
     new_url = seal_url(vault, new.webhook_id, "https://example.org/new")
@@ -56,7 +56,7 @@ async def test_an_interrupted_start_leaves_whole_batches_and_the_next_one_seals_
 
 
 async def test_a_sealed_url_is_of_its_webhook_and_is_replaced_only_as_it_was_read(world: StoredAccount) -> None:
-    vault = AesVault(KeyRing.generate())
+    vault = AesVault(ring=KeyRing.generate())
     webhook, other = a_webhook(world), a_webhook(world)
     sealed = seal_url(vault, webhook.webhook_id, URL)
     async with world.uow.write() as tx:

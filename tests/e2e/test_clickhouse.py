@@ -19,7 +19,7 @@ from support.service import ApiClient, Service
 from support.transports import DATABASES, database_settings
 from support.waiting import until
 
-pytestmark = NEEDS_CHDB
+pytestmark = [pytest.mark.clickhouse, NEEDS_CHDB]
 
 MESSAGES, KILLS = 240, 3
 OLD = time.time_ns() // 1_000_000 - 10 * DAY_MS

@@ -21,6 +21,8 @@ from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 MAX_TRANSFERRED_BYTES = 250 * 1024
 ASSETS = Path(__file__).resolve().parents[2] / "src/adapters/http/dashboard/assets"
 PAGES = [

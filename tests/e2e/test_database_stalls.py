@@ -19,6 +19,8 @@ from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES, database_settings
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 STALL_S = usual_or_thorough(7.0, 31.0)
 """Longer than the service waits for a lock (5 s), so that it sees the database fail and retries; in a thorough run longer
 than the limit of a transaction (30 s)."""

@@ -18,6 +18,8 @@ from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES, database_settings
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 HOUR_MS = 3_600_000
 MESSAGES, HOURS, KILLS = usual_or_thorough((6_000, 600, 2), (30_000, 3_000, 4))
 NOTHING = pack_readings([])

@@ -23,6 +23,8 @@ from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES, TRANSPORTS, Transport, connect_options, database_settings, tls_settings, transport_name
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 LEVEL = {"name": "LEVEL", "label": "Level", "paramsSchema": {"type": "object", "required": ["n"]}}
 KILLS = usual_or_thorough(2, 6)
 LONG_S, SHORT_S = 600, 1

@@ -28,6 +28,8 @@ from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 SHOWN = ("relay_changed", "device_online", "device_offline")
 TURNS = usual_or_thorough(3, 6)
 AWAY = (OSError, WebSocketException, TimeoutError, EOFError)

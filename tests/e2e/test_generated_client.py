@@ -13,9 +13,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.device import create_device
 from support.service import EMAIL, PASSWORD, ApiClient, Service, environment
 from support.thoroughness import thorough_run_only
+
+pytestmark = pytest.mark.thorough
 
 GENERATOR = "openapi-python-client==0.29.1"
 GENERATION_TIMEOUT_S = 300

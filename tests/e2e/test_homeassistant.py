@@ -16,6 +16,8 @@ from support.service import EMAIL, PASSWORD, ApiClient, Service
 from support.thoroughness import thorough_run_only
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 SPECIAL_NAME = 'Pump "7"; {{ states }} \\ </script> ü'
 
 

@@ -21,6 +21,8 @@ from support.service import PASSWORD, ApiClient, Service, environment, program_c
 from support.thoroughness import thorough_run_only, usual_or_thorough
 from support.transports import DATABASES
 
+pytestmark = pytest.mark.thorough
+
 
 async def run_keys(service: Service, *arguments: str) -> tuple[int, str]:
     return await command_output("keys", *arguments, folder=service.folder, env=environment(**service.settings))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from adapters.engine import _native
 from support.device import create_device
 from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
 from support.waiting import until
+
+pytestmark = pytest.mark.thorough
 
 DEVICES = usual_or_thorough(12, 24)
 RATE = 20.0 * DEVICES

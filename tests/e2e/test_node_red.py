@@ -12,7 +12,7 @@ from support.node_packages import CLIENTS, build_typescript_client, install, nod
 from support.service import ApiClient, Service
 from support.thoroughness import thorough_run_only
 
-pytestmark = thorough_run_only
+pytestmark = [pytest.mark.thorough, thorough_run_only]
 
 NODE_RED = ("node-red@4", "node-red-node-test-helper@0.3")
 FLOW = """

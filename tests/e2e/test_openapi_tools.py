@@ -17,7 +17,7 @@ from support.service import EMAIL, PASSWORD, ApiClient, Service
 from support.thoroughness import thorough_run_only
 from support.waiting import TIMEOUT_S
 
-pytestmark = thorough_run_only
+pytestmark = [pytest.mark.thorough, thorough_run_only]
 
 TOOLS = ("@redocly/cli@2", "@hey-api/openapi-ts@0.95", "typescript@5", "esbuild@0.27")
 REDOCLY = "extends: [recommended-strict]\n"

@@ -19,6 +19,8 @@ from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 SLOTS, KILLS = usual_or_thorough((2_000, 3), (4_000, 6))
 """One run of the program decides a hundred to some hundred slots before the kill; enough are left for the next run."""
 HOUR = 3_600

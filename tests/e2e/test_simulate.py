@@ -17,6 +17,8 @@ from support.service import EMAIL, PASSWORD, ApiClient, Service, environment, pr
 from support.thoroughness import thorough_run_only, usual_or_thorough
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 
 class SimulatorRun:
     """One run of the simulator; `output` waits for its end and returns what it printed."""

@@ -22,7 +22,7 @@ from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
 from support.waiting import TIMEOUT_S
 
-pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")]
 
 HOT = {"name": "hot", "conditions": [{"metric": "n", "comparator": ">=", "value": 1_000}], "action": {"command": "ON"}}
 

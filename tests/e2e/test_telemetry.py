@@ -21,6 +21,8 @@ from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES, database_settings
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 HOUR_MS = 3_600_000
 STEPS = (("1h", HOUR_MS), ("4h", 4 * HOUR_MS), ("1d", 24 * HOUR_MS), ("30m", HOUR_MS // 2))
 

@@ -15,7 +15,7 @@ from support.service import ApiClient, Service
 from support.thoroughness import thorough_run_only
 from support.webhook_receiver import respond, webhook_receiver
 
-pytestmark = thorough_run_only
+pytestmark = [pytest.mark.thorough, thorough_run_only]
 
 START = """
 import { ApiError, ApprovalRefusedError, Latchboard, VerificationError, verifyWebhook } from "../clients/typescript/dist/index.js";

@@ -11,7 +11,7 @@ from faults.injections import FAULTS
 from faults.setups import Setup
 from support.thoroughness import thorough_run_only
 
-pytestmark = [thorough_run_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.thorough, thorough_run_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 CASE_TIMEOUT_S = 300
 """A case takes 15 to 45 s on a quiet machine; the longest wait for something lost is 180 s."""
 CASES = [

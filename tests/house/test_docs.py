@@ -137,6 +137,15 @@ def test_the_architecture_names_every_room_worker_and_law() -> None:
     assert f"`{' / '.join(layer.replace('domain.', '') for layer in stack)}`" in text
 
 
+def test_the_example_of_an_endpoint_is_one_of_the_program() -> None:
+    page = (ROOT / "docs" / "how-to" / "add-an-endpoint.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    shown = [line.partition("  #")[0] for line in block[1].splitlines()]
+    program = (ROOT / "src/adapters/http/api/projects.py").read_text(encoding="utf-8").splitlines()
+    assert [line for line in shown if line not in program] == []
+
+
 SOURCE_PATH = re.compile(r"`((?:src|rust|tests|benches)/[\w./*-]+)`")
 READMES = [ROOT / folder / "README.md" for folder in ("rust", "src/domain", "src/adapters", "src/app", "tests")]
 HISTORY = ROOT / "docs" / "decisions"

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from adapters.http.openapi.examples import FIELD_EXAMPLES, REQUEST_EXAMPLES
+from adapters.http.documents.examples import FIELD_EXAMPLES, REQUEST_EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[2]
 YEARS_AHEAD_S = 5 * 366 * 86_400

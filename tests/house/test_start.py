@@ -16,10 +16,10 @@ UPGRADE = (
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 
 RARELY_NEEDED = {
-    "adapters.http.asyncapi.document": "the first request of /asyncapi.json",
-    "adapters.http.openapi.document": "the first request of /openapi.json",
+    "adapters.http.documents.asyncapi": "the first request of /asyncapi.json",
+    "adapters.http.documents.openapi": "the first request of /openapi.json",
     "adapters.mail.smtp": "LATCHBOARD_SMTP_URL",
-    "adapters.mcp.api_client": "the first request of /mcp",
+    "adapters.mcp.server": "the first request of /mcp",
     "aiomqtt": "an external broker",
     "aiosmtplib": "LATCHBOARD_SMTP_URL",
     "alembic": "a database that needs migrations",

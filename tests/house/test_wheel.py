@@ -17,6 +17,8 @@ from support.ports import free_ports
 from support.thoroughness import THOROUGH
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src"
 LARGEST_WHEEL_BYTES = 8_000_000

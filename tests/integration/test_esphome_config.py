@@ -19,7 +19,10 @@ DEVICE = "dev_s247fcqf8bwd2y4ut8m7"
 ESP32 = re.compile(r"^esp32:.*\n  board: esp32dev\n  framework:\n    type: esp-idf\n", re.MULTILINE)
 BOARDS = {"esp32": None, "esp8266": "esp8266:\n  board: d1_mini\n"}
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="set LATCHBOARD_ESPHOME to the program `esphome` (PyPI)")
+pytestmark = [
+    pytest.mark.esphome,
+    pytest.mark.skipif(PROGRAM is None, reason="set LATCHBOARD_ESPHOME to the program `esphome` (PyPI)"),
+]
 
 
 @pytest.mark.parametrize("chip", BOARDS)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from adapters.http.feed.endpoint import FeedConnectionMaximums
+from adapters.http.feed.endpoint import FeedConnectionLimiter
 from domain.kernel.caller import Role
 from domain.kernel.ids import KeyId
 from support.feed_world import FeedListener, FeedWorld, feed_world
@@ -80,7 +80,7 @@ async def test_a_refusal_reaches_a_client_that_sends_at_once(query: str, code: i
 
 
 async def test_a_connection_beyond_the_limit_closes_with_1013() -> None:
-    async with feed_world(limits=FeedConnectionMaximums(total=1)) as feed:
+    async with feed_world(limiter=FeedConnectionLimiter(total=1)) as feed:
         token = feed.callers.accept_token("ada")
         for _ in range(3):  # a seat is given back
             async with feed.client(f"?token={token}") as first:
@@ -91,7 +91,7 @@ async def test_a_connection_beyond_the_limit_closes_with_1013() -> None:
 
 
 async def test_one_caller_cannot_use_all_connections() -> None:
-    async with feed_world(limits=FeedConnectionMaximums(per_caller=2)) as feed:
+    async with feed_world(limiter=FeedConnectionLimiter(per_caller=2)) as feed:
         ada, eve = feed.callers.accept_token("ada"), feed.callers.accept_key(await feed.world.key())
         for _ in range(2):
             async with feed.client(f"?token={ada}") as first, feed.client(f"?token={ada}") as second:
@@ -105,7 +105,7 @@ async def test_one_caller_cannot_use_all_connections() -> None:
 
 
 async def test_silent_connections_do_not_block_authenticated_ones() -> None:
-    async with feed_world(limits=FeedConnectionMaximums(unauthenticated=2)) as feed:
+    async with feed_world(limiter=FeedConnectionLimiter(unauthenticated=2)) as feed:
         token = feed.callers.accept_token("ada")
         async with feed.client() as first, feed.client() as second:
             async with feed.client() as third:

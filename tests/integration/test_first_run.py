@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from adapters.http.dashboard.routes import first_run_blueprint
+from adapters.http.dashboard.session_routes import first_run_blueprint
 from domain.team.first_run import FIRST_RUN_TTL_MS, FirstRunService
 from support.http import HttpClient, HttpWorld, serving
 

@@ -13,7 +13,7 @@ from hypercorn.asyncio import serve
 
 from adapters.http.core.callers import AllowedCallers
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.server.limits import HttpConnectionLimiter, HttpConnectionLimitSettings
+from adapters.http.server.limits import AddressBans, HttpConnectionLimiter
 from app.wiring.http_listeners import hypercorn_config
 from support.feed_world import patched_hypercorn
 from support.http import HttpWorld
@@ -61,7 +61,7 @@ class Server:
 async def serving(idle_timeout_s: float) -> AsyncIterator[Server]:
     world = HttpWorld(blueprints=probes)
     listener = socket.create_server(("127.0.0.1", 0))
-    limiter = HttpConnectionLimiter(HttpConnectionLimitSettings(ban_after=1))
+    limiter = HttpConnectionLimiter(bans=AddressBans(ban_after=1))
     config = hypercorn_config([listener], limiter)
     config.keep_alive_timeout = idle_timeout_s
     stop = asyncio.Event()

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from adapters.http.openapi import examples
+from adapters.http.documents import examples
 from domain.kernel.clock import DAY_MS, to_iso
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 

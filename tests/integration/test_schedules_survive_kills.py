@@ -23,6 +23,8 @@ from support.schedule_world import HOUR, NOW
 from support.thoroughness import usual_or_thorough
 from support.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 STORED = [kind for kind in storage.STORAGES if kind != "memory"]
 

@@ -54,7 +54,7 @@ async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_wri
     steps = 0
     while await sweep.run_once():
         steps += 1
-    assert steps == -(-PENDING // cleanup.BATCH_ROWS)
+    assert steps == -(-PENDING // cleanup.CLEANUP_BATCH_ROWS)
     async with world.uow.read() as tx:
         assert await tx.deliveries.get(1) is None
         assert await tx.deliveries.next_due_ms() is None

@@ -11,10 +11,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
+import pytest
+
 from adapters.engine.native import NativeEngine, make_batch
 from domain.rules.model import Comparator, EngineRule, RuleCondition
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from property import engine_bulk as bulk
+
+pytestmark = pytest.mark.bulk
 
 CASES = int(os.environ.get("LATCHBOARD_BULK_CASES", "20000"))
 SEED = int(os.environ.get("LATCHBOARD_BULK_SEED", "1"))

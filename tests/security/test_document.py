@@ -29,6 +29,8 @@ from schemathesis.specs.openapi.checks import (
 from support.service import EMAIL, PASSWORD, Service
 from support.thoroughness import usual_or_thorough
 
+pytestmark = pytest.mark.thorough
+
 EXAMPLES = int(os.environ.get("LATCHBOARD_TEST_EXAMPLES", "0"))
 FEW = usual_or_thorough(2, 10)
 SECONDS = 15

@@ -22,6 +22,8 @@ from security.people import People, gather
 from support.in_process_app import ApiCaller, in_process_app
 from support.thoroughness import usual_or_thorough
 
+pytestmark = pytest.mark.thorough
+
 JSON = {"Content-Type": "application/json"}
 EVERY = usual_or_thorough(9, 1)
 MARK = "@@here@@"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from quart import Quart
 
-from adapters.http.api.catalog import catalog_blueprint
 from adapters.http.api.commands import commands_blueprint
-from adapters.http.api.device_setup import credentials_blueprint
+from adapters.http.api.device_setup import catalog_blueprint, credentials_blueprint
 from adapters.http.api.device_types import device_types_blueprint
 from adapters.http.api.devices import devices_blueprint
 from adapters.http.api.events import events_blueprint

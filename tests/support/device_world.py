@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
@@ -235,7 +235,7 @@ class DeviceWorld:
             credential_sync=self.admission,
             presence=self.presence,
         )
-        self.offers = DispatchQueue(self.wake_event)
+        self.offers = DispatchQueue(wake=self.wake_event)
         self.commands = CommandSubmissionService(
             **shared,
             ids=self.ids,
@@ -277,7 +277,7 @@ class DeviceWorld:
             wake=self.wake_event,
         )
 
-    async def populate(self) -> DeviceWorld:
+    async def populate(self) -> Self:
         async with self.uow.write() as tx:
             await tx.accounts.add(Account(ACCOUNT, "Acme", "free", START_MS))
             await tx.projects.add(Project(ProjectId("prj_00000000000000000000"), ACCOUNT, "Default", True, START_MS))

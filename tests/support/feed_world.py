@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from adapters.http.app import create_app
-from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.feed.endpoint import FeedConnectionLimiter, FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
 from adapters.http.server import hypercorn as hypercorn_http_and_websocket_patch
 from app.runtime.supervisor import LockWithTimeout
@@ -105,7 +105,7 @@ class FeedWorld:
     async def wait_until_empty(self) -> None:
         """Wait until all clients have left."""
         async with asyncio.timeout(TIMEOUT_S):
-            while self.live.connection_count:
+            while self.live.limiter.connection_count:
                 await asyncio.sleep(0.005)
 
 
@@ -129,6 +129,7 @@ async def feed_world(
     wired: bool = True,
     ping_every_s: float | None = None,
     commit_lock: asyncio.Lock | None = None,
+    limiter: FeedConnectionLimiter | None = None,
     **more: Any,
 ) -> AsyncIterator[FeedWorld]:
     """`wired` False: behind a plain ASGI server without access to the socket. `commit_lock`: held while readings are stored."""
@@ -137,7 +138,8 @@ async def feed_world(
     audience = FeedSnapshotAndReplayService(uow=world.uow, clock=world.clock)
     missed_readings = FeedReadingReplayService(uow=world.uow, engine=ReferenceTelemetryEngine())
     sources = FeedDependencies(audience, world.feed, missed_readings, LockWithTimeout(commit_lock or asyncio.Lock()))
-    live = FeedEndpoint(sources=sources, authenticator=callers, clock=world.clock, **more)
+    limiter = limiter or FeedConnectionLimiter()
+    live = FeedEndpoint(sources=sources, authenticator=callers, clock=world.clock, limiter=limiter, **more)
     with patched_hypercorn() if wired else contextlib.nullcontext():
         async with listening(create_app(blueprints=[], authenticator=callers, feed=live), ping_every_s=ping_every_s) as url:
             yield FeedWorld(world, url, callers, live)

@@ -27,18 +27,19 @@ from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn import WebAuthnCeremonies
 from adapters.execution_and_approval_waiters import InProcessApprovalWaiter
 from adapters.http.api.authentication import auth_blueprint
-from adapters.http.api.catalog import catalog_blueprint
+from adapters.http.api.device_setup import catalog_blueprint
 from adapters.http.api.keys import keys_blueprint
 from adapters.http.api.projects import projects_blueprint
 from adapters.http.api.team import team_blueprint
 from adapters.http.app import create_app
-from adapters.http.core.idempotency import IdempotencyDependencies
+from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpMiddlewareSettings
-from adapters.http.openapi.routes import openapi_blueprint
+from adapters.http.documents.routes import openapi_blueprint
 from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.randomness import RandomIdAndSecretGenerator
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import PendingApprovalCloser
+from domain.grants.service import GrantService
 from domain.kernel.caller import Role, SessionCaller
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.service import ApiKeyService
@@ -90,8 +91,8 @@ class HttpWorld:
         self.ids = RandomIdAndSecretGenerator()
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
-        self.vault = AesVault(self.ring)
-        self.idempotency_store = IdempotencyDependencies(self.uow, self.clock, self.vault, b"this process")
+        self.vault = AesVault(ring=self.ring)
+        self.idempotency_store = IdempotencyStore(uow=self.uow, clock=self.clock, vault=self.vault, process_id=b"this process")
         self.digest = KeyRingTokenHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)
         self.hasher: Any = hasher or Argon2PasswordHasher(
@@ -140,9 +141,11 @@ class HttpWorld:
         self.passwords = PasswordChangeService(
             **shared, hasher=self.hasher, digest=self.digest, mailer=self.mail, translator=MessageCatalogTranslator()
         )
-        self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
+        self.team = MemberService(**shared, hasher=self.hasher, requests=PendingApprovalCloser(waiter=InProcessApprovalWaiter()))
         self.projects = ProjectService(**shared)
-        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(InProcessApprovalWaiter()))
+        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser(waiter=InProcessApprovalWaiter()))
+        of_changes: dict[str, Any] = dict.fromkeys(("windows", "commands", "on_grants_changed"))
+        self.grants: GrantService[Any] = GrantService(**shared, **of_changes)  # lists the grants of a key
         self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, token_hasher=self.digest)
         self._settings = settings
         self._more = blueprints
@@ -153,7 +156,7 @@ class HttpWorld:
                 auth_blueprint(logins=self.logins, unlock=self.unlock, sessions=self.sessions, passwords=self.passwords),
                 team_blueprint(team=self.team),
                 projects_blueprint(projects=self.projects),
-                keys_blueprint(keys=self.keys, uow=self.uow),
+                keys_blueprint(keys=self.keys, grants=self.grants),
                 catalog_blueprint(),
                 openapi_blueprint(version="0", clock=self.clock),
                 *self._more(self),
@@ -167,6 +170,11 @@ class HttpWorld:
         created = await self.operator.create_account(name=name, email=email, password=PASSWORD, owner_name="Ada")
         assert created is not None
         return created
+
+    async def owner(self) -> SessionCaller:
+        """The caller who owns a new account."""
+        membership = (await self.account()).owner.membership
+        return SessionCaller(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")
 
     async def join(self, owner: SessionCaller, role: Role, email: str) -> SessionCaller:
         """Another member of the owner's account."""

@@ -14,4 +14,4 @@ RING = KeyRing.generate()
 
 async def seal(uow: Any, at_ms: int, ring: Any = RING) -> int:
     """A round of seals of this time; returns how many accounts were sealed."""
-    return await AuditSealService(uow=uow, clock=ManualClock(at_ms), keys=Ed25519AuditSealKeyProvider(ring)).seal()
+    return await AuditSealService(uow=uow, clock=ManualClock(at_ms), keys=Ed25519AuditSealKeyProvider(ring=ring)).seal()

@@ -30,9 +30,9 @@ NEVER_SHOWN = (
     "domain/team/operator.py",
 )
 QUIET_CALLS = frozenset(
-    {"debug", "info", "warning", "error", "exception", "critical", "Field", "Operation", "RuntimeError", "ValueError", "AssertionError", "TypeError", "compile"}
+    {"debug", "info", "warning", "error", "exception", "critical", "Field", "Operation", "RuntimeError", "ValueError", "AssertionError", "TypeError", "compile", "_invalid_json"}
 )  # fmt: skip
-"""Their arguments go to the log, into the OpenAPI document, or are a fault of the program."""
+"""Their arguments go to the log, into the OpenAPI document, or are a fault of the program, such as JSON that no dashboard sends."""
 WORDS = re.compile(r"[a-z]{2,}")
 NO_SENTENCES = frozenset(
     {

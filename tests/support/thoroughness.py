@@ -1,7 +1,8 @@
 """How much a test does: a few seconds by default, more with `LATCHBOARD_TEST_THOROUGH=1`.
 
-`make test` runs every file; tests that kill or stall a whole program use SQLite only. CI runs the tests that kill, generate and
-build a second time, thoroughly and on both databases.
+`make test` runs every file; tests that kill or stall a whole program use SQLite only. The modules that kill, generate and build are
+marked `thorough`: CI runs them a second time (`-m thorough`), at full length and on both databases. The other modules that ask here
+do more when somebody sets the variable.
 """
 
 from __future__ import annotations

@@ -61,11 +61,6 @@ class MovableClock:
         self.moved_ms += round(seconds * 1000)
 
 
-class NoJitter:
-    def spread(self) -> float:
-        return 0.0
-
-
 class WebhookWorld:
     def __init__(
         self,
@@ -97,7 +92,7 @@ class WebhookWorld:
             vault=self.vault,
             create_signer=create_signer,
             recipients=self.scopes,
-            jitter=NoJitter(),
+            jitter=lambda: 0.0,
             queues=send_queues or EndpointQueues(),
         )
         self.loop = WebhookDeliveryWorker(

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from domain.kernel.dataclasses import service
+
 CLOCK_SKEW = datetime.timedelta(days=1)
 """A device whose clock is late accepts a new certificate too."""
 AUTHORITY_DAYS = 3_650
@@ -40,17 +42,17 @@ def find_authority(chain: bytes, candidate: bytes) -> str | None:
     return authority.public_bytes(serialization.Encoding.PEM).decode()
 
 
+@service
 class CertificateAuthority:
-    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-        self._certificate = certificate
-        self._key = key
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def create(cls, name: str, now: datetime.datetime) -> CertificateAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
         builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_DAYS, is_authority=True)
-        return cls(builder.sign(key, hashes.SHA256()), key)
+        return cls(certificate=builder.sign(key, hashes.SHA256()), key=key)
 
     @classmethod
     def load(cls, pair: PemCertificateAndKey) -> CertificateAuthority:
@@ -59,10 +61,10 @@ class CertificateAuthority:
         key = serialization.load_pem_private_key(pair.key, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey) or certificate.public_key() != key.public_key():
             raise ValueError("the key does not belong to the certificate")
-        return cls(certificate, key)
+        return cls(certificate=certificate, key=key)
 
     def to_pem(self) -> PemCertificateAndKey:
-        return _pem(self._certificate, self._key)
+        return _pem(self.certificate, self.key)
 
     def issue_server(self, names: Sequence[str], now: datetime.datetime, days: int) -> PemCertificateAndKey:
         """`names`: host names and addresses by which clients reach the server; the first is also the common name."""
@@ -76,13 +78,13 @@ class CertificateAuthority:
         self, common_name: str, names: Sequence[x509.GeneralName], usage: x509.ObjectIdentifier, now: datetime.datetime, days: int
     ) -> PemCertificateAndKey:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name(common_name), self._certificate.subject, key.public_key(), now, days, is_authority=False)
+        builder = _builder(_name(common_name), self.certificate.subject, key.public_key(), now, days, is_authority=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         builder = builder.add_extension(issuer, critical=False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return _pem(builder.sign(self._key, hashes.SHA256()), key)
+        return _pem(builder.sign(self.key, hashes.SHA256()), key)
 
 
 def expiry(certificate: bytes) -> datetime.datetime:

@@ -1,14 +1,12 @@
 """The installation's secret keys, newest first. The newest signs and seals; older ones still verify and open.
 
 A key is `<id>:<base64 of 32 bytes>`; the id is public and appears in tokens and ciphertexts. Each purpose derives its own key
-with HKDF, so no two purposes share one. To rotate, add a new key in front and remove the last one when nothing uses it;
-`key_ring_file.py` does both for a ring in a file, also while the service runs.
+with HKDF, so no two purposes share one. To rotate, add a new key in front and remove the last one when nothing uses it.
 
-A key ring in a file, which may change while the service runs.
-
-The file is replaced atomically, so a reader finds the old ring or the new one. A running service checks the file's version before
-it signs or seals, and when it sees an unknown key id; so a rotation needs no restart. The process keeps every key it has read,
-because it may still hold data sealed with it. A damaged file does not affect running processes; the next start fails.
+A ring in a file may change while the service runs. The file is replaced atomically, so a reader finds the old ring or the new
+one. A running service checks the file's version before it signs or seals, and when it sees an unknown key id; so a rotation needs
+no restart. The process keeps every key it has read, because it may still hold data sealed with it. A damaged file does not affect
+running processes; the next start fails.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""argon2id (RFC 9106) on its own threads, because a hash takes tens of milliseconds of CPU.
+"""How people prove who they are: passwords with argon2id (RFC 9106), and codes of authenticator apps (RFC 6238).
 
-19 MiB, two passes, one lane: the first parameters that OWASP recommends. The queue is bounded, so a flood of logins is answered
-`UNAVAILABLE` at once instead of with growing delay.
-
-Codes of authenticator apps (RFC 6238) with pyotp, and the QR code that apps scan, as SVG, with segno.
+A hash takes tens of milliseconds of CPU, so it has threads of its own. 19 MiB, two passes, one lane: the first parameters that
+OWASP recommends. The queue is bounded, so a flood of logins is answered `UNAVAILABLE` at once instead of with growing delay.
 """
 
 from __future__ import annotations

@@ -1,24 +1,17 @@
-"""Access tokens: JWT (RFC 7519) with HS256 only; `kid` names the key, never an algorithm or a URL.
+"""What the service signs and hashes with keys of its ring. Each kind of token has its own key: none passes for another.
 
-Time comes from the `Clock` port, so PyJWT's time checks are off; the claims are required and checked here. A verified signature
-stays valid, so verified tokens are cached; expiry, session and membership are checked on each call. PyJWT
-imports what signatures by key pairs need too, 2 MiB, so it is imported with the first token.
+Tokens are JWT (RFC 7519) with HS256 only; `kid` names the key, never an algorithm or a URL. Time comes from the `Clock` port, so
+PyJWT's time checks are off; the claims are required and checked here or in the domain. PyJWT imports what signatures by key pairs
+need too, 2 MiB, so it is imported with the first token.
 
-Tokens of approval links: JWT (RFC 7519) with HS256 and a key of their own, so that an access token is no link and a link no
-access token. Expiry is checked by the domain's clock. PyJWT is imported with the first link.
-
-Hashes for look-up: SHA-256 for secrets with full entropy, HMAC-SHA-256 for guessable ones.
-
-The HMAC uses the oldest key of the ring: it protects codes that live ten minutes, and a rotation that adds a new key in front
-must not invalidate codes already sent.
-
-The keys that sign audit seals: Ed25519, derived from the secret keys of the installation.
+Look-up hashes: SHA-256 for secrets with full entropy, HMAC-SHA-256 for guessable ones. Audit seals are signed with Ed25519.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +23,7 @@ from domain.accounts.model import Membership
 from domain.accounts.policy import ACCESS_TOKEN_TTL_MS
 from domain.approvals.links import ApprovalLinkClaims
 from domain.kernel.clock import SECOND_MS
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import AccountId, ApprovalId, MembershipId, SessionId, UserId
 from domain.sign_in.model import AccessTokenClaims
@@ -46,14 +40,14 @@ MAX_CLOCK_SKEW_MS = 60 * SECOND_MS
 
 
 class JwtAccessTokenCodec:
+    """A verified signature stays valid, so it is cached; expiry, session and membership are checked on each call."""
+
     def __init__(self, ring: MasterKeyRing) -> None:
-        self._key_provider = ring
+        self._ring = ring
         self._signing_keys: dict[str, bytes] = {}
         self._verify_cached = lru_cache(VERIFIED_CACHE_SIZE)(self._verify_signature)
 
     def issue(self, membership: Membership, session_id: SessionId, now_ms: int) -> str:
-        import jwt
-
         issued = now_ms // SECOND_MS
         claims = {
             "iss": ISSUER,
@@ -65,8 +59,7 @@ class JwtAccessTokenCodec:
             "iat": issued,
             "exp": issued + ACCESS_TOKEN_TTL_MS // SECOND_MS,
         }
-        newest = self._key_provider.newest
-        return jwt.encode(claims, self._signing_key(newest), algorithm=ALGORITHM, headers={"kid": newest.key_id})
+        return _sign(claims, self._ring, self._signing_key)
 
     def verify(self, token: str, now_ms: int) -> AccessTokenClaims:
         claims = self._verify_cached(token)
@@ -86,20 +79,12 @@ class JwtAccessTokenCodec:
         )
 
     def _verify_signature(self, token: str) -> dict[str, Any]:
-        import jwt
-
-        if len(token) > MAX_TOKEN_LENGTH:
+        claims = _verify(
+            token, self._ring, self._signing_key, REQUIRED_CLAIMS, max_length=MAX_TOKEN_LENGTH, audience=AUDIENCE, issuer=ISSUER
+        )
+        if claims is None:
             raise _invalid_token_error()
-        try:
-            key = self._key_provider.find(str(jwt.get_unverified_header(token).get("kid")))
-            if key is None:
-                raise _invalid_token_error()
-            options: Any = {"require": REQUIRED_CLAIMS, "verify_exp": False, "verify_iat": False, "verify_nbf": False}
-            return jwt.decode(
-                token, self._signing_key(key), algorithms=[ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options
-            )
-        except (jwt.InvalidTokenError, ValueError):
-            raise _invalid_token_error() from None
+        return claims
 
     def _signing_key(self, key: MasterKey) -> bytes:
         known = self._signing_keys.get(key.key_id)
@@ -113,17 +98,14 @@ def _invalid_token_error() -> Unauthenticated:
 
 
 LINK_AUDIENCE = "latchboard-approval-link"
-PURPOSE = "approval-link"
 MAX_LINK_LENGTH = 1_024
 
 
+@service
 class JwtApprovalLinkCodec:
-    def __init__(self, ring: MasterKeyRing) -> None:
-        self._key_provider = ring
+    ring: MasterKeyRing
 
     def issue(self, membership_id: MembershipId, approval_id: ApprovalId, issued_ms: int, expires_ms: int) -> str:
-        import jwt
-
         claims = {
             "aud": LINK_AUDIENCE,
             "sub": membership_id,
@@ -131,21 +113,12 @@ class JwtApprovalLinkCodec:
             "ims": issued_ms,
             "exp": expires_ms // SECOND_MS,
         }
-        newest = self._key_provider.newest
-        return jwt.encode(claims, newest.derive(PURPOSE), algorithm=ALGORITHM, headers={"kid": newest.key_id})
+        return _sign(claims, self.ring, _link_key)
 
     def read(self, token: str) -> ApprovalLinkClaims | None:
-        import jwt
-
-        if len(token) > MAX_LINK_LENGTH:
-            return None
-        try:
-            key = self._key_provider.find(str(jwt.get_unverified_header(token).get("kid")))
-            if key is None:
-                return None
-            options: Any = {"require": ["exp", "ims", "sub", "apv", "aud"], "verify_exp": False}
-            claims = jwt.decode(token, key.derive(PURPOSE), algorithms=[ALGORITHM], audience=LINK_AUDIENCE, options=options)
-        except (jwt.InvalidTokenError, ValueError):
+        required = ["exp", "ims", "sub", "apv", "aud"]
+        claims = _verify(token, self.ring, _link_key, required, max_length=MAX_LINK_LENGTH, audience=LINK_AUDIENCE)
+        if claims is None:
             return None
         member, approval, issued_ms, expires = (claims[name] for name in ("sub", "apv", "ims", "exp"))
         if not (isinstance(member, str) and isinstance(approval, str) and type(issued_ms) is type(expires) is int):
@@ -153,7 +126,46 @@ class JwtApprovalLinkCodec:
         return ApprovalLinkClaims(MembershipId(member), ApprovalId(approval), issued_ms, expires * SECOND_MS)
 
 
+def _link_key(key: MasterKey) -> bytes:
+    return key.derive("approval-link")
+
+
+def _sign(claims: dict[str, Any], ring: MasterKeyRing, derive: Callable[[MasterKey], bytes]) -> str:
+    import jwt
+
+    newest = ring.newest
+    return jwt.encode(claims, derive(newest), algorithm=ALGORITHM, headers={"kid": newest.key_id})
+
+
+def _verify(
+    token: str,
+    ring: MasterKeyRing,
+    derive: Callable[[MasterKey], bytes],
+    required: list[str],
+    *,
+    max_length: int,
+    audience: str,
+    issuer: str | None = None,
+) -> dict[str, Any] | None:
+    """The claims of a token that a key of the ring has signed; None for any other."""
+    import jwt
+
+    if len(token) > max_length:
+        return None
+    options: Any = {"require": required, "verify_exp": False, "verify_iat": False, "verify_nbf": False}
+    try:
+        key = ring.find(str(jwt.get_unverified_header(token).get("kid")))
+        if key is None:
+            return None
+        return jwt.decode(token, derive(key), algorithms=[ALGORITHM], audience=audience, issuer=issuer, options=options)
+    except (jwt.InvalidTokenError, ValueError):
+        return None
+
+
 class KeyRingTokenHasher:
+    """The HMAC uses the oldest key of the ring: it protects codes that live ten minutes, and a rotation that adds a new key in
+    front must not invalidate codes already sent."""
+
     def __init__(self, ring: MasterKeyRing) -> None:
         self._key = ring.keys[-1].derive("digest")
 
@@ -174,16 +186,16 @@ class Ed25519AuditSealKey:
         return self._private_key.sign(content).hex()
 
 
+@service
 class Ed25519AuditSealKeyProvider:
-    def __init__(self, ring: MasterKeyRing) -> None:
-        self._ring = ring
+    ring: MasterKeyRing
 
     def newest(self) -> Ed25519AuditSealKey:
-        return Ed25519AuditSealKey(self._ring.newest)
+        return Ed25519AuditSealKey(self.ring.newest)
 
     def all(self) -> list[Ed25519AuditSealKey]:
         """Newest first."""
-        return [Ed25519AuditSealKey(key) for key in (self._ring.newest, *self._ring.keys[1:])]
+        return [Ed25519AuditSealKey(key) for key in (self.ring.newest, *self.ring.keys[1:])]
 
 
 def is_signed_by(public_key: str, signature: str, content: bytes) -> bool:

@@ -7,31 +7,33 @@ one key is safe for 2^32 messages, far more than an installation seals between t
 from __future__ import annotations
 
 import secrets
+from dataclasses import field
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from adapters.crypto.key_ring import MasterKey, MasterKeyRing
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable
 
 FORMAT_VERSION = 1
 NONCE_SIZE = 12
 
 
+@service
 class AesVault:
-    def __init__(self, ring: MasterKeyRing) -> None:
-        self._key_provider = ring
-        self._ciphers: dict[str, AESGCM] = {}
+    ring: MasterKeyRing
+    _ciphers: dict[str, AESGCM] = field(default_factory=dict, init=False)
 
     def seal(self, secret: str, bound_to: str) -> bytes:
-        newest = self._key_provider.newest
+        newest = self.ring.newest
         head = bytes([FORMAT_VERSION, len(newest.key_id)]) + newest.key_id.encode()
         nonce = secrets.token_bytes(NONCE_SIZE)
         return head + nonce + self._cipher(newest).encrypt(nonce, secret.encode(), head + bound_to.encode())
 
     def open(self, sealed: bytes, bound_to: str) -> str:
         key_id, head, rest = _parse_sealed(sealed)
-        key = self._key_provider.find(key_id)
+        key = self.ring.find(key_id)
         if key is None:
             raise _unreadable_error()
         try:
@@ -40,7 +42,7 @@ class AesVault:
             raise _unreadable_error() from None
 
     def needs_rekey(self, sealed: bytes) -> bool:
-        return _parse_sealed(sealed)[0] != self._key_provider.newest.key_id
+        return _parse_sealed(sealed)[0] != self.ring.newest.key_id
 
     def _cipher(self, key: MasterKey) -> AESGCM:
         known = self._ciphers.get(key.key_id)

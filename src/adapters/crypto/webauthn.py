@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from domain.accounts.model import User
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import Json, JsonObject
 from domain.sign_in.model import NewPasskeyCredential, Passkey, UnverifiedPasskeyAssertion
+from domain.sign_in.policy import CHALLENGE_TTL_MS
 from domain.sign_in.ports import PasskeyResponseError
-from domain.sign_in.second_factor import CHALLENGE_TTL_MS
 
 SERVICE_NAME = "Latchboard"
 ALGORITHMS = (-7, -8, -257)
@@ -29,15 +30,20 @@ MAX_CREDENTIAL_ID_BYTES = 1_023
 T = TypeVar("T")
 
 
+@service
 class WebAuthnCeremonies:
-    def __init__(self, *, origin: str) -> None:
-        """`origin`: where people reach the dashboard, such as https://latchboard.example.com."""
-        self._origin = origin
-        self._rp_id = urlsplit(origin).hostname or ""
+    """`origin`: where people reach the dashboard, such as https://latchboard.example.com."""
+
+    origin: str
+
+    @property
+    def rp_id(self) -> str:
+        """The relying party: the host of the origin."""
+        return urlsplit(self.origin).hostname or ""
 
     def creation_options(self, user: User, challenge: str, existing: Sequence[Passkey]) -> JsonObject:
         return {
-            "rp": {"id": self._rp_id, "name": SERVICE_NAME},
+            "rp": {"id": self.rp_id, "name": SERVICE_NAME},
             "user": {"id": _encode(user.user_id.encode()), "name": user.email, "displayName": user.name},
             "challenge": _encode(challenge.encode()),
             "pubKeyCredParams": [{"type": "public-key", "alg": algorithm} for algorithm in ALGORITHMS],
@@ -51,7 +57,7 @@ class WebAuthnCeremonies:
         return {
             "challenge": _encode(challenge.encode()),
             "timeout": CHALLENGE_TTL_MS,
-            "rpId": self._rp_id,
+            "rpId": self.rp_id,
             "allowCredentials": _descriptors(allowed),
             "userVerification": "required",
         }
@@ -75,8 +81,8 @@ class WebAuthnCeremonies:
             return verify_registration_response(
                 credential=response,
                 expected_challenge=challenge.encode(),
-                expected_rp_id=self._rp_id,
-                expected_origin=self._origin,
+                expected_rp_id=self.rp_id,
+                expected_origin=self.origin,
                 require_user_verification=True,
             )
 
@@ -102,8 +108,8 @@ class WebAuthnCeremonies:
             return verify_authentication_response(
                 credential=response,
                 expected_challenge=challenge.encode(),
-                expected_rp_id=self._rp_id,
-                expected_origin=self._origin,
+                expected_rp_id=self.rp_id,
+                expected_origin=self.origin,
                 credential_public_key=passkey.public_key,
                 credential_current_sign_count=0,
                 require_user_verification=True,

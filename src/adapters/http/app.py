@@ -1,6 +1,6 @@
 """Creates the ASGI application from blueprints. It opens nothing and does not depend on a server.
 
-app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., idempotency_store=IdempotencyDependencies(...))
+app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., idempotency_store=IdempotencyStore(...))
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from quart import Blueprint, Quart
 
 from adapters.http.core.callers import TLS_AT_PROXY, TRUSTED_PROXIES, AuthenticatorPort, TrustedProxies
 from adapters.http.core.errors import install_error_handlers
-from adapters.http.core.idempotency import IdempotencyDependencies
+from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import (
     HttpMiddlewareSettings,
     ResponseObserver,
@@ -31,7 +31,7 @@ def create_app(
     blueprints: Sequence[Blueprint],
     authenticator: AuthenticatorPort,
     feed: FeedEndpoint | None = None,
-    idempotency_store: IdempotencyDependencies | None = None,
+    idempotency_store: IdempotencyStore | None = None,
     denial_log: DeniedRequestLog | None = None,
     proxies: TrustedProxies | None = None,
     settings: HttpMiddlewareSettings | None = None,

@@ -1,8 +1,5 @@
 """The questions of external brokers about logins and topics, each in the broker's own form: EMQX, RabbitMQ, VerneMQ and
-mosquitto-go-auth. What cannot be answered is refused, never left open.
-
-Who may ask about device logins, and how often a device's address may be wrong.
-"""
+mosquitto-go-auth. What cannot be answered is refused, never left open."""
 
 from __future__ import annotations
 
@@ -11,37 +8,48 @@ import ipaddress
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from quart import Blueprint, Response, request
 
 from adapters.http.core.callers import Network
-from adapters.http.core.json_body import parse_json_object
+from adapters.http.core.parsing import parse_json_object
 from adapters.http.server.limits import AddressBans
 from domain.devices.broker_auth import BrokerAction, ExternalBrokerAuthService
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import DomainError, Unavailable
 
 BAN_AFTER = 20
 """Wrong passwords in a row from one address, as at the built-in broker's doors."""
 MAX_BAN_S = 300.0
+GO_AUTH_WRITE = "2"
+"""`acc` of mosquitto-go-auth: 1 to read, 2 to write, 3 for both, 4 to subscribe."""
+GO_AUTH_BOTH = "3"
+
+Fields = Mapping[str, str]
+Decide = Callable[[Fields], Awaitable[bool]]
+Answer = Callable[[bool], Response]
 
 
+@service
 class BrokerAuthRequestGuard:
-    def __init__(self, secret: str | None, networks: Sequence[Network]) -> None:
-        """A broker shows the secret as a bearer token, or asks from one of the networks."""
-        self._secret = secret
-        self._networks = networks
-        self._bans = AddressBans(BAN_AFTER, MAX_BAN_S)
+    """Who may ask, and how often a device's address may be wrong. A broker shows the secret as a bearer token, or asks from one
+    of the networks."""
+
+    secret: str | None
+    networks: Sequence[Network]
+    _bans: AddressBans = field(default_factory=lambda: AddressBans(ban_after=BAN_AFTER, ban_max_s=MAX_BAN_S), init=False)
 
     def admits(self, authorization: str | None, address: str) -> bool:
         scheme, _, shown = (authorization or "").partition(" ")
-        if self._secret is not None and scheme.lower() == "bearer":
-            return hmac.compare_digest(shown.strip().encode(), self._secret.encode())
+        if self.secret is not None and scheme.lower() == "bearer":
+            return hmac.compare_digest(shown.strip().encode(), self.secret.encode())
         try:
             found = ipaddress.ip_address(address)
         except ValueError:
             return False
-        return any(found in network for network in self._networks if network.version == found.version)
+        return any(found in network for network in self.networks if network.version == found.version)
 
     def is_banned(self, device_address: str) -> bool:
         return bool(device_address) and self._bans.is_banned(device_address, time.monotonic())
@@ -52,35 +60,26 @@ class BrokerAuthRequestGuard:
             (self._bans.record_success if was_right else self._bans.record_failure)(device_address, time.monotonic())
 
 
-Fields = Mapping[str, str]
-Decide = Callable[[Fields], Awaitable[bool]]
-Answer = Callable[[bool], Response]
-
-GO_AUTH_WRITE = "2"
-"""`acc` of mosquitto-go-auth: 1 to read, 2 to write, 3 for both, 4 to subscribe."""
-GO_AUTH_BOTH = "3"
-
-
+@service
 class BrokerAuthFormTranslator:
     """Decides what the brokers ask, whatever their form."""
 
-    def __init__(self, access: ExternalBrokerAuthService, guard: BrokerAuthRequestGuard) -> None:
-        self._access = access
-        self._guard = guard
+    access: ExternalBrokerAuthService
+    guard: BrokerAuthRequestGuard
 
     async def may_connect(self, fields: Fields) -> bool:
         address = fields.get("peerhost") or fields.get("peer_addr") or fields.get("ip") or ""
-        if self._guard.is_banned(address):
+        if self.guard.is_banned(address):
             return False
-        allowed = await self._access.may_connect(fields.get("username", ""), fields.get("password", ""))
-        self._guard.record(address, was_right=allowed)
+        allowed = await self.access.may_connect(fields.get("username", ""), fields.get("password", ""))
+        self.guard.record(address, was_right=allowed)
         return allowed
 
     async def is_service(self, fields: Fields) -> bool:
-        return self._access.is_service(fields.get("username", ""))
+        return self.access.is_service(fields.get("username", ""))
 
     async def is_known(self, fields: Fields) -> bool:
-        return await self.is_service(fields) or await self._access.is_active(fields.get("username", ""))
+        return await self.is_service(fields) or await self.access.is_active(fields.get("username", ""))
 
     async def emqx_topic(self, fields: Fields) -> bool:
         return await self._may(fields, fields.get("action") == BrokerAction.PUBLISH, fields.get("topic", ""))
@@ -106,7 +105,7 @@ class BrokerAuthFormTranslator:
 
     async def _may(self, fields: Fields, is_publish: bool, topic: str) -> bool:
         action = BrokerAction.PUBLISH if is_publish else BrokerAction.SUBSCRIBE
-        return await self._access.may_use_topic(fields.get("username", ""), action, topic)
+        return await self.access.may_use_topic(fields.get("username", ""), action, topic)
 
     async def vernemq(self, hook: str, body: Mapping[str, Any]) -> bool:
         fields = {name: str(body.get(name) or "") for name in ("username", "password", "peer_addr", "topic")}
@@ -123,7 +122,7 @@ class BrokerAuthFormTranslator:
 
 def broker_access_blueprint(access: ExternalBrokerAuthService, guard: BrokerAuthRequestGuard) -> Blueprint:
     bp = Blueprint("broker_access", __name__, url_prefix="/broker")
-    questions = BrokerAuthFormTranslator(access, guard)
+    questions = BrokerAuthFormTranslator(access=access, guard=guard)
 
     @bp.before_request
     async def admit() -> Response | None:

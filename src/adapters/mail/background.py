@@ -1,16 +1,16 @@
 """Sends mail in the background, for answers that must not tell by their time whether a mail is sent.
 
-Its tasks belong to this queue: at most `MAX_PENDING`, counted, and cancelled by `close`.
-
-The mailer without an SMTP server: writes the mail to the log at WARNING, for the operator to forward.
+The mailer without an SMTP server stands here too: `smtp.py` imports aiosmtplib, which only an SMTP server needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import field
 
 from domain.accounts.ports import Mailer
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 
 MAX_PENDING = 100
@@ -19,15 +19,17 @@ CLOSE_TIMEOUT_S = 1.0
 log = logging.getLogger(__name__)
 
 
+@service
 class InProcessBackgroundMailer:
-    def __init__(self, mailer: Mailer) -> None:
-        self._mailer = mailer
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.sent = 0
-        self.failed = 0
-        """Mails that the mail server did not accept."""
-        self.dropped = 0
-        """Mails that were not sent because too many were waiting."""
+    """Its tasks belong to this queue: at most `MAX_PENDING`, counted, and cancelled by `close`."""
+
+    mailer: Mailer
+    sent: int = field(default=0, init=False)
+    failed: int = field(default=0, init=False)
+    """Mails that the mail server did not accept."""
+    dropped: int = field(default=0, init=False)
+    """Mails that were not sent because too many were waiting."""
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     @property
     def pending(self) -> int:
@@ -54,7 +56,7 @@ class InProcessBackgroundMailer:
 
     async def _send(self, to: str, subject: str, text: str) -> None:
         try:
-            await self._mailer.send(to, subject, text)
+            await self.mailer.send(to, subject, text)
         except Unavailable:
             self.failed += 1
             log.warning("a mail was not accepted and is lost: %s", subject)
@@ -63,5 +65,7 @@ class InProcessBackgroundMailer:
 
 
 class LogMailer:
+    """Writes the mail to the log at WARNING, for the operator to forward."""
+
     async def send(self, to: str, subject: str, text: str) -> None:
         log.warning("no SMTP server is configured, so this mail was not sent; to %s: %s\n%s", to, subject, text)

@@ -10,15 +10,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import DomainError, Unauthenticated
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
 
-    from adapters.mcp.api_client import McpApiHttpClient
+    from adapters.mcp.server import McpApiHttpClient
 
 PATH = "/mcp"
 KEY_PREFIX = "sk_live_"
@@ -32,17 +34,17 @@ CheckKey = Callable[[str, dict[str, Any]], Awaitable[object]]
 """Raises Unauthenticated for a key that is unknown or disabled. Takes the key and the ASGI scope of the request."""
 
 
+@service
 class McpEndpoint:
     """An ASGI application beside the API's. `api` is the application that its tools call."""
 
-    def __init__(self, api: AsgiApp, *, check_key: CheckKey, version: str) -> None:
-        self._api = api
-        self._check_key = check_key
-        self._version = version
-        self._app: AsgiApp = None
-        self._task: asyncio.Task[None] | None = None
-        self._ready = asyncio.Event()
-        self._stopping = asyncio.Event()
+    api: AsgiApp
+    check_key: CheckKey
+    version: str
+    _app: AsgiApp = field(default=None, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    _ready: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @staticmethod
     def matches(scope: dict[str, Any]) -> bool:
@@ -53,7 +55,7 @@ class McpEndpoint:
         try:
             if key is None:
                 raise Unauthenticated("Send an API key as X-Api-Key or as Authorization: Bearer sk_live_…")
-            await self._check_key(key, scope)
+            await self.check_key(key, scope)
         except DomainError as error:
             await _refuse(send, 401 if isinstance(error, Unauthenticated) else 503, error.code, error.message)
             return
@@ -75,7 +77,7 @@ class McpEndpoint:
 
     async def _run(self) -> None:
         module = await asyncio.to_thread(import_module, "adapters.mcp.server")  # takes a second, which devices must not wait
-        server = module.create_server(self._connect, version=self._version)
+        server = module.create_server(self._connect, version=self.version)
         self._app = module.create_http_app(server, PATH, MAX_BODY_BYTES)
         async with server.session_manager.run():
             self._ready.set()
@@ -85,17 +87,17 @@ class McpEndpoint:
     async def _connect(self, ctx: Context[Any, Any]) -> AsyncIterator[McpApiHttpClient]:
         import httpx
 
-        from adapters.mcp.api_client import McpApiError, McpApiHttpClient, key_headers
+        from adapters.mcp.server import McpApiError, McpApiHttpClient
 
         headers = {name.lower(): value for name, value in (ctx.headers or {}).items()}
         key = find_key(headers)
         if key is None:
             raise McpApiError(401, {"error": "UNAUTHENTICATED", "message": "The message carries no API key."})
         client = getattr(ctx.request_context.request, "client", None)
-        transport = httpx.ASGITransport(self._api, client=tuple(client) if client is not None else ("", 0))
-        sent = key_headers(key) | {name: headers[name] for name in _FORWARDED if name in headers}
+        transport = httpx.ASGITransport(self.api, client=tuple(client) if client is not None else ("", 0))
+        sent = {"X-Api-Key": key} | {name: headers[name] for name in _FORWARDED if name in headers}
         async with httpx.AsyncClient(transport=transport, base_url="http://latchboard/api/v1", headers=sent) as http:
-            yield McpApiHttpClient(http)
+            yield McpApiHttpClient(client=http)
 
 
 def find_key(headers: Mapping[str, str]) -> str | None:

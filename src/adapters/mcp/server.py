@@ -1,70 +1,27 @@
 """The tools and resources of the Model Context Protocol server. Each tool is one or a few calls of the API as one key.
 
-Tools never invent an outcome: DONE is what the device said. A refusal, a limit and a waiting approval come back as a result with
-`advice` that an agent can act on.
-
-What an agent should do about an answer. A refusal is a result with advice and no exception: trying again does not help.
+Every call is an ordinary request, so that grants, limits and the log hold for it. Tools never invent an outcome: DONE is what the
+device said. A refusal, a limit and a waiting approval come back as a result with `advice` that an agent can act on, and not as an
+exception: trying again does not help.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any
 
+import httpx
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from adapters.mcp.api_client import McpApiError, McpApiHttpClient
-
-ADVICE = {
-    "UNAUTHENTICATED": "The API key is missing, wrong, disabled or deleted. Ask the person who gave it to you. Do not try again.",
-    "GRANT_MISSING": "This key may do nothing on this device. Ask a person to grant it; name the device and the command.",
-    "COMMAND_NOT_GRANTED": "This key may run other commands on this device, not this one. Use explain_access, or ask a person.",
-    "SCOPE_TOO_NARROW": "This key may read this device only. Ask a person for a wider grant if the task needs one.",
-    "GRANT_EXPIRED": "The permission has ended. Ask a person to renew it.",
-    "OUTSIDE_GRANT_WINDOW": "The key may not do this now. explain_access says from when; wait, or ask a person.",
-    "RATE_LIMITED": "Too many commands. Wait `retryAfter` seconds, then try once.",
-    "DEVICE_DISABLED": "A person has disabled the device. Do not look for a way around it.",
-    "INVALID_PARAMS": "Correct the parameters: list_commands has their schema.",
-    "UNKNOWN_COMMAND": "The device has no such command: list_commands names those that it has.",
-    "NOT_FOUND": "There is no such thing for this key. list_devices shows the devices that it may see.",
-    "UNAVAILABLE": "It is not known to be done. Look with get_execution or list_executions before you send it again.",
-}
-OUTCOME_ADVICE = {
-    "QUEUED": "The device is offline. The command runs only if the device returns before expiresAt; see get_execution.",
-    "SENT": "The device has not answered yet. Do not report it as done; see get_execution.",
-    "ACKED": "The device has the command and works on it. Do not report it as done; see get_execution.",
-    "FAILED": "The device could not do it; `result` says why. Tell the person.",
-    "TIMED_OUT": "The device did not answer, so it is unknown whether it acted. Tell the person before you try again.",
-    "EXPIRED": "The device was away until the deadline. The command was not run and never will be.",
-}
-
-
-def refusal(error: McpApiError) -> dict[str, Any]:
-    code = str(error.body.get("error", "UNKNOWN"))
-    advice = ADVICE.get(code, "Nothing was done. Read the message, and ask a person if it does not help.")
-    return {"allowed": False, **error.body, "advice": advice}
-
-
-def waiting(approval: dict[str, Any]) -> dict[str, Any]:
-    advice = (
-        "A person must approve this command; nothing has been switched. Call wait_for_approval with this approvalId, and tell "
-        "the person that the request waits. Do not send the command again."
-    )
-    return {"status": "WAITING_FOR_APPROVAL", "approvalId": approval["approvalId"], "advice": advice}
-
-
-def outcome(execution: dict[str, Any]) -> dict[str, Any]:
-    """The execution, with advice unless the device has confirmed it."""
-    advice = OUTCOME_ADVICE.get(str(execution.get("status")))
-    return execution if advice is None else {**execution, "advice": advice}
-
+from domain.kernel.dataclasses import service
 
 INSTRUCTIONS = (
     "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "
@@ -75,7 +32,51 @@ MAX_DEVICES = 100
 MAX_WAIT_S = 25
 """Of one call to the API; a client may call the tool again."""
 APPROVAL_POLL_S = 1.0
-LATEST_ADVICE = {"PENDING": "Nobody has decided yet. Call wait_for_approval again, or tell the person that the request waits."}
+REQUEST_TIMEOUT_S = 45.0
+"""Longer than the longest `waitSeconds`."""
+_PATH = re.compile(r"(?:/[A-Za-z0-9_-]{1,128})+")
+"""What the tools call. An agent gives the ids in it, and no id makes it the path of another operation."""
+
+
+class McpApiError(Exception):
+    """The service refused the call. `body` is its error object."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        super().__init__(str(body.get("message", status)))
+        self.status = status
+        self.body = body
+
+
+@service
+class McpApiHttpClient:
+    """`client` has the base URL of the API and the key in its headers."""
+
+    client: httpx.AsyncClient
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """Raises McpApiError."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return await self._call("GET", path, params=given)
+
+    async def post(self, path: str, body: dict[str, Any], *, idempotency_key: str) -> Any:
+        """Raises McpApiError."""
+        return await self._call("POST", path, json=body, headers={"Idempotency-Key": idempotency_key})
+
+    async def _call(self, method: str, path: str, **request: Any) -> Any:
+        if _PATH.fullmatch(path) is None:
+            raise McpApiError(404, {"error": "NOT_FOUND", "message": "There is no such id. Use those that the tools return."})
+        try:
+            response = await self.client.request(method, path, timeout=REQUEST_TIMEOUT_S, **request)
+            body = response.json()
+        except (httpx.HTTPError, ValueError) as error:
+            message = (
+                f"{self.client.base_url} gave no usable answer ({error or type(error).__name__}). Nothing is known to be done."
+            )
+            raise McpApiError(503, {"error": "UNAVAILABLE", "message": message}) from error
+        if response.is_error:
+            raise McpApiError(response.status_code, body)
+        return body
+
 
 Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[McpApiHttpClient]]
 """Gives the API as the caller's key sees it. Raises McpApiError when the caller has no key."""
@@ -231,10 +232,7 @@ async def _wait_for_approval(api: McpApiHttpClient, device_id: str, approval_id:
             if execution["finishedAt"] is not None or time.monotonic() >= deadline:
                 return {"approval": approval, "execution": outcome(execution)}
         elif approval["status"] != "PENDING" or time.monotonic() >= deadline:
-            advice = LATEST_ADVICE.get(
-                approval["status"], "The command is not run. Read the note, and do not ask again unchanged."
-            )
-            return {"approval": approval, "advice": advice}
+            return {"approval": approval, "advice": PENDING_ADVICE if approval["status"] == "PENDING" else DENIED_ADVICE}
         await asyncio.sleep(APPROVAL_POLL_S)
 
 
@@ -243,3 +241,49 @@ async def _describe_device(api: McpApiHttpClient, device_id: str) -> dict[str, A
     if device_id not in devices:
         raise McpApiError(404, {"error": "NOT_FOUND", "message": f"No device {device_id} for this key."})
     return {"device": devices[device_id], "latest": await api.get(f"/devices/{device_id}/telemetry/latest")}
+
+
+ADVICE = {
+    "UNAUTHENTICATED": "The API key is missing, wrong, disabled or deleted. Ask the person who gave it to you. Do not try again.",
+    "GRANT_MISSING": "This key may do nothing on this device. Ask a person to grant it; name the device and the command.",
+    "COMMAND_NOT_GRANTED": "This key may run other commands on this device, not this one. Use explain_access, or ask a person.",
+    "SCOPE_TOO_NARROW": "This key may read this device only. Ask a person for a wider grant if the task needs one.",
+    "GRANT_EXPIRED": "The permission has ended. Ask a person to renew it.",
+    "OUTSIDE_GRANT_WINDOW": "The key may not do this now. explain_access says from when; wait, or ask a person.",
+    "RATE_LIMITED": "Too many commands. Wait `retryAfter` seconds, then try once.",
+    "DEVICE_DISABLED": "A person has disabled the device. Do not look for a way around it.",
+    "INVALID_PARAMS": "Correct the parameters: list_commands has their schema.",
+    "UNKNOWN_COMMAND": "The device has no such command: list_commands names those that it has.",
+    "NOT_FOUND": "There is no such thing for this key. list_devices shows the devices that it may see.",
+    "UNAVAILABLE": "It is not known to be done. Look with get_execution or list_executions before you send it again.",
+}
+PENDING_ADVICE = "Nobody has decided yet. Call wait_for_approval again, or tell the person that the request waits."
+DENIED_ADVICE = "The command is not run. Read the note, and do not ask again unchanged."
+OUTCOME_ADVICE = {
+    "QUEUED": "The device is offline. The command runs only if the device returns before expiresAt; see get_execution.",
+    "SENT": "The device has not answered yet. Do not report it as done; see get_execution.",
+    "ACKED": "The device has the command and works on it. Do not report it as done; see get_execution.",
+    "FAILED": "The device could not do it; `result` says why. Tell the person.",
+    "TIMED_OUT": "The device did not answer, so it is unknown whether it acted. Tell the person before you try again.",
+    "EXPIRED": "The device was away until the deadline. The command was not run and never will be.",
+}
+
+
+def refusal(error: McpApiError) -> dict[str, Any]:
+    code = str(error.body.get("error", "UNKNOWN"))
+    advice = ADVICE.get(code, "Nothing was done. Read the message, and ask a person if it does not help.")
+    return {"allowed": False, **error.body, "advice": advice}
+
+
+def waiting(approval: dict[str, Any]) -> dict[str, Any]:
+    advice = (
+        "A person must approve this command; nothing has been switched. Call wait_for_approval with this approvalId, and tell "
+        "the person that the request waits. Do not send the command again."
+    )
+    return {"status": "WAITING_FOR_APPROVAL", "approvalId": approval["approvalId"], "advice": advice}
+
+
+def outcome(execution: dict[str, Any]) -> dict[str, Any]:
+    """The execution, with advice unless the device has confirmed it."""
+    advice = OUTCOME_ADVICE.get(str(execution.get("status")))
+    return execution if advice is None else {**execution, "advice": advice}

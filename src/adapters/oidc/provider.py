@@ -1,9 +1,5 @@
 """The identity provider as a port: authorization code flow with PKCE (RFC 6749, RFC 7636), for one client.
 
-The provider's discovery document and keys (OpenID Connect Discovery 1.0), fetched when needed and kept for an hour.
-
-HTTP to the identity provider: bounded in time, size and number, without redirects, and guarded.
-
 The operator named the issuer, so its host may have a private address. The provider's document names more hosts; those must be
 public, or a provider in wrong hands could make the service call its own network.
 """
@@ -28,9 +24,14 @@ import structlog
 
 from adapters.oidc.id_token import IdTokenError, UnknownSigningKeyError, verify_id_token
 from domain.kernel.clock import HOUR_MS, SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unauthenticated, Unavailable
 from domain.oidc.ports import OidcFlowSecrets, OidcProviderIdentity
 
+MAX_ROLES = 1_000
+KEPT_MS = HOUR_MS
+KEYS_REFETCH_MS = 10 * SECOND_MS
+"""A token with an unknown key makes the service ask for new keys, but not more often than this."""
 DEADLINE_S = 10.0
 """For a whole exchange, with the wait for a free place."""
 MAX_RESPONSE_BYTES = 512 * 1024
@@ -40,201 +41,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 log = structlog.get_logger("oidc")
 
 
-class OidcProviderHttpClient:
-    """`own`: transport to the issuer's host; `others`: to all others. Close it."""
-
-    def __init__(self, issuer: str, *, own: httpx.AsyncBaseTransport, others: httpx.AsyncBaseTransport) -> None:
-        parts = urlsplit(issuer)
-        self._issuer_host = parts.hostname or ""
-        self._may_be_plain = parts.scheme == "http" and self._issuer_host in LOOPBACK
-        self._places = asyncio.Semaphore(MAX_CONCURRENT)
-        self._client = httpx.AsyncClient(
-            transport=others,
-            mounts={f"all://{self._issuer_host}": own},
-            timeout=None,  # noqa: S113 - one deadline covers the whole exchange
-            trust_env=False,
-            follow_redirects=False,
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close"},
-        )
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The JSON object behind a URL of the provider. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
-        status, content = await self._exchange("GET", url, headers=headers or {})
-        if status != 200:
-            raise unavailable_error(f"{_host(url)} responded with status {status}")
-        return content
-
-    async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        """Status below 500 and JSON object. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
-        return await self._exchange("POST", url, headers=headers, form=form)
-
-    async def _exchange(
-        self, method: str, url: str, *, headers: Mapping[str, str], form: Mapping[str, str] | None = None
-    ) -> tuple[int, dict[str, Any]]:
-        self.check_url(url)
-        try:
-            async with (
-                asyncio.timeout(DEADLINE_S),
-                self._places,
-                self._client.stream(method, url, headers=dict(headers), data=form) as response,
-            ):
-                body = await _read(response)
-                status = response.status_code
-        except TimeoutError:
-            raise unavailable_error(f"{_host(url)} did not respond within {DEADLINE_S:g} s") from None
-        except _FAILURES as failure:
-            raise unavailable_error(f"{_host(url)} cannot be reached: {type(failure).__name__}: {failure}") from None
-        if status >= 500 or 300 <= status < 400:
-            raise unavailable_error(f"{_host(url)} responded with status {status}")
-        return status, _parse(url, body)
-
-    def check_url(self, url: str) -> None:
-        """Raises Unavailable for a URL that the provider's document may not name."""
-        parts = urlsplit(url)
-        is_plain = parts.scheme == "http" and self._may_be_plain and parts.hostname == self._issuer_host
-        if (parts.scheme != "https" and not is_plain) or not parts.hostname or parts.username is not None:
-            raise unavailable_error(f"its document names {url[:200]!r}, which is not an https URL")
-
-
-def _parse(url: str, body: bytes) -> dict[str, Any]:
-    try:
-        content = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        raise unavailable_error(f"{_host(url)} did not respond with JSON") from None
-    if not isinstance(content, dict):
-        raise unavailable_error(f"{_host(url)} did not respond with a JSON object")
-    return content
-
-
-async def _read(response: httpx.Response) -> bytes:
-    body = bytearray()
-    async for piece in response.aiter_raw():
-        body += piece
-        if len(body) > MAX_RESPONSE_BYTES:
-            raise ValueError(f"the response is longer than {MAX_RESPONSE_BYTES} bytes")
-    return bytes(body)
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).netloc
-
-
-_FAILURES = (
-    httpcore.NetworkError,
-    httpcore.ProtocolError,
-    httpcore.TimeoutException,
-    httpx.HTTPError,
-    httpx.InvalidURL,
-    ssl.SSLError,
-    OSError,
-    ValueError,
-)
-
-
-def unavailable_error(reason: str) -> Unavailable:
-    """The reason is for the operator's log; strangers learn nothing about the network."""
-    log.warning("the identity provider cannot be used", reason=reason)
-    return Unavailable(
-        "The identity provider does not respond as it must. Try again later, sign in with a password, or inform the operator: "
-        "the log has the reason.",
-        code="PROVIDER_UNAVAILABLE",
-    )
-
-
-KEPT_MS = HOUR_MS
-KEYS_REFETCH_MS = 10 * SECOND_MS
-"""A token with an unknown key makes the service ask for new keys, but not more often than this."""
-
-
-@dataclass(frozen=True, slots=True)
-class OidcProviderMetadata:
-    issuer: str
-    authorization_endpoint: str
-    token_endpoint: str
-    jwks_uri: str
-    userinfo_endpoint: str | None
-    end_session_endpoint: str | None
-    takes_basic: bool
-    takes_post: bool
-    """How the provider takes the client secret: in a header, in the form."""
-    names_itself: bool
-    """The provider adds `iss` to each return (RFC 9207)."""
-
-
-class OidcProviderMetadataCache:
-    def __init__(self, issuer: str, http: OidcProviderHttpClient, clock: Clock) -> None:
-        self._issuer = issuer
-        self._http = http
-        self._clock = clock
-        self._lock = asyncio.Lock()
-        self._document: tuple[int, OidcProviderMetadata] | None = None
-        self._keys: tuple[int, Sequence[jwt.PyJWK]] | None = None
-
-    async def get(self) -> OidcProviderMetadata:
-        """Raises Unavailable `PROVIDER_UNAVAILABLE`."""
-        async with self._lock:
-            now_ms = self._clock.monotonic_ms()
-            if self._document is None or now_ms - self._document[0] >= KEPT_MS:
-                content = await self._http.get(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
-                self._document = now_ms, self._read(content)
-            return self._document[1]
-
-    async def get_keys(self, *, newer_than_known: bool = False) -> Sequence[jwt.PyJWK]:
-        """`newer_than_known`: after a token with an unknown key. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
-        document = await self.get()
-        async with self._lock:
-            now_ms = self._clock.monotonic_ms()
-            age_ms = KEPT_MS if self._keys is None else now_ms - self._keys[0]
-            if self._keys is None or age_ms >= (KEYS_REFETCH_MS if newer_than_known else KEPT_MS):
-                self._keys = now_ms, _read_keys(await self._http.get(document.jwks_uri))
-            return self._keys[1]
-
-    def _read(self, content: dict[str, Any]) -> OidcProviderMetadata:
-        if content.get("issuer") != self._issuer:
-            raise unavailable_error(
-                f"its document is of the issuer {content.get('issuer')!r}; LATCHBOARD_OIDC_ISSUER is {self._issuer!r}"
-            )
-        methods = content.get("code_challenge_methods_supported")
-        if isinstance(methods, list) and "S256" not in methods:
-            raise unavailable_error("it does not support PKCE with S256")
-        authentication = content.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
-        urls: dict[str, str | None] = {}
-        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint"):
-            url = content.get(name)
-            if url is not None or name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-                self._http.check_url(str(url))
-            urls[name] = None if url is None else str(url)
-        return OidcProviderMetadata(
-            issuer=self._issuer,
-            takes_basic="client_secret_basic" in authentication,
-            takes_post="client_secret_post" in authentication,
-            names_itself=content.get("authorization_response_iss_parameter_supported") is True,
-            **urls,  # type: ignore[arg-type]
-        )
-
-
-def _read_keys(content: dict[str, Any]) -> Sequence[jwt.PyJWK]:
-    keys: list[jwt.PyJWK] = []
-    listed = content.get("keys")
-    for entry in listed if isinstance(listed, list) else []:
-        try:
-            keys.append(jwt.PyJWK(entry))
-        except (jwt.PyJWTError, AttributeError, TypeError, ValueError):
-            continue  # of a kind that is not known here
-    if not keys:
-        raise unavailable_error("it lists no key that can be used")
-    return keys
-
-
-MAX_ROLES = 1_000
-
-
 @dataclass(frozen=True, slots=True)
 class OidcClientConfig:
-    """`role_claim`: a claim, or a path such as `realm_access.roles`; empty for none. `acr_values`: what is parameters for."""
+    """`role_claim`: a claim, or a path such as `realm_access.roles`; empty for none. `acr_values`: the parameter of that name."""
 
     issuer: str
     client_id: str
@@ -251,7 +60,7 @@ class OidcIdentityProvider:
     def __init__(self, config: OidcClientConfig, http: OidcProviderHttpClient, clock: Clock) -> None:
         self._config = config
         self._http = http
-        self._documents = OidcProviderMetadataCache(config.issuer, http, clock)
+        self._documents = OidcProviderMetadataCache(issuer=config.issuer, http=http, clock=clock)
 
     @property
     def name(self) -> str:
@@ -395,6 +204,193 @@ def _find_claim(claims: Mapping[str, Any], path: str) -> Any:
 
 def _with_query(url: str, parameters: Mapping[str, str]) -> str:
     return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(parameters)}"
+
+
+@dataclass(frozen=True, slots=True)
+class OidcProviderMetadata:
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str | None
+    end_session_endpoint: str | None
+    takes_basic: bool
+    takes_post: bool
+    """How the provider takes the client secret: in a header, in the form."""
+    names_itself: bool
+    """The provider adds `iss` to each return (RFC 9207)."""
+
+
+@service
+class OidcProviderMetadataCache:
+    """The provider's discovery document and keys (OpenID Connect Discovery 1.0), fetched when needed and kept for an hour."""
+
+    issuer: str
+    http: OidcProviderHttpClient
+    clock: Clock
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _document: tuple[int, OidcProviderMetadata] | None = field(default=None, init=False)
+    _keys: tuple[int, Sequence[jwt.PyJWK]] | None = field(default=None, init=False)
+
+    async def get(self) -> OidcProviderMetadata:
+        """Raises Unavailable `PROVIDER_UNAVAILABLE`."""
+        async with self._lock:
+            now_ms = self.clock.monotonic_ms()
+            if self._document is None or now_ms - self._document[0] >= KEPT_MS:
+                content = await self.http.get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+                self._document = now_ms, self._read(content)
+            return self._document[1]
+
+    async def get_keys(self, *, newer_than_known: bool = False) -> Sequence[jwt.PyJWK]:
+        """`newer_than_known`: after a token with an unknown key. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
+        document = await self.get()
+        async with self._lock:
+            now_ms = self.clock.monotonic_ms()
+            age_ms = KEPT_MS if self._keys is None else now_ms - self._keys[0]
+            if self._keys is None or age_ms >= (KEYS_REFETCH_MS if newer_than_known else KEPT_MS):
+                self._keys = now_ms, _read_keys(await self.http.get(document.jwks_uri))
+            return self._keys[1]
+
+    def _read(self, content: dict[str, Any]) -> OidcProviderMetadata:
+        if content.get("issuer") != self.issuer:
+            raise unavailable_error(
+                f"its document is of the issuer {content.get('issuer')!r}; LATCHBOARD_OIDC_ISSUER is {self.issuer!r}"
+            )
+        methods = content.get("code_challenge_methods_supported")
+        if isinstance(methods, list) and "S256" not in methods:
+            raise unavailable_error("it does not support PKCE with S256")
+        authentication = content.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        urls: dict[str, str | None] = {}
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint"):
+            url = content.get(name)
+            if url is not None or name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+                self.http.check_url(str(url))
+            urls[name] = None if url is None else str(url)
+        return OidcProviderMetadata(
+            issuer=self.issuer,
+            takes_basic="client_secret_basic" in authentication,
+            takes_post="client_secret_post" in authentication,
+            names_itself=content.get("authorization_response_iss_parameter_supported") is True,
+            **urls,  # type: ignore[arg-type]
+        )
+
+
+def _read_keys(content: dict[str, Any]) -> Sequence[jwt.PyJWK]:
+    keys: list[jwt.PyJWK] = []
+    listed = content.get("keys")
+    for entry in listed if isinstance(listed, list) else []:
+        try:
+            keys.append(jwt.PyJWK(entry))
+        except (jwt.PyJWTError, AttributeError, TypeError, ValueError):
+            continue  # of a kind that is not known here
+    if not keys:
+        raise unavailable_error("it lists no key that can be used")
+    return keys
+
+
+class OidcProviderHttpClient:
+    """HTTP to the provider, bounded in time, size and number, without redirects. `own`: transport to the issuer's host; `others`:
+    to all others. Close it."""
+
+    def __init__(self, issuer: str, *, own: httpx.AsyncBaseTransport, others: httpx.AsyncBaseTransport) -> None:
+        parts = urlsplit(issuer)
+        self._issuer_host = parts.hostname or ""
+        self._may_be_plain = parts.scheme == "http" and self._issuer_host in LOOPBACK
+        self._places = asyncio.Semaphore(MAX_CONCURRENT)
+        self._client = httpx.AsyncClient(
+            transport=others,
+            mounts={f"all://{self._issuer_host}": own},
+            timeout=None,  # noqa: S113 - one deadline covers the whole exchange
+            trust_env=False,
+            follow_redirects=False,
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close"},
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The JSON object behind a URL of the provider. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
+        status, content = await self._exchange("GET", url, headers=headers or {})
+        if status != 200:
+            raise unavailable_error(f"{_host(url)} responded with status {status}")
+        return content
+
+    async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+        """Status below 500 and JSON object. Raises Unavailable `PROVIDER_UNAVAILABLE`."""
+        return await self._exchange("POST", url, headers=headers, form=form)
+
+    async def _exchange(
+        self, method: str, url: str, *, headers: Mapping[str, str], form: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        self.check_url(url)
+        try:
+            async with (
+                asyncio.timeout(DEADLINE_S),
+                self._places,
+                self._client.stream(method, url, headers=dict(headers), data=form) as response,
+            ):
+                body = await _read(response)
+                status = response.status_code
+        except TimeoutError:
+            raise unavailable_error(f"{_host(url)} did not respond within {DEADLINE_S:g} s") from None
+        except _FAILURES as failure:
+            raise unavailable_error(f"{_host(url)} cannot be reached: {type(failure).__name__}: {failure}") from None
+        if status >= 500 or 300 <= status < 400:
+            raise unavailable_error(f"{_host(url)} responded with status {status}")
+        return status, _parse(url, body)
+
+    def check_url(self, url: str) -> None:
+        """Raises Unavailable for a URL that the provider's document may not name."""
+        parts = urlsplit(url)
+        is_plain = parts.scheme == "http" and self._may_be_plain and parts.hostname == self._issuer_host
+        if (parts.scheme != "https" and not is_plain) or not parts.hostname or parts.username is not None:
+            raise unavailable_error(f"its document names {url[:200]!r}, which is not an https URL")
+
+
+def _parse(url: str, body: bytes) -> dict[str, Any]:
+    try:
+        content = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        raise unavailable_error(f"{_host(url)} did not respond with JSON") from None
+    if not isinstance(content, dict):
+        raise unavailable_error(f"{_host(url)} did not respond with a JSON object")
+    return content
+
+
+async def _read(response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) > MAX_RESPONSE_BYTES:
+            raise ValueError(f"the response is longer than {MAX_RESPONSE_BYTES} bytes")
+    return bytes(body)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+_FAILURES = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.TimeoutException,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    ssl.SSLError,
+    OSError,
+    ValueError,
+)
+
+
+def unavailable_error(reason: str) -> Unavailable:
+    """The reason is for the operator's log; strangers learn nothing about the network."""
+    log.warning("the identity provider cannot be used", reason=reason)
+    return Unavailable(
+        "The identity provider does not respond as it must. Try again later, sign in with a password, or inform the operator: "
+        "the log has the reason.",
+        code="PROVIDER_UNAVAILABLE",
+    )
 
 
 def _rejected_error(reason: str) -> Unauthenticated:

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from adapters.audit_sinks.http import HttpAuditSink
-from adapters.audit_sinks.syslog import TcpSyslogAuditSink, UdpSyslogAuditSink
+from adapters.audit_sinks import HttpAuditSink, TcpSyslogAuditSink, UdpSyslogAuditSink
 from adapters.clock import SystemClock
-from adapters.randomness import RandomJitter
+from adapters.randomness import random_spread
 from app.cli.operator import choose_account, open_database
 from app.cli.support import stderr_console
 from app.config.settings import Settings
@@ -140,7 +139,7 @@ class _AuditLogForwarder:
         return batch.cursor
 
     async def _pause(self, error: Exception) -> None:
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 10)) * (1 + RandomJitter().spread() / 5)
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 10)) * (1 + random_spread() / 5)
         self._failures += 1
         stderr_console().print(f"latchboard: not delivered: {error}. The next attempt is in {pause_s:.0f} s.", markup=False)
         await asyncio.sleep(pause_s)

@@ -47,7 +47,7 @@ def _print_document(document: dict[str, Any], output: Path | None) -> None:
 
 async def _build_openapi_document() -> dict[str, Any]:
     """Build the document from a program that is composed in a temporary directory and never started."""
-    from adapters.http.openapi.document import build_document
+    from adapters.http.documents.openapi import build_document
     from app.wiring.compose import compose
 
     with tempfile.TemporaryDirectory() as folder:

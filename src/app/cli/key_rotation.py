@@ -128,4 +128,4 @@ def _count_outdated(report: RekeyReport, ring: MasterKeyRing) -> int:
 async def _open_keys(settings: Settings) -> AsyncIterator[tuple[MasterKeyRing, RekeyService]]:
     ring = open_key_ring(settings)
     async with open_database(settings) as uow:
-        yield ring, RekeyService(uow=uow, vault=AesVault(ring), key_of=sealing_key_id)
+        yield ring, RekeyService(uow=uow, vault=AesVault(ring=ring), key_of=sealing_key_id)

@@ -8,17 +8,16 @@ from typing import Any
 
 import httpx
 
-from adapters.mcp.api_client import McpApiHttpClient, key_headers
-from adapters.mcp.server import create_server
+from adapters.mcp.server import McpApiHttpClient, create_server
 from app.version import VERSION
 
 
 async def run_stdio_server(url: str, key: str) -> None:
     """Serve until standard input ends."""
-    async with httpx.AsyncClient(base_url=f"{url.rstrip('/')}/api/v1", headers=key_headers(key)) as client:
+    async with httpx.AsyncClient(base_url=f"{url.rstrip('/')}/api/v1", headers={"X-Api-Key": key}) as client:
 
         @asynccontextmanager
         async def connect(_ctx: Any) -> AsyncIterator[McpApiHttpClient]:
-            yield McpApiHttpClient(client)
+            yield McpApiHttpClient(client=client)
 
         await create_server(connect, version=VERSION).run_stdio_async()

@@ -113,12 +113,12 @@ def open_key_ring(settings: Settings) -> MasterKeyRing:
 
 def list_public_keys(settings: Settings) -> Sequence[tuple[str, str]]:
     """Ids and public keys, newest first. Raises StartupError."""
-    return [(key.key_id, key.public_key) for key in Ed25519AuditSealKeyProvider(open_key_ring(settings)).all()]
+    return [(key.key_id, key.public_key) for key in Ed25519AuditSealKeyProvider(ring=open_key_ring(settings)).all()]
 
 
 async def seal_log(settings: Settings) -> int:
     """How many accounts were sealed. Raises StartupError, Conflict, and what the database raises."""
-    keys = Ed25519AuditSealKeyProvider(open_key_ring(settings))
+    keys = Ed25519AuditSealKeyProvider(ring=open_key_ring(settings))
     async with open_database(settings) as uow:
         return await AuditSealService(uow=uow, clock=SystemClock(), keys=keys).seal()
 

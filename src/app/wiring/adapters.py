@@ -35,7 +35,7 @@ from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.links import LeaderOnlyDeviceLink, NullDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
-from adapters.randomness import RandomIdAndSecretGenerator, RandomJitter
+from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.recurrence import DateutilRecurrence
 from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase
@@ -236,7 +236,7 @@ class ServiceAdapters:
         self.process_id = secrets.token_bytes(PROCESS_ID_LENGTH)
         """Names this run of this instance."""
         self.key_ring = load_key_ring(settings)
-        self.vault = AesVault(self.key_ring)
+        self.vault = AesVault(ring=self.key_ring)
         self.digest = KeyRingTokenHasher(self.key_ring)
         self.totp = PyotpTotpCodec()
         self.passkeys = WebAuthnCeremonies(origin=settings.effective_public_url)
@@ -245,7 +245,7 @@ class ServiceAdapters:
         self.login_hasher = Argon2PasswordHasher()
         """Threads and a queue of their own: strangers who sign in by the hundred do not delay a signed-in person's request."""
         self.mailer = create_mailer(settings)
-        self.mail_queue = InProcessBackgroundMailer(self.mailer)
+        self.mail_queue = InProcessBackgroundMailer(mailer=self.mailer)
         self.cluster = _create_cluster(settings, self.process_id, self.clock)
         self.worker_bus = _create_worker_bus(settings, worker, self.feed_name)
         self.engine = load_engine(settings.engine)
@@ -264,7 +264,6 @@ class ServiceAdapters:
         self.fence = None if self.standby_link is None else PostgresLeaderFence()
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
-        self.jitter = RandomJitter()
         self.feed = InProcessFeedHub(on_filters_changed=on_interest)
         self.codec = ProfileDispatchingDeviceCodec()
         self.params_checker, self.recurrence = JsonSchemaParamsValidator(), DateutilRecurrence()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.http.asyncapi.document import AsyncApiDeviceTopic, build_asyncapi_document
+from adapters.http.documents.asyncapi import AsyncApiDeviceTopic, build_asyncapi_document
 from adapters.mqtt.profiles.native import TOPICS, NativeTopicDefinition
 from app.version import VERSION
 

@@ -22,16 +22,21 @@ from quart import Blueprint, Quart
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from adapters.http.api.approvals import approval_links_blueprint, approvals_blueprint
 from adapters.http.api.authentication import auth_blueprint
-from adapters.http.api.catalog import catalog_blueprint
-from adapters.http.api.cluster import cluster_blueprint
 from adapters.http.api.commands import commands_blueprint
-from adapters.http.api.device_setup import credentials_blueprint
+from adapters.http.api.device_setup import catalog_blueprint, credentials_blueprint
 from adapters.http.api.device_types import device_types_blueprint
 from adapters.http.api.devices import bulk_registration_blueprint, devices_blueprint
 from adapters.http.api.events import events_blueprint
 from adapters.http.api.fleet import fleet_blueprint
 from adapters.http.api.grants import grants_blueprint
-from adapters.http.api.groups import group_grants_blueprint, groups_blueprint
+from adapters.http.api.groups import groups_blueprint
+from adapters.http.api.installation import (
+    NetworkProblemResponse,
+    NetworkResponse,
+    cluster_blueprint,
+    health_blueprint,
+    network_blueprint,
+)
 from adapters.http.api.invitations import invitations_blueprint
 from adapters.http.api.keys import keys_blueprint
 from adapters.http.api.notifications import notifications_blueprint
@@ -40,25 +45,22 @@ from adapters.http.api.provisioning import provisioning_blueprint
 from adapters.http.api.rules import rules_blueprint
 from adapters.http.api.schedules import schedules_blueprint
 from adapters.http.api.second_factor import passkeys_blueprint, second_factor_blueprint
-from adapters.http.api.service_addresses import NetworkProblemResponse, NetworkResponse, network_blueprint
 from adapters.http.api.service_sessions import service_sessions_blueprint
 from adapters.http.api.team import team_blueprint
 from adapters.http.api.telemetry import telemetry_blueprint
 from adapters.http.api.webhooks import webhooks_blueprint
 from adapters.http.app import create_app, mount
-from adapters.http.asyncapi.routes import asyncapi_blueprint
 from adapters.http.broker_auth import BrokerAuthRequestGuard, broker_access_blueprint
 from adapters.http.core.callers import AuthenticatorPort, TrustedProxies, parse_networks
-from adapters.http.core.idempotency import IdempotencyDependencies
+from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
-from adapters.http.dashboard.routes import dashboard_blueprint, first_run_blueprint
-from adapters.http.dashboard.session_routes import dashboard_session_blueprint
-from adapters.http.feed.endpoint import FeedConnectionMaximums, FeedEndpoint
+from adapters.http.dashboard.routes import dashboard_blueprint
+from adapters.http.dashboard.session_routes import dashboard_session_blueprint, first_run_blueprint
+from adapters.http.documents.routes import asyncapi_blueprint, openapi_blueprint
+from adapters.http.feed.endpoint import FeedConnectionLimiter, FeedEndpoint
 from adapters.http.feed.stream import FeedDependencies
-from adapters.http.openapi.routes import openapi_blueprint
-from adapters.http.server.health import health_blueprint
-from adapters.http.server.limits import HttpConnectionLimiter, HttpConnectionLimitSettings
+from adapters.http.server.limits import AddressBans, HttpConnectionLimiter
 from adapters.http.unlock_page import unlock_page_blueprint
 from adapters.mcp.endpoint import McpEndpoint
 from app.config.checks import is_ip_address, is_loopback, reachable_address
@@ -86,7 +88,6 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.unit_of_work import JoinedUnitOfWork
 from domain.keys.service import ApiKeyService
 from domain.partitions.overview import ClusterOverview, ClusterOverviewService
-from domain.rules.service import DeviceMetricDeclarationService
 from domain.team.service_sessions import ServiceSessionTokenService
 from domain.telemetry.replay import FeedReadingReplayService
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
@@ -143,7 +144,7 @@ def create_broker_access(program: ComposedApplication) -> list[Blueprint]:
     access = ExternalBrokerAuthService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
     secret = settings.broker_auth_secret
     guard = BrokerAuthRequestGuard(
-        None if secret is None else secret.get_secret_value(), parse_networks(settings.broker_auth_networks)
+        secret=None if secret is None else secret.get_secret_value(), networks=parse_networks(settings.broker_auth_networks)
     )
     return [broker_access_blueprint(access, guard)]
 
@@ -167,7 +168,9 @@ def create_fleet_file_service(services: DomainServices, adapters: ServiceAdapter
             schedules=services.schedules.with_unit_of_work(uow),
             rules=services.rules.with_unit_of_work(uow),
             groups=replace(services.groups, **joined),
-            keys=ApiKeyService(**creating, digest=adapters.digest, requests=PendingApprovalCloser(adapters.approval_waiter)),
+            keys=ApiKeyService(
+                **creating, digest=adapters.digest, requests=PendingApprovalCloser(waiter=adapters.approval_waiter)
+            ),
             grants=replace(services.grants, **joined),
             group_grants=replace(services.group_grants, **joined),
             webhooks=replace(webhooks, **joined),
@@ -216,13 +219,13 @@ def create_http_app(program: ComposedApplication) -> Quart:
         ],
         authenticator=services.callers,
         feed=program.feed_endpoint,
-        idempotency_store=IdempotencyDependencies(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
+        idempotency_store=IdempotencyStore(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
         denial_log=services.denial_log,
         proxies=proxies,
         settings=HttpMiddlewareSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
         observer=program.metrics.observe_request,
     )
-    agents = McpEndpoint(app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION)
+    agents = McpEndpoint(api=app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION)
     mount(app, agents)
     app.after_serving(agents.stop)
     return app
@@ -242,14 +245,12 @@ def _create_asyncapi_document() -> dict[str, Any]:
 
 def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
     total = settings.http_connections or start.default_http_connections()
-    limits = HttpConnectionLimitSettings(
+    return HttpConnectionLimiter(
+        bans=AddressBans(ban_after=settings.ban_after, ban_max_s=float(settings.ban_max_seconds)),
         total=total,
         per_address=settings.http_connections_per_address or max(8, total // 2),
-        ban_after=settings.ban_after,
-        ban_max_s=float(settings.ban_max_seconds),
         unlimited=settings.unlimited_networks(settings.trusted_proxies),
     )
-    return HttpConnectionLimiter(limits)
 
 
 STORE_TIME_OVERLAP_S = 30
@@ -259,7 +260,7 @@ STORE_TIME_OVERLAP_S = 30
 def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
     half = max(4, (settings.http_connections or start.default_http_connections()) // 2)  # the rest is for requests
-    limits = FeedConnectionMaximums(
+    limiter = FeedConnectionLimiter(
         total=half,
         unauthenticated=min(settings.feed_pending, max(4, half // 2)),
         unauthenticated_per_address=settings.feed_pending_per_address,
@@ -282,7 +283,7 @@ def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedE
         authenticator=services.callers,
         clock=adapters.clock,
         proxies=proxies,
-        limits=limits,
+        limiter=limiter,
     )
 
 
@@ -298,7 +299,7 @@ def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
         *_sign_in_blueprints(program),
         team_blueprint(team=s.team),
         projects_blueprint(projects=s.projects),
-        keys_blueprint(keys=s.keys, uow=s.uow),
+        keys_blueprint(keys=s.keys, grants=s.grants),
         catalog_blueprint(),
         dashboard_blueprint(),
         devices_blueprint(s.devices, s.control),
@@ -308,7 +309,7 @@ def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
         commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
-        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs, DeviceMetricDeclarationService(**s.shared)),
+        rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs),
         grants_blueprint(s.grants, s.access_explanations),
         approvals_blueprint(s.approvals),
         approval_links_blueprint(s.notifications.links),
@@ -344,8 +345,7 @@ def _fleet_blueprints(program: ComposedApplication, webhooks: WebhookService) ->
         engine_commit_lock=LockWithTimeout(s.engine_commit_lock),
     )
     return [
-        groups_blueprint(s.groups, actions),
-        group_grants_blueprint(s.group_grants),
+        groups_blueprint(s.groups, actions, s.group_grants),
         bulk_registration_blueprint(fleet.bulk_registration),
         provisioning_blueprint(fleet.provisioning_codes, fleet.device_claims),
         fleet_blueprint(create_fleet_file_service(s, program.adapters, webhooks)),

@@ -90,7 +90,7 @@ def _register_connections(metrics: MetricsRegistry, program: ComposedApplication
     metrics.register_counter(
         "feed_connections_refused",
         "Feed connections refused by a limit, by reason.",
-        lambda: dict(program.feed_endpoint.refused_counts),
+        lambda: dict(program.feed_endpoint.limiter.refused),
         label="reason",
     )
 

@@ -9,7 +9,7 @@ import structlog
 
 from adapters.crypto.tokens import JwtApprovalLinkCodec
 from adapters.delivery.address_guard import AddressGuard
-from adapters.notifications.channels import ChannelNotificationSender
+from adapters.notifications.channels import AwaitableHttpCourier, ChannelNotificationSender
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.wiring import adapters as adapter_wiring
@@ -56,7 +56,7 @@ class NotificationServices:
         approvals: ApprovalService[Any],
     ) -> None:
         shared, vault, public_url = shared_ports(uow, adapters), adapters.vault, settings.effective_public_url
-        codec, self.link_codec = VapidKeyCodecOnDemand(), JwtApprovalLinkCodec(adapters.key_ring)
+        codec, self.link_codec = VapidKeyCodecOnDemand(), JwtApprovalLinkCodec(ring=adapters.key_ring)
         self.push_keys = PushKeyService(uow=uow, vault=vault, codec=codec)
         self.sender = _create_sender(settings, adapters, self.push_keys)
         self.service = NotificationSettingsService(
@@ -98,7 +98,7 @@ def _create_sender(settings: Settings, adapters: ServiceAdapters, push_keys: Pus
     return ChannelNotificationSender(
         clock=adapters.clock,
         mailer=adapters.mailer,
-        create_courier=partial(adapter_wiring.create_courier, settings, adapters.clock),
+        http=AwaitableHttpCourier(create=partial(adapter_wiring.create_courier, settings, adapters.clock)),
         push_key=push_keys.get_private_key,
         contact=f"mailto:{settings.smtp_from}" if settings.smtp_from else settings.effective_public_url,
         telegram_url=settings.telegram_url,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.crypto.tokens import Ed25519AuditSealKeyProvider
 from adapters.feed_hub import LogOrderedFeedPublisher
+from adapters.randomness import random_spread
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.config.settings import Settings
 from app.runtime.metrics import MeasuredExecutionWaiter, MetricsRegistry, age_s
@@ -93,7 +94,7 @@ class AuditServices:
     def __init__(self, uow: SqlUnitOfWork, adapters: ServiceAdapters) -> None:
         self._clock: Clock = adapters.clock
         self.exporter = AuditExportGenerator(**shared_ports(uow, adapters))
-        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519AuditSealKeyProvider(adapters.key_ring))
+        self.seals = AuditSealService(**shared_ports(uow, adapters), keys=Ed25519AuditSealKeyProvider(ring=adapters.key_ring))
 
     def create_worker(self) -> AuditSealWorker:
         return AuditSealWorker(seals=self.seals, clock=self._clock)
@@ -214,7 +215,7 @@ class DomainServices:
         self.operator = OperatorService(**self.creating, hasher=hasher)
         self.sign_in = SignInServices(self.uow, settings, adapters, self.operator)
         self.logins, self.sessions, self.passwords = self.sign_in.logins, self.sign_in.sessions, self.sign_in.passwords
-        requests = PendingApprovalCloser(adapters.approval_waiter)
+        requests = PendingApprovalCloser(waiter=adapters.approval_waiter)
         self.team = MemberService(**self.creating, hasher=hasher, requests=requests)
         self.projects = ProjectService(**self.creating)
         self.keys = ApiKeyService(**self.creating, digest=adapters.digest, requests=requests)
@@ -266,7 +267,7 @@ class DomainServices:
 
     def _wire_commands(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         gate = self.authorizer
-        self.dispatch_queue = DispatchQueue(wake_events.dispatch.set)
+        self.dispatch_queue = DispatchQueue(wake=wake_events.dispatch.set)
         self.commands = CommandSubmissionService(
             **self.creating,
             authorizer=gate,
@@ -355,6 +356,6 @@ class DomainServices:
             vault=adapters.vault,
             create_signer=adapters.engine.create_signer,
             recipients=self.recipient_cache,
-            jitter=adapters.jitter,
+            jitter=random_spread,
             queues=EndpointQueues(),
         )

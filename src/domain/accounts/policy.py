@@ -1,7 +1,4 @@
-"""Rules of the accounts part, without I/O: emails, passwords and roles.
-
-The form of a mail with a code or a link, and its choice by the language of who gets it.
-"""
+"""Rules of the accounts part, without I/O: emails, passwords, names and roles; and the form and language of its mails."""
 
 from __future__ import annotations
 
@@ -19,11 +16,6 @@ from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 ACCESS_TOKEN_TTL_MS = 15 * MINUTE_MS
 REFRESH_TOKEN_TTL_MS = 30 * DAY_MS
 REFRESH_TOKEN_LENGTH = 48
-
-CODE_DIGITS = 6
-CODE_TTL_MS = 10 * MINUTE_MS
-CODE_COOLDOWN_MS = MINUTE_MS
-CODE_MAX_ATTEMPTS = 5
 
 PASSWORD_MIN_LENGTH = 8
 PASSWORD_MAX_LENGTH = 256

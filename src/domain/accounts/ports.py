@@ -1,7 +1,4 @@
-"""Ports of accounts, users, memberships and projects, and of mail and translation.
-
-Port that ends what waits for approval when the one who asked is deleted.
-"""
+"""Ports of accounts, users, memberships and projects, of mail and translation, and of what ends with a deleted requester."""
 
 from __future__ import annotations
 

@@ -11,45 +11,47 @@ from domain.accounts.ports import AccountsTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, ProjectId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 
 
+@service
 class ProjectService:
-    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdAndSecretGenerator) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
+    uow: UnitOfWork[AccountsTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
 
     async def list(self, caller: SessionCaller) -> Sequence[tuple[Project, int]]:
         """The projects with their device counts, oldest first."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.projects.list_with_device_counts(caller.account_id)
 
     async def create(self, caller: SessionCaller, name: str) -> Project:
         require_role(caller, Role.ADMIN)
-        project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
-        project = Project(project_id, caller.account_id, check_name(name), False, self._clock.now_ms())
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        project_id = ProjectId(self.ids.new_id(IdPrefix.PROJECT))
+        project = Project(project_id, caller.account_id, check_name(name), False, self.clock.now_ms())
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             existing = await tx.projects.list_with_device_counts(caller.account_id)
             check_capacity(len(existing), "PROJECT_LIMIT", "An account has at most {limit} projects")
             await tx.projects.add(project)
-            self._emit(tx, caller, "project_created", f"Project {project.name} was created")
+            tx.emit(event_of(caller, "project_created", f"Project {project.name} was created", self.clock.now_ms()))
         return project
 
     async def rename(self, caller: SessionCaller, project_id: str, name: str) -> tuple[Project, int]:
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             project, devices = await _get_project(tx, caller, project_id)
             renamed = replace(project, name=check_name(name))
             await tx.projects.save(renamed)
-            self._emit(tx, caller, "project_changed", f"Project {project.name} is now called {renamed.name}")
+            text = f"Project {project.name} is now called {renamed.name}"
+            tx.emit(event_of(caller, "project_changed", text, self.clock.now_ms()))
         return renamed, devices
 
     async def delete(self, caller: SessionCaller, project_id: str) -> None:
         """Raises Conflict `DEFAULT_PROJECT` or `PROJECT_NOT_EMPTY`."""
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             project, devices = await _get_project(tx, caller, project_id)
             if project.is_default:
                 raise Conflict("The default project cannot be deleted. Rename it instead.", code="DEFAULT_PROJECT")
@@ -59,10 +61,7 @@ class ProjectService:
                     code="PROJECT_NOT_EMPTY",
                 )
             await tx.projects.delete(project.project_id)
-            self._emit(tx, caller, "project_deleted", f"Project {project.name} was deleted")
-
-    def _emit(self, tx: AccountsTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
+            tx.emit(event_of(caller, "project_deleted", f"Project {project.name} was deleted", self.clock.now_ms()))
 
 
 async def _get_project(tx: AccountsTx, caller: SessionCaller, project_id: str) -> tuple[Project, int]:

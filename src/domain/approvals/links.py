@@ -5,8 +5,6 @@ factor and the state of the approval are read again in the transaction that deci
 decision, so it works once, when the person changes the password, and when a session of theirs is revoked, as by "sign out
 everywhere else": who lost a phone lost its messages too. Looking changes nothing. Who has a second factor must show it, for
 either decision.
-
-Port of approval links.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, JsonObject
+from domain.kernel.domain_event import JsonObject, event_of
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ApprovalId, ExecutionId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -31,6 +29,10 @@ from domain.sign_in.passkeys import PasskeySignInService
 from domain.sign_in.policy import RolesRequiringSecondFactor
 from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker
 from domain.sign_in.step_up import invalid_factor_error
+
+LINK_TTL_MS = HOUR_MS
+"""From the moment it is sent. Later the person signs in: the request itself waits for a day."""
+TxT = TypeVar("TxT", bound=ApprovalsTx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,6 @@ class ApprovalLinkCodec(Protocol):
 
     def read(self, token: str) -> ApprovalLinkClaims | None:
         """None unless this installation signed it. Whether it has expired is the caller's part."""
-
-
-LINK_TTL_MS = HOUR_MS
-"""From the moment it is sent. Later the person signs in: the request itself waits for a day."""
-
-
-TxT = TypeVar("TxT", bound=ApprovalsTx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +133,7 @@ class ApprovalLinkService(Generic[TxT]):
             accepted = await self.factors.check(tx, caller.user_id, prepared, now_ms)
             if not accepted:
                 text = f"{linked.user.name} failed to confirm a decision by link"
-                tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
+                tx.emit(event_of(caller, "second_factor_failed", text, now_ms))
         if not accepted:
             raise invalid_factor_error()
         return True

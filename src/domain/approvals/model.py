@@ -1,6 +1,5 @@
-"""A command that waits for a decision: PENDING → APPROVED, DENIED or EXPIRED. Exactly one decision takes effect.
-
-Who may decide an approval, and its state afterwards: a decision is final.
+"""A command that waits for a decision: PENDING → APPROVED, DENIED or EXPIRED. Exactly one decision takes effect, and it is final.
+Here is also who sees a request, and who may decide it.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, Gran
 APPROVAL_TTL_MS = DAY_MS
 MAX_PENDING_PER_DEVICE = 100
 """Pending requests per device: more than people decide on; bounds what a faulty client can queue."""
+ALREADY_DECIDED = "ALREADY_DECIDED"
 
 
 class ApprovalStatus(StrEnum):
@@ -63,9 +63,6 @@ class Approval:
     """Why the requester wants it."""
     note: str | None = None
     """What the decider says about it."""
-
-
-ALREADY_DECIDED = "ALREADY_DECIDED"
 
 
 def can_see(caller: SessionCaller | ApiKeyCaller, approval: Approval) -> bool:

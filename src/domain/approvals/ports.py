@@ -1,4 +1,4 @@
-"""Ports of the approvals part, and the port that submits an approved command."""
+"""Ports of the approvals part: its repository, and what submits an approved command."""
 
 from __future__ import annotations
 

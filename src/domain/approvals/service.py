@@ -4,12 +4,6 @@ The decision, the approved command and their events are one transaction, and the
 PENDING: of several concurrent decisions one takes effect and the others raise Conflict. When the command is no longer allowed
 (the grant was deleted, the device disabled), approving raises that error and the request stays PENDING: it can be approved later,
 denied, or left to expire. A command never runs without all its checks.
-
-The event of an approval's end, however it came about.
-
-Ends the pending requests of an API key or a membership that is deleted: nobody could approve them any more.
-
-They become DENIED by the person who deletes the requester, in the same transaction; an overdue request becomes EXPIRED.
 """
 
 from __future__ import annotations
@@ -19,8 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Generic, TypeVar
 
-from domain.approvals import model
-from domain.approvals.model import Approval, ApprovalStatus, apply_decision
+from domain.approvals.model import ALREADY_DECIDED, Approval, ApprovalStatus, apply_decision, can_see, check_can_decide
 from domain.approvals.ports import ApprovalsTx, ApprovalWaiter, ApprovedCommandSubmitterPort
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
@@ -28,46 +21,18 @@ from domain.grants.model import GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json, event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.policy import APPROVAL_STEP_UP_TTL_MS
 from domain.sign_in.step_up import require_factor_of_link, require_second_factor_if_enabled
 
-
-def decided_event(approval: Approval, caller: Caller, reason: str = "") -> DomainEvent:
-    """`reason`: why it ended, where nobody decided it."""
-    requester = approval.requested_by.name or approval.requested_by.label
-    ending = f", because {reason}" if reason else f" ({approval.note})" if approval.note else ""
-    by_link: dict[str, Json] = (
-        {"via": "link"} if isinstance(caller, SessionCaller) and caller.has_shown_factor is not None else {}
-    )
-    return DomainEvent.from_caller(
-        caller,
-        "approval_decided",
-        f"{approval.cmd} requested by {requester}: {approval.status}{ending}",
-        approval.decided_ms or 0,
-        device_id=approval.device_id,
-        data={
-            "approvalId": approval.approval_id,
-            "cmd": approval.cmd,
-            "status": approval.status.value,
-            "requestedBy": approval.requested_by.label,
-            "executionId": approval.execution_id,
-            "decidedBy": approval.decided_by,
-            "note": approval.note,
-            **by_link,
-        },
-    )
-
-
 EXPIRY_BATCH_SIZE = 100
 """Approvals expired in one transaction; a small batch keeps the single writer free for others."""
 LIST_LIMIT = 200
-
-
 TxT = TypeVar("TxT", bound=ApprovalsTx)
+"""The service is generic because what submits the approved command lies above this part, and needs its transaction."""
 
 
 @service
@@ -100,7 +65,7 @@ class ApprovalService(Generic[TxT]):
         """Owners and Admins see every approval, all others the ones they requested. Raises NotFound."""
         async with self.uow.read() as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
-        if not model.can_see(caller, approval):
+        if not can_see(caller, approval):
             raise NotFound.for_resource("approval of this device", approval_id)
         return approval
 
@@ -127,9 +92,9 @@ class ApprovalService(Generic[TxT]):
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
-            model.check_can_decide(caller, approval, ApprovalStatus.DENIED)
+            check_can_decide(caller, approval, ApprovalStatus.DENIED)
             await require_factor_of_link(tx, caller)
-            denied = model.apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms, note=note)
+            denied = apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms, note=note)
             await self._save_decision(tx, denied, caller)
 
     async def expire_due(self) -> int:
@@ -138,9 +103,9 @@ class ApprovalService(Generic[TxT]):
         async with self.uow.write(caller=None) as tx:
             overdue = await tx.approvals.list_expired(now_ms, EXPIRY_BATCH_SIZE)
             for approval in overdue:
-                expired = model.apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
+                expired = apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
                 if await tx.approvals.decide_if_pending(expired):
-                    tx.emit(decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
+                    tx.emit(_decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
         return len(overdue)
 
     async def count_pending(self) -> int:
@@ -158,9 +123,9 @@ class ApprovalService(Generic[TxT]):
         async with self.uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             approval = await _get_approval(tx, caller, device_id, approval_id)
-            model.check_can_decide(caller, approval, ApprovalStatus.APPROVED, await _list_sponsors(tx, approval, device))
+            check_can_decide(caller, approval, ApprovalStatus.APPROVED, await _list_sponsors(tx, approval, device))
             await require_second_factor_if_enabled(tx, caller, now_ms, APPROVAL_STEP_UP_TTL_MS)
-            approved = model.apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, note=note)
+            approved = apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, note=note)
             execution_id = await self.submitter.submit_approved(tx, approval, device, now_ms)
             await self._save_decision(tx, replace(approved, execution_id=execution_id), caller)
         return execution_id
@@ -171,15 +136,66 @@ class ApprovalService(Generic[TxT]):
         """Log an approval that was attempted and failed; the request stays PENDING."""
         async with self.uow.write(caller=None) as tx:
             text = f"Approval failed: {error.message}"
-            data: dict[str, Json] = {"approvalId": approval_id, "code": error.code}
-            tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
+            tx.emit(event_of(caller, "approval_refused", text, now_ms, device_id, approvalId=approval_id, code=error.code))
 
     async def _save_decision(self, tx: TxT, approval: Approval, caller: SessionCaller) -> None:
         """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
         if not await tx.approvals.decide_if_pending(approval):
-            raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=model.ALREADY_DECIDED)
-        tx.emit(decided_event(approval, caller))
+            raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=ALREADY_DECIDED)
+        tx.emit(_decided_event(approval, caller))
         tx.after_commit(lambda: self.waiter.notify(approval))
+
+
+@service
+class PendingApprovalCloser:
+    """Ends the pending requests of an API key or a membership that is deleted: nobody could approve them any more. They become
+    DENIED by the person who deletes the requester, in the same transaction; an overdue request becomes EXPIRED. Who waits for the
+    decision is told at once. Implements `PendingApprovalCloserPort` of the accounts part."""
+
+    waiter: ApprovalWaiter
+
+    async def close_requests(
+        self,
+        tx: ApprovalsTx,
+        caller: SessionCaller,
+        now_ms: int,
+        *,
+        key_id: KeyId | None = None,
+        membership_id: MembershipId | None = None,
+    ) -> None:
+        pending = await tx.approvals.list_pending_by_requester(caller.account_id, key_id=key_id, membership_id=membership_id)
+        reason = "the member was removed" if key_id is None else "the API key was deleted"
+        for approval in pending:
+            overdue = now_ms >= approval.expires_ms
+            status = ApprovalStatus.EXPIRED if overdue else ApprovalStatus.DENIED
+            ended = apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
+            if await tx.approvals.decide_if_pending(ended):
+                tx.emit(_decided_event(ended, caller, reason))
+                tx.after_commit(partial(self.waiter.notify, ended))
+
+
+def _decided_event(approval: Approval, caller: Caller, reason: str = "") -> DomainEvent:
+    """`reason`: why it ended, where nobody decided it."""
+    requester = approval.requested_by.name or approval.requested_by.label
+    ending = f", because {reason}" if reason else f" ({approval.note})" if approval.note else ""
+    by_link: dict[str, Json] = (
+        {"via": "link"} if isinstance(caller, SessionCaller) and caller.has_shown_factor is not None else {}
+    )
+    return event_of(
+        caller,
+        "approval_decided",
+        f"{approval.cmd} requested by {requester}: {approval.status}{ending}",
+        approval.decided_ms or 0,
+        approval.device_id,
+        approvalId=approval.approval_id,
+        cmd=approval.cmd,
+        status=approval.status.value,
+        requestedBy=approval.requested_by.label,
+        executionId=approval.execution_id,
+        decidedBy=approval.decided_by,
+        note=approval.note,
+        **by_link,
+    )
 
 
 async def _get_approval(
@@ -204,29 +220,3 @@ async def _list_sponsors(tx: ApprovalsTx, approval: Approval, device: Device) ->
     through = {grant.group_id for grant in grants}
     sponsors |= {label for group, label in (await tx.groups.list_adders(device.device_id)).items() if group in through}
     return sponsors if key is None or key.created_by is None else sponsors | {key.created_by}
-
-
-class PendingApprovalCloser:
-    """Implements `PendingApprovalCloserPort` of the accounts part. Who waits for the decision is told at once."""
-
-    def __init__(self, waiter: ApprovalWaiter) -> None:
-        self._waiter = waiter
-
-    async def close_requests(
-        self,
-        tx: ApprovalsTx,
-        caller: SessionCaller,
-        now_ms: int,
-        *,
-        key_id: KeyId | None = None,
-        membership_id: MembershipId | None = None,
-    ) -> None:
-        pending = await tx.approvals.list_pending_by_requester(caller.account_id, key_id=key_id, membership_id=membership_id)
-        reason = "the member was removed" if key_id is None else "the API key was deleted"
-        for approval in pending:
-            overdue = now_ms >= approval.expires_ms
-            status = ApprovalStatus.EXPIRED if overdue else ApprovalStatus.DENIED
-            ended = apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
-            if await tx.approvals.decide_if_pending(ended):
-                tx.emit(decided_event(ended, caller, reason))
-                tx.after_commit(partial(self._waiter.notify, ended))

@@ -1,10 +1,9 @@
-"""Exports an account's log as lines of JSON that can be verified without this service.
+"""Exports an account's log, or an excerpt of it, as lines of JSON that can be verified without this service.
 
 The kinds of lines and their fields are in `docs/reference/audit-format.md`. The records of a part of the log come before the seal
-that covers them. An excerpt has only the parts with chosen records; of the other records of these parts it has the digest, so
-that the chain can be followed without showing them. All seals up to the newest one follow, which proves them.
-
-Which records an export shows: all, those of a time, or the story of a command.
+that covers them. An excerpt shows the records of a time, or the story of a command. It has only the parts with chosen records; of
+the other records of these parts it has the digest, so that the chain can be followed without showing them. All seals up to the
+newest one follow, which proves them.
 """
 
 from __future__ import annotations
@@ -15,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from domain.audit.seals import AuditSeal, AuditTx, ChainHeads, heads_of
-from domain.events.hash_chain import ChainedEvent, EventChainHead, digest_of, record_json
+from domain.events.hash_chain import CHAIN_START, ChainedEvent, digest_of, record_json
+from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.canonical_json import canonical_json, quote
 from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -78,6 +79,12 @@ class AuditSelectionMatcher:
             return self.selection.includes_time(record.event.at_ms)
         return any(each.event.position == record.event.position for each in self.records)
 
+    def wants(self, part: AuditLogRange) -> bool:
+        """Whether records of this part may be among them."""
+        if self.records is None:
+            return self.selection.overlaps(part.begin_ms, part.end_ms)
+        return any(part.contains(record) for record in self.records)
+
 
 async def choose_records(tx: AuditTx, account_id: AccountId, selection: AuditSelection) -> AuditSelectionMatcher:
     """Raises NotFound if no record mentions the command."""
@@ -110,29 +117,32 @@ class AuditLogRange:
 
     def contains(self, record: ChainedEvent) -> bool:
         writer = record.event.writer
-        return (
-            self.begin.get(writer, EventChainHead()).sequence < record.sequence <= self.end.get(writer, EventChainHead()).sequence
-        )
+        return self.begin.get(writer, CHAIN_START).sequence < record.sequence <= self.end.get(writer, CHAIN_START).sequence
 
     @property
     def positions(self) -> tuple[int, int]:
         """All its records have positions above the first and up to the second."""
-        grown = [writer for writer, head in self.end.items() if head.sequence > self.begin.get(writer, EventChainHead()).sequence]
-        begin = min((self.begin.get(writer, EventChainHead()).position for writer in grown), default=0)
+        grown = [writer for writer, head in self.end.items() if head.sequence > self.begin.get(writer, CHAIN_START).sequence]
+        begin = min((self.begin.get(writer, CHAIN_START).position for writer in grown), default=0)
         return begin, max((self.end[writer].position for writer in grown), default=0)
 
 
+@service
 class AuditExportGenerator:
-    def __init__(self, *, uow: UnitOfWork[AuditTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
+    uow: UnitOfWork[AuditTx]
+    clock: Clock
+
+    def lines_for(self, caller: SessionCaller, selection: AuditSelection, *, after_seal: int | None = None) -> AsyncIterator[str]:
+        """The export of the caller's account. Raises PermissionDenied `ROLE_REQUIRED`."""
+        require_role(caller, Role.ADMIN)
+        return self.lines(caller.account_id, selection, after_seal=after_seal)
 
     async def lines(
         self, account_id: AccountId, selection: AuditSelection = EVERYTHING, *, after_seal: int | None = None
     ) -> AsyncIterator[str]:
         """The lines of the export, without line ends. With `after_seal` it begins after that seal, where an earlier export
         ended. Raises NotFound if there is no such seal, or no record is chosen."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             last = await self._first_seal(tx, account_id, after_seal)
             chosen = await choose_records(tx, account_id, selection)
         yield canonical_json({"audit": self._header(account_id, selection)})
@@ -140,11 +150,11 @@ class AuditExportGenerator:
         if last is not None and started:
             yield seal_line(last)
         async for part, seal in self._parts(account_id, last):
-            if _is_wanted(part, selection, chosen):
+            if chosen.wants(part):
                 if not started and last is not None:
                     yield seal_line(last)
                 started = True
-                async for record in list_part(self._uow, account_id, part):
+                async for record in list_part(self.uow, account_id, part):
                     records += 1
                     yield record_line(record, shown=chosen.includes(record))
             if started and seal is not None:
@@ -156,7 +166,7 @@ class AuditExportGenerator:
         return {
             "format": FORMAT,
             "accountId": account_id,
-            "exportedAt": self._clock.now_ms(),
+            "exportedAt": self.clock.now_ms(),
             "selection": selection.to_json() if selection.is_excerpt else None,
         }
 
@@ -176,7 +186,7 @@ class AuditExportGenerator:
         """Those after this seal, each with the seal that covers it; None for the records that are not sealed yet."""
         begin, begin_ms, after = ({}, None, 0) if last is None else (_heads(last), last.sealed_ms, last.number)
         while True:
-            async with self._uow.read() as tx:
+            async with self.uow.read() as tx:
                 page = await tx.audit_log.list_seals(account_id, after=after, limit=_PAGE)
             for seal in page:
                 part = AuditLogRange(begin, _heads(seal), begin_ms, seal.sealed_ms)
@@ -184,7 +194,7 @@ class AuditExportGenerator:
                 begin, begin_ms, after = part.end, seal.sealed_ms, seal.number
             if len(page) < _PAGE:
                 break
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             tail = AuditLogRange(begin, await tx.audit_log.heads(account_id), begin_ms)
         yield tail, None
 
@@ -217,9 +227,3 @@ def seal_line(seal: AuditSeal) -> str:
 
 def _heads(seal: AuditSeal) -> ChainHeads:
     return heads_of(json.loads(seal.content))
-
-
-def _is_wanted(part: AuditLogRange, selection: AuditSelection, chosen: AuditSelectionMatcher) -> bool:
-    if chosen.records is not None:
-        return any(part.contains(record) for record in chosen.records)
-    return selection.overlaps(part.begin_ms, part.end_ms)

@@ -1,11 +1,7 @@
-"""Seals: what the service signs once an hour, the heads of an account's chains.
+"""Seals: what the service signs once an hour, the heads of an account's chains that have grown since the last round.
 
 The hash of a record covers all records of its chain before it, so a signature over the last hashes proves all of them. A seal
 also names the hash of the seal before, so the newest one proves all seals.
-
-Seals the event log: signs the heads of all chains that have grown since the last round.
-
-Ports of the audit part: reading the chains and storing seals.
 """
 
 from __future__ import annotations
@@ -67,15 +63,6 @@ class AuditSeal:
         return hashlib.sha256(self.content.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class AuditSealRound:
-    """The seals of all accounts whose chains have grown. Every event that `log` covers is sealed."""
-
-    sealed_ms: int
-    log: EventLogCursor
-    seals: Sequence[AuditSeal]
-
-
 def seal_heads(account_id: AccountId, heads: ChainHeads, last: AuditSeal | None, now_ms: int, key: AuditSealSigner) -> AuditSeal:
     """The next seal of the account after `last`."""
     number = 1 if last is None else last.number + 1
@@ -127,8 +114,9 @@ class AuditLogRepository(Protocol):
     async def last_sealed_ms(self) -> int | None:
         """When the last round of seals was stored; None: never."""
 
-    async def add_round(self, sealed: AuditSealRound) -> None:
-        """Raises Conflict if another process sealed one of the accounts meanwhile."""
+    async def add_round(self, sealed_ms: int, log: EventLogCursor, seals: Sequence[AuditSeal]) -> None:
+        """The seals of all accounts whose chains have grown. Every event that `log` covers is sealed. Raises Conflict if another
+        process sealed one of the accounts meanwhile."""
 
 
 class AuditTx(EventsTx, Protocol):
@@ -171,7 +159,7 @@ class AuditSealService:
             if _has_grown(found, last.get(account_id))
         ]
         async with self.uow.write(caller=None) as tx:
-            await tx.audit_log.add_round(AuditSealRound(now_ms, log, seals))
+            await tx.audit_log.add_round(now_ms, log, seals)
         self.sealed += len(seals)
         self.last_sealed_ms = now_ms
         return len(seals)

@@ -1,7 +1,4 @@
-"""Reads what is new in an account's log, in batches, for a stream that is resumed from a stored cursor.
-
-Port: where a stream of the audit log goes, line by line.
-"""
+"""Reads what is new in an account's log, in batches, for a stream to a sink that is resumed from a stored cursor."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from typing import Any, Final, Protocol
 
 from domain.audit.export import AuditLogRange, list_part, record_line, seal_line
 from domain.audit.seals import AuditSeal, AuditTx, ChainHeads
-from domain.events.hash_chain import ChainedEvent, EventChainHead
+from domain.events.hash_chain import CHAIN_START, ChainedEvent, EventChainHead
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -26,6 +24,8 @@ class AuditExportLine:
 
 
 class AuditSink(Protocol):
+    """Port: where a stream of the audit log goes, line by line."""
+
     async def deliver(self, lines: Sequence[AuditExportLine]) -> None:
         """Returns when the receiver has them all. Raises AuditSinkUnavailableError, after which it may have some of them, and
         AuditSinkRefusedError."""
@@ -73,17 +73,17 @@ class AuditBatch:
     lost: Sequence[str] = ()
 
 
+@service
 class AuditStreamReader:
-    def __init__(self, *, uow: UnitOfWork[AuditTx]) -> None:
-        self._uow = uow
+    uow: UnitOfWork[AuditTx]
 
     async def read(self, account_id: AccountId, after: AuditCursor) -> AuditBatch:
         """At most `MAX_BATCH` records, and seals only after every record that they cover. No lines: nothing is new."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             part = AuditLogRange(after.heads, await tx.audit_log.heads(account_id))
             seals = await tx.audit_log.list_seals(account_id, after=after.seal, limit=MAX_BATCH)
         records: list[ChainedEvent] = []
-        async for record in list_part(self._uow, account_id, part):
+        async for record in list_part(self.uow, account_id, part):
             records.append(record)
             if len(records) == MAX_BATCH:
                 return _batch(after, records, [])
@@ -94,7 +94,7 @@ def _batch(after: AuditCursor, records: Sequence[ChainedEvent], seals: Sequence[
     heads, lost = dict(after.heads), []
     for record in records:
         writer = record.event.writer
-        expected = heads.get(writer, EventChainHead()).sequence + 1
+        expected = heads.get(writer, CHAIN_START).sequence + 1
         if writer in heads and record.sequence > expected:
             lost.append(f"{expected} to {record.sequence - 1} of writer {writer}")
         heads[writer] = EventChainHead(record.sequence, record.hash, record.event.position)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from domain.audit.export import FORMAT
 from domain.audit.seals import SEAL_TYPE, ChainHeads, heads_of
-from domain.events.hash_chain import EventChainHead, digest_of, link
+from domain.events.hash_chain import CHAIN_START, EventChainHead, digest_of, link
 from domain.kernel.canonical_json import canonical_json
 
 CheckSignature = Callable[[str, str, bytes], bool]
@@ -48,18 +48,6 @@ class _VerifiedRecordHash:
     hash: str
 
 
-@dataclass(slots=True)
-class _VerificationState:
-    heads: ChainHeads = field(default_factory=dict)
-    links: dict[tuple[int, int], _VerifiedRecordHash] = field(default_factory=dict)
-    """Since the last seal, by writer and sequence."""
-    newest: dict[int, int] = field(default_factory=dict)
-    seal_number: int | None = None
-    seal_hash: str = ""
-    seal_key: str = ""
-    ended: bool = False
-
-
 class AuditVerifier:
     """`public_keys`: the trusted ones, in hexadecimal; one of them must have signed the newest seal. `expected_seals`: numbers
     and hashes of seals that the export must contain, remembered from earlier."""
@@ -70,8 +58,15 @@ class AuditVerifier:
         self._check = check
         self._public_keys = {key.lower() for key in public_keys}
         self._expected = dict(expected_seals)
-        self._state = _VerificationState()
         self._report = AuditVerificationReport()
+        self._heads: ChainHeads = {}
+        self._links: dict[tuple[int, int], _VerifiedRecordHash] = {}
+        """Since the last seal, by writer and sequence."""
+        self._newest: dict[int, int] = {}
+        self._seal_number: int | None = None
+        self._seal_hash = ""
+        self._seal_key = ""
+        self._has_ended = False
 
     def verify(self, lines: Iterable[str]) -> AuditVerificationReport:
         """Raises AuditVerificationError."""
@@ -81,13 +76,13 @@ class AuditVerifier:
                 self._read_line(number, _decode(line))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise AuditVerificationError(f"line {number} is no line of an audit export ({error!r})") from error
-        if not self._state.ended:
+        if not self._has_ended:
             raise AuditVerificationError(f"the export is cut off after line {number}: its last line is missing")
         self._finish()
         return self._report
 
     def _read_line(self, number: int, line: dict[str, Any]) -> None:
-        if self._state.ended:
+        if self._has_ended:
             raise AuditVerificationError(f"line {number} follows the end of the export")
         if number == 1:
             self._read_header(line["audit"])
@@ -123,20 +118,20 @@ class AuditVerifier:
         self._add(elided["writer"], elided["sequence"], _VerifiedRecordHash(line, "(not shown)", digest, linked))
 
     def _add(self, writer: int, sequence: int, found: _VerifiedRecordHash) -> None:
-        if sequence <= self._state.newest.get(writer, 0):
+        if sequence <= self._newest.get(writer, 0):
             raise AuditVerificationError(f"line {found.line}: {_name(found, writer, sequence)} is out of order or there twice")
-        self._state.newest[writer] = sequence
-        self._state.links[writer, sequence] = found
+        self._newest[writer] = sequence
+        self._links[writer, sequence] = found
 
     def _read_seal(self, line: int, content: dict[str, Any], signature: str) -> None:
-        state, report = self._state, self._report
+        report = self._report
         signed = canonical_json(content).encode()
         number, hashed, heads = content["number"], hashlib.sha256(signed).hexdigest(), heads_of(content)
         if content["type"] != SEAL_TYPE or content["accountId"] != report.account_id:
             raise AuditVerificationError(f"line {line}: this is no seal of account {report.account_id}")
         if not self._check(content["publicKey"], signature, signed):
             raise AuditVerificationError(f"line {line}: seal {number} was altered: its signature does not match")
-        if state.seal_number is None and not state.links:
+        if self._seal_number is None and not self._links:
             report.anchor, report.anchor_ms = number, content["sealedAt"]
         else:
             self._require_next_seal(line, content)
@@ -145,33 +140,33 @@ class AuditVerifier:
             raise AuditVerificationError(
                 f"line {line}: seal {number} is not the one you expected: the log was rewritten or set back"
             )
-        state.heads, state.seal_number, state.seal_hash, state.seal_key = heads, number, hashed, content["publicKey"].lower()
+        self._heads, self._seal_number, self._seal_hash, self._seal_key = heads, number, hashed, content["publicKey"].lower()
         report.seals += 1
         report.last_seal, report.last_sealed_ms, report.last_seal_hash = number, content["sealedAt"], hashed
 
     def _require_next_seal(self, line: int, content: dict[str, Any]) -> None:
-        number, last = content["number"], self._state.seal_number
+        number, last = content["number"], self._seal_number
         if number != (last or 0) + 1:
             raise AuditVerificationError(f"line {line}: seal {(last or 0) + 1} is missing before seal {number}")
-        if last is not None and content["previous"] != self._state.seal_hash:
+        if last is not None and content["previous"] != self._seal_hash:
             raise AuditVerificationError(f"line {line}: seal {number} does not follow seal {last}: one of them was replaced")
 
     def _follow(self, end: ChainHeads, until: str) -> None:
         """Check the chains from the last seal to `end`."""
-        begin, links = self._state.heads, self._state.links
+        begin, links = self._heads, self._links
         for writer in sorted({*begin, *end}):
-            first, last = begin.get(writer, EventChainHead()), end.get(writer, EventChainHead())
+            first, last = begin.get(writer, CHAIN_START), end.get(writer, CHAIN_START)
             if last.sequence < first.sequence:
                 raise AuditVerificationError(f"{until} has fewer records of writer {writer} than the seal before")
         if self._report.selection is not None and not any(_is_within(key, end) for key in links):
             return  # an excerpt leaves out this part of the log
         for writer, last in sorted(end.items()):
-            self._follow_chain(writer, begin.get(writer, EventChainHead()), last, until)
+            self._follow_chain(writer, begin.get(writer, CHAIN_START), last, until)
 
     def _follow_chain(self, writer: int, head: EventChainHead, last: EventChainHead, until: str) -> None:
         hashed = head.hash
         for sequence in range(head.sequence + 1, last.sequence + 1):
-            found = self._state.links.pop((writer, sequence), None)
+            found = self._links.pop((writer, sequence), None)
             if found is None:
                 raise AuditVerificationError(f"the record with sequence {sequence} of writer {writer} is missing before {until}")
             if link(hashed, found.digest) != found.hash:
@@ -188,29 +183,29 @@ class AuditVerifier:
             raise AuditVerificationError(
                 f"line {line}: the export had {records} records and has {self._report.records + self._report.elided}"
             )
-        self._state.ended = True
+        self._has_ended = True
 
     def _finish(self) -> None:
         """The records after the last seal, and what the whole export must have."""
-        state, report = self._state, self._report
-        report.unsealed = len(state.links)
-        if state.seal_number is None:
+        report = self._report
+        report.unsealed = len(self._links)
+        if self._seal_number is None:
             raise AuditVerificationError("no seal: nothing is signed. Run `latchboard audit seal`, then export again")
-        if state.seal_key not in self._public_keys:
+        if self._seal_key not in self._public_keys:
             raise AuditVerificationError(
-                f"the newest seal, {state.seal_number}, is signed with a key you did not name: {state.seal_key}"
+                f"the newest seal, {self._seal_number}, is signed with a key you did not name: {self._seal_key}"
             )
         if self._expected:
             raise AuditVerificationError(f"seal {min(self._expected)} is missing: the log was cut off or set back")
-        for writer in sorted({writer for writer, _ in state.links}):
-            newest = max(sequence for other, sequence in state.links if other == writer)
-            begin = state.heads.get(writer, EventChainHead())
-            self._follow_chain(writer, begin, EventChainHead(newest, state.links[writer, newest].hash), "the end")
+        for writer in sorted({writer for writer, _ in self._links}):
+            newest = max(sequence for other, sequence in self._links if other == writer)
+            begin = self._heads.get(writer, CHAIN_START)
+            self._follow_chain(writer, begin, EventChainHead(newest, self._links[writer, newest].hash), "the end")
 
 
 def _is_within(key: tuple[int, int], end: ChainHeads) -> bool:
     writer, sequence = key
-    return sequence <= end.get(writer, EventChainHead()).sequence
+    return sequence <= end.get(writer, CHAIN_START).sequence
 
 
 def _name(found: _VerifiedRecordHash, writer: int, sequence: int) -> str:

@@ -1,7 +1,4 @@
-"""Store a command that needs approval, with its requester: their permission is checked again when it is approved.
-
-Who asked for an approval, and what they may do when it is approved.
-"""
+"""A command that needs approval is stored with who asked for it: what they may do is checked again when it is approved."""
 
 from __future__ import annotations
 
@@ -15,7 +12,41 @@ from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated
 from domain.kernel.ids import ApprovalId, GrantId
 
 
-async def requester_from_caller(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, now_ms: int) -> tuple[Requester, int]:
+async def create_approval(
+    tx: CommandsTx,
+    approval_id: ApprovalId,
+    caller: SessionCaller | ApiKeyCaller,
+    request: CommandRequest,
+    grant_id: GrantId | None,
+    now_ms: int,
+) -> Approval:
+    """Store a pending approval. Raises Conflict `TOO_MANY_QUEUED`: a person must be able to review the list."""
+    device = request.device
+    if await tx.approvals.count_pending(device.account_id, device.device_id) >= MAX_PENDING_PER_DEVICE:
+        raise Conflict(
+            f"{MAX_PENDING_PER_DEVICE} requests of this device are waiting for approval. Have some of them decided first.",
+            code="TOO_MANY_QUEUED",
+        )
+    requester, expires_ms = await _requester_of(tx, caller, now_ms)
+    approval = Approval(
+        approval_id=approval_id,
+        account_id=device.account_id,
+        device_id=device.device_id,
+        cmd=request.cmd,
+        params=request.params,
+        ttl_ms=request.ttl_ms,
+        status=ApprovalStatus.PENDING,
+        requested_by=requester,
+        grant_id=grant_id,
+        created_ms=now_ms,
+        expires_ms=expires_ms,
+        reason=request.reason,
+    )
+    await tx.approvals.add(approval)
+    return approval
+
+
+async def _requester_of(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, now_ms: int) -> tuple[Requester, int]:
     """With the time when the request ends: that of a service session, with it at the latest."""
     expires_ms = now_ms + APPROVAL_TTL_MS
     if isinstance(caller, ApiKeyCaller):
@@ -49,37 +80,3 @@ async def resolve_requester(tx: CommandsTx, approval: Approval, now_ms: int) -> 
         if caller is not None and caller.account_id == approval.account_id:
             return caller
     raise PermissionDenied(f"{requester.name or 'The requester'} no longer has access. Deny the request.", code="GRANT_MISSING")
-
-
-async def create_approval(
-    tx: CommandsTx,
-    approval_id: ApprovalId,
-    caller: SessionCaller | ApiKeyCaller,
-    request: CommandRequest,
-    grant_id: GrantId | None,
-    now_ms: int,
-) -> Approval:
-    """Store a pending approval. Raises Conflict `TOO_MANY_QUEUED`: a person must be able to review the list."""
-    device = request.device
-    if await tx.approvals.count_pending(device.account_id, device.device_id) >= MAX_PENDING_PER_DEVICE:
-        raise Conflict(
-            f"{MAX_PENDING_PER_DEVICE} requests of this device are waiting for approval. Have some of them decided first.",
-            code="TOO_MANY_QUEUED",
-        )
-    requester, expires_ms = await requester_from_caller(tx, caller, now_ms)
-    approval = Approval(
-        approval_id=approval_id,
-        account_id=request.device.account_id,
-        device_id=request.device.device_id,
-        cmd=request.cmd,
-        params=request.params,
-        ttl_ms=request.ttl_ms,
-        status=ApprovalStatus.PENDING,
-        requested_by=requester,
-        grant_id=grant_id,
-        created_ms=now_ms,
-        expires_ms=expires_ms,
-        reason=request.reason,
-    )
-    await tx.approvals.add(approval)
-    return approval

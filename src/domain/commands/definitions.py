@@ -3,18 +3,13 @@
 Only Admins decide whether a command needs approval. A Member may define commands, but no edit of theirs may remove an approval:
 not by clearing the flag, removing the definition, or defining the same name on the device. The transaction locks the device and
 the commands of its type, so that a concurrent edit by an Admin cannot be bypassed either.
-
-What the definition of a command may contain.
-
-While a request waits for approval, an Admin cannot change the command so that it would need none.
-
-Otherwise an Admin whose key asks could lift the approval instead of asking another person. An Owner may.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -27,51 +22,13 @@ from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, Json, JsonObject
+from domain.kernel.domain_event import EventKind, JsonObject, event_of
 from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 
 NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
 MAX_DEFINITIONS = 100
-
-
-def check_definition(definition: CommandDefinition, validator: ParamsValidator) -> None:
-    """Raises ValidationFailed for a bad name, an invalid schema, or a changed kind of a built-in.
-
-    Otherwise a grant that allows only queries would allow ON once somebody defines it as a query."""
-    faults: list[FieldError] = []
-    if NAME_PATTERN.fullmatch(definition.name) is None:
-        faults.append(FieldError("name", "must be 1 to 64 capital letters, digits and underscores, such as SET_LEVEL."))
-    built_in = BUILT_IN_BY_NAME.get(definition.name)
-    if built_in is not None and built_in.kind is not definition.kind:
-        faults.append(FieldError("kind", f"{definition.name} is a built-in {built_in.kind}; an override must keep this kind."))
-    if definition.params_schema is not None:
-        faults += validator.validate_schema(definition.params_schema)
-    if faults:
-        raise ValidationFailed(f"Invalid command definition: {faults[0].field} {faults[0].message}", details=faults)
-
-
-def approval_names(definitions: Iterable[CommandDefinition]) -> frozenset[str]:
-    """The commands that need approval."""
-    return frozenset(one.name for one in definitions if one.requires_approval)
-
-
-async def find_waiting_devices(tx: CommandsTx, account_id: AccountId, commands: Collection[str]) -> set[DeviceId]:
-    """The devices for which a request for one of the commands waits."""
-    if not commands:
-        return set()
-    return {device_id for device_id, cmd in await tx.approvals.list_pending_commands(account_id) if cmd in commands}
-
-
-def check_nothing_waits(caller: SessionCaller, lifted: Collection[str], waits: bool) -> None:
-    """`lifted`: the commands that would need no approval any more. Raises Conflict `REQUEST_PENDING`."""
-    if waits and caller.role is not Role.OWNER:
-        raise Conflict(
-            f"A request for {', '.join(sorted(lifted))} waits for approval, which this change would lift. Have the request "
-            "decided first, or ask an Owner.",
-            code="REQUEST_PENDING",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +57,8 @@ class CommandDefinitionInput:
             account_id=account_id,
             device_id=device_id,
             device_type_id=device_type_id,
-            name=self.name,
-            label=self.label,
-            description=self.description,
-            kind=self.kind,
-            params_schema=self.params_schema,
-            shape=self.shape,
-            requires_approval=self.requires_approval,
             created_ms=now_ms,
+            **{name: getattr(self, name) for name in EDITABLE_FIELDS},
         )
 
 
@@ -140,11 +91,9 @@ class CommandDefinitionService:
         check_definition(definition, self.validator)
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
-            await self._check_keeps_approval(tx, caller, device, definition.name)
-            await _check_name_free(tx, definition)
-            before_edit = await self.commands.effective_definitions(tx, device)
-            await tx.definitions.add(definition)
-            await self._check_edit(tx, caller, device, before_edit)
+            async with self._checked_edit(tx, caller, device, {definition.name}):
+                await _check_name_free(tx, definition)
+                await tx.definitions.add(definition)
             self._emit(tx, caller, definition, "command_defined", now_ms)
         return definition
 
@@ -158,13 +107,10 @@ class CommandDefinitionService:
             before = await _get_own_definition(tx, device, command_id)
             after = replace(before, **{name: value for name, value in changes.items() if name in EDITABLE_FIELDS})
             check_definition(after, self.validator)
-            for name in {before.name, after.name}:
-                await self._check_keeps_approval(tx, caller, device, name)
-            if after.name != before.name:
-                await _check_name_free(tx, after)
-            before_edit = await self.commands.effective_definitions(tx, device)
-            await tx.definitions.save(after)
-            await self._check_edit(tx, caller, device, before_edit)
+            async with self._checked_edit(tx, caller, device, {before.name, after.name}):
+                if after.name != before.name:
+                    await _check_name_free(tx, after)
+                await tx.definitions.save(after)
             self._emit(tx, caller, after, "command_updated", now_ms)
         return after
 
@@ -174,37 +120,66 @@ class CommandDefinitionService:
         async with self.uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             definition = await _get_own_definition(tx, device, command_id)
-            await self._check_keeps_approval(tx, caller, device, definition.name)
-            before_edit = await self.commands.effective_definitions(tx, device)
-            await tx.definitions.delete(command_id)
-            await self._check_edit(tx, caller, device, before_edit)
+            async with self._checked_edit(tx, caller, device, {definition.name}):
+                await tx.definitions.delete(command_id)
             self._emit(tx, caller, definition, "command_removed", now_ms)
 
-    async def _check_keeps_approval(self, tx: CommandsTx, caller: SessionCaller, device: Device, name: str) -> None:
-        """Raises PermissionDenied `ROLE_REQUIRED` when a Member edits a command that needs approval."""
-        for definition in await self.commands.effective_definitions(tx, device):
-            if definition.name == name and definition.requires_approval:
-                require_role(caller, Role.ADMIN)
-
-    async def _check_edit(
-        self, tx: CommandsTx, caller: SessionCaller, device: Device, before: Sequence[CommandDefinition]
-    ) -> None:
-        """After the change, which an error rolls back. A READ grant allows every QUERY, so only callers who may grant can define
-        one. Raises PermissionDenied, Conflict `REQUEST_PENDING`."""
+    @asynccontextmanager
+    async def _checked_edit(self, tx: CommandsTx, caller: SessionCaller, device: Device, names: Set[str]) -> AsyncIterator[None]:
+        """Around an edit of the commands `names`, which an error rolls back. A Member edits no command that needs approval. A
+        READ grant allows every QUERY, so only callers who may grant can define one. Raises PermissionDenied `ROLE_REQUIRED`,
+        Conflict `REQUEST_PENDING`."""
+        before = await self.commands.effective_definitions(tx, device)
+        if any(one.name in names and one.requires_approval for one in before):
+            require_role(caller, Role.ADMIN)
+        yield
         after = await self.commands.effective_definitions(tx, device)
         if not _query_names(after) <= _query_names(before):
             require_role(caller, Role.ADMIN)
-        lifted = approval_names(before) - approval_names(after)
-        check_nothing_waits(caller, lifted, device.device_id in await find_waiting_devices(tx, device.account_id, lifted))
+        await check_lifts_no_pending(tx, caller, before, after, lambda one: one.device_id == device.device_id)
 
     def _emit(self, tx: CommandsTx, caller: SessionCaller, definition: CommandDefinition, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {definition.name}"
-        data: dict[str, Json] = {
-            "commandId": definition.command_id,
-            "cmd": definition.name,
-            "requiresApproval": definition.requires_approval,
-        }
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=definition.device_id, data=data))
+        data = {"commandId": definition.command_id, "cmd": definition.name, "requiresApproval": definition.requires_approval}
+        tx.emit(event_of(caller, kind, text, now_ms, definition.device_id, **data))
+
+
+def check_definition(definition: CommandDefinition, validator: ParamsValidator) -> None:
+    """Raises ValidationFailed for a bad name, an invalid schema, or a changed kind of a built-in.
+
+    Otherwise a grant that allows only queries would allow ON once somebody defines it as a query."""
+    faults: list[FieldError] = []
+    if NAME_PATTERN.fullmatch(definition.name) is None:
+        faults.append(FieldError("name", "must be 1 to 64 capital letters, digits and underscores, such as SET_LEVEL."))
+    built_in = BUILT_IN_BY_NAME.get(definition.name)
+    if built_in is not None and built_in.kind is not definition.kind:
+        faults.append(FieldError("kind", f"{definition.name} is a built-in {built_in.kind}; an override must keep this kind."))
+    if definition.params_schema is not None:
+        faults += validator.validate_schema(definition.params_schema)
+    if faults:
+        raise ValidationFailed(f"Invalid command definition: {faults[0].field} {faults[0].message}", details=faults)
+
+
+async def check_lifts_no_pending(
+    tx: CommandsTx,
+    caller: SessionCaller,
+    before: Iterable[CommandDefinition],
+    after: Iterable[CommandDefinition],
+    affects: Callable[[Device], bool],
+) -> None:
+    """While a request waits for approval, an Admin cannot change its command so that it would need none: an Admin whose key asks
+    could otherwise lift the approval instead of asking another person. An Owner may. `affects`: whether the change concerns a
+    device. Raises Conflict `REQUEST_PENDING`."""
+    lifted = {one.name for one in before if one.requires_approval} - {one.name for one in after if one.requires_approval}
+    if not lifted or caller.role is Role.OWNER:
+        return
+    waiting = {device_id for device_id, cmd in await tx.approvals.list_pending_commands(caller.account_id) if cmd in lifted}
+    if any(affects(device) for device in await tx.devices.list_by_ids(waiting)):
+        raise Conflict(
+            f"A request for {', '.join(sorted(lifted))} waits for approval, which this change would lift. Have the request "
+            "decided first, or ask an Owner.",
+            code="REQUEST_PENDING",
+        )
 
 
 def _query_names(definitions: Sequence[CommandDefinition]) -> frozenset[str]:

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from domain.commands.definitions import (
-    MAX_DEFINITIONS,
-    CommandDefinitionInput,
-    approval_names,
-    check_definition,
-    check_nothing_waits,
-    find_waiting_devices,
-)
+from domain.commands.definitions import MAX_DEFINITIONS, CommandDefinitionInput, check_definition, check_lifts_no_pending
 from domain.commands.model import CommandDefinition
 from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.devices.model import DeviceType
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -32,21 +26,19 @@ class DeviceTypeWithCommands:
     commands: tuple[CommandDefinition, ...]
 
 
+@service
 class DeviceTypeAdminService:
-    def __init__(
-        self, *, uow: UnitOfWork[CommandsTx], clock: Clock, ids: IdAndSecretGenerator, validator: ParamsValidator
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._validator = validator
+    uow: UnitOfWork[CommandsTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
+    validator: ParamsValidator
 
     async def list(self, caller: SessionCaller) -> Sequence[DeviceTypeWithCommands]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return [await _load_with_commands(tx, one) for one in await tx.device_types.list(caller.account_id)]
 
     async def get(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> DeviceTypeWithCommands:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await _load_with_commands(tx, await _get_device_type(tx, caller, device_type_id))
 
     async def create(
@@ -54,10 +46,10 @@ class DeviceTypeAdminService:
     ) -> DeviceTypeWithCommands:
         """Raises ValidationFailed, PermissionDenied, Conflict `DEVICE_TYPE_EXISTS` or `TOO_MANY_DEVICE_TYPES`."""
         require_role(caller, Role.ADMIN)
-        now_ms = self._clock.now_ms()
-        device_type = DeviceType(DeviceTypeId(self._ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
+        now_ms = self.clock.now_ms()
+        device_type = DeviceType(DeviceTypeId(self.ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
         definitions = self._build_definitions(device_type, definition_inputs, now_ms, {})
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             await _check_name(tx, device_type)
             await tx.device_types.add(device_type)
             for definition in definitions:
@@ -73,8 +65,8 @@ class DeviceTypeAdminService:
         definition_inputs: Sequence[CommandDefinitionInput] | None,
     ) -> DeviceTypeWithCommands:
         """`definition_inputs` replace the whole list; a command that keeps its name keeps its id."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             if name is not None and name != device_type.name:
                 device_type = replace(device_type, name=name)
@@ -87,7 +79,7 @@ class DeviceTypeAdminService:
 
     async def delete(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> None:
         """Raises Conflict `DEVICE_TYPE_IN_USE`: its devices would silently lose commands and approvals."""
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             used = await tx.device_types.count_devices(device_type_id)
             if used:
@@ -95,7 +87,7 @@ class DeviceTypeAdminService:
                     f"Number of devices of this type: {used}. Give them another type first.", code="DEVICE_TYPE_IN_USE"
                 )
             await tx.device_types.delete(device_type_id)
-            self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
+            self._emit(tx, caller, device_type, "device_type_deleted", self.clock.now_ms())
 
     async def _replace_definitions(
         self,
@@ -107,9 +99,9 @@ class DeviceTypeAdminService:
     ) -> None:
         existing = {one.name: one for one in await tx.definitions.list_by_device_type(device_type.device_type_id)}
         wanted = self._build_definitions(device_type, definition_inputs, now_ms, existing)
-        lifted = approval_names(existing.values()) - approval_names(wanted)
-        waiting = await tx.devices.list_by_ids(await find_waiting_devices(tx, device_type.account_id, lifted))
-        check_nothing_waits(caller, lifted, any(one.device_type_id == device_type.device_type_id for one in waiting))
+        await check_lifts_no_pending(
+            tx, caller, existing.values(), wanted, lambda one: one.device_type_id == device_type.device_type_id
+        )
         names = {definition.name for definition in wanted}
         for name, gone in existing.items():
             if name not in names and gone.command_id is not None:
@@ -138,19 +130,18 @@ class DeviceTypeAdminService:
             previous = existing.get(definition_input.name)
             command_id = previous.command_id if previous else None
             definition = definition_input.to_definition(
-                command_id or CommandId(self._ids.new_id(IdPrefix.COMMAND)),
+                command_id or CommandId(self.ids.new_id(IdPrefix.COMMAND)),
                 device_type.account_id,
                 previous.created_ms if previous else now_ms,
                 device_type_id=device_type.device_type_id,
             )
-            check_definition(definition, self._validator)
+            check_definition(definition, self.validator)
             definitions.append(definition)
         return definitions
 
     def _emit(self, tx: CommandsTx, caller: SessionCaller, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {device_type.name}"
-        data: dict[str, Json] = {"deviceTypeId": device_type.device_type_id}
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
+        tx.emit(event_of(caller, kind, text, now_ms, deviceTypeId=device_type.device_type_id))
 
 
 async def _get_device_type(

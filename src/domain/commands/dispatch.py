@@ -7,30 +7,12 @@ Only one worker drives this service.
 
 Commands of this process arrive through the `DispatchQueue`. The database is scanned at startup, after an overflow of that queue,
 and periodically.
-
-The in-process queue of committed commands, which saves the dispatcher a database query.
-
-It is only a shortcut. Commands that it loses (overflow, crash) are still QUEUED in the database, which the dispatcher scans at
-startup, periodically, and when this queue has overflowed.
-
-Which devices have subscribed to their commands, and whether the notification of that has been processed.
-
-A device receives commands from the moment it subscribes, but the notification arrives later, in order with its other messages.
-Only then are the commands resent that were lost with the earlier connection. Nothing may be sent in between: a new command
-would overtake them, and the relay would end in the wrong state.
-
-The clock that the deadlines of commands are meant in.
-
-A deadline is stored as wall time, as people and devices see it, but lasts by the monotonic clock: when the wall clock is set, the
-stored deadlines are moved along.
-
-What a process that ended may have done without recording it: a command is sent first, and recorded as sent afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -43,11 +25,21 @@ from domain.devices.link import OutboundDeviceMessagePort, PublishResult
 from domain.devices.messages import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
 from domain.kernel.clock import MINUTE_MS, Clock, ClockStepDetector
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 
+PAGE_SIZE = 200
+MAX_READY_PER_ROUND = 50
+MAX_RECENTLY_SENT = 5 * PAGE_SIZE
+"""Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
 MAX_QUEUED = 20_000
+MAX_UNNOTICED_MS = MINUTE_MS
+"""The clock may have been set this long before the dispatcher notices; it looks every 30 s. Commands that were created since have
+their deadlines by the new time."""
+_FAILURES: Mapping[PublishResult | None, str] = {None: "UNSUPPORTED", PublishResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
+"""Result codes of commands that no later attempt can deliver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,62 +57,8 @@ class DispatchEntry:
         return [cls(devices[one.device_id], one) for one in page if one.device_id in devices]
 
 
-class DispatchQueue:
-    def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake` wakes the dispatcher."""
-        self._wake = wake
-        self._queued: dict[ExecutionId, DispatchEntry] = {}
-        self.has_overflowed = False
-        """Commands were dropped. The dispatcher resets this when it scans the database instead."""
-
-    def __len__(self) -> int:
-        return len(self._queued)
-
-    @property
-    def oldest_created_ms(self) -> int | None:
-        """When the oldest command in the queue was created; None when the queue is empty."""
-        oldest = next(iter(self._queued.values()), None)
-        return None if oldest is None else oldest.execution.created_ms
-
-    def put(self, commands: Sequence[DispatchEntry]) -> None:
-        """Call after the commit, with the commands in their queue order."""
-        if len(self._queued) + len(commands) > MAX_QUEUED:
-            self.clear()
-        else:
-            self._queued.update((command.execution.execution_id, command) for command in commands)
-        self._wake()
-
-    def pop_batch(self, limit: int) -> Sequence[DispatchEntry]:
-        """Remove and return the oldest commands."""
-        return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
-
-    def clear(self) -> None:
-        """Drop all; the dispatcher finds them in the database."""
-        self._queued.clear()
-        self.has_overflowed = True
-
-    def discard(self, execution_id: ExecutionId) -> None:
-        """Drop a command that the dispatcher has found in the database."""
-        self._queued.pop(execution_id, None)
-
-
 QueuedForDevice = tuple[Device, dict[ExecutionId, Execution]]
 """A device and its queued executions, in order."""
-
-
-def group_by_device(commands: Sequence[DispatchEntry]) -> dict[DeviceId, QueuedForDevice]:
-    by_device: dict[DeviceId, QueuedForDevice] = {}
-    for command in commands:
-        _, executions = by_device.setdefault(command.device.device_id, (command.device, {}))
-        executions[command.execution.execution_id] = command.execution
-    return by_device
-
-
-def append_queued(stored: Sequence[Execution], queued: QueuedForDevice | None) -> Sequence[Execution]:
-    """`stored` plus the commands that were queued after it was read."""
-    known = {execution.execution_id for execution in stored}
-    later = [] if queued is None else [one for key, one in queued[1].items() if key not in known]
-    return [*stored, *later]
 
 
 class CommandLossWindow(NamedTuple):
@@ -138,168 +76,40 @@ class CommandLossWindow(NamedTuple):
         return self if other is None else CommandLossWindow(min(self.from_ms, other.from_ms), max(self.until_ms, other.until_ms))
 
 
-def can_be_lost(device: Device, execution: Execution, window: CommandLossWindow | None) -> bool:
-    """Whether a command that was sent, or may have been (QUEUED with `sent_ms`), is to be sent again: it may be lost, and running
-    it twice does no harm."""
-    sent_ms = execution.sent_ms or 0
-    is_lost = execution.status is ExecutionStatus.QUEUED or (window is not None and window.from_ms <= sent_ms < window.until_ms)
-    return is_lost and can_resend(device.profile, execution.cmd)
-
-
-class Subscriptions:
-    def __init__(self, link: OutboundDeviceMessagePort) -> None:
-        self._link = link
-        self._ready: dict[int, CommandLossWindow] = {}
-        """Device number → which of its commands may be lost; its backlog is still to be sent."""
-        self._deferred: dict[int, CommandLossWindow] = {}
-        """The same for devices with a later subscription whose notification is still outstanding."""
-        self._reported_ms: dict[int, int] = {}
-        """Device number → time of its last notified subscription."""
-        self._awaited_ms: dict[int, int] = {}
-        """Device number → time of the subscription whose notification a command waits for."""
-        self._previously_awaited_ms: dict[int, int] = {}
-
-    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool, held_until_ms: int = 0) -> bool:
-        """Record a notified subscription. True when a command waits for it."""
-        self._reported_ms[device_no] = max(at_ms, self._reported_ms.get(device_no, 0))
-        if to_commands:
-            deferred = self._deferred.pop(device_no, None)
-            window = CommandLossWindow.before(at_ms, held_until_ms)
-            if held_until_ms:
-                window = window.merge(deferred).merge(self._ready.get(device_no))
-            self._ready[device_no] = window
-        elif device_no in self._deferred:
-            self._ready.setdefault(device_no, self._deferred.pop(device_no))
-        return self._awaited_ms.pop(device_no, None) is not None
-
-    def pop_ready(self, limit: int) -> dict[int, CommandLossWindow]:
-        taken = dict(islice(self._ready.items(), limit))
-        for device_no in taken:
-            del self._ready[device_no]
-        return taken
-
-    def requeue(self, taken: dict[int, CommandLossWindow]) -> None:
-        for device_no, window in taken.items():
-            self._ready[device_no] = window.merge(self._ready.get(device_no))
-
-    def __len__(self) -> int:
-        return len(self._ready)
-
-    def can_send(self, device: Device, window: CommandLossWindow | None) -> bool:
-        """False while a subscription notification is outstanding; the device is served when it arrives. `window`: the
-        device's value from `pop_ready`, if any."""
-        if device.device_no in self._ready:
-            return False
-        last_ms = self._link.last_subscribed_ms(device.device_id)
-        if last_ms <= self._reported_ms.get(device.device_no, 0):
-            return True
-        self._awaited_ms[device.device_no] = last_ms
-        if window is not None:
-            self._deferred[device.device_no] = window
-        return False
-
-    def expire_pending(self) -> None:
-        """Call periodically: a notification that has not arrived since the last call is treated as lost."""
-        for device_no, at_ms in self._previously_awaited_ms.items():
-            if self._awaited_ms.get(device_no) == at_ms:
-                self.on_subscribed(device_no, at_ms, to_commands=False)
-        self._previously_awaited_ms = dict(self._awaited_ms)
-
-
-MAX_UNNOTICED_MS = MINUTE_MS
-"""The clock may have been set this long before the dispatcher notices; it looks every 30 s. Commands that were created since have
-their deadlines by the new time."""
-
-
-class DeadlineClock:
-    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, absence: AbsenceTracker) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._absence = absence
-        self._extended_for: Absence | None = None
-        """The absence whose grace the commands that were sent before it have got."""
-        self._steps: ClockStepDetector | None = None
-        self._pending_step_ms = 0
-        """By how much the stored deadlines are still to be moved."""
-
-    def now_ms(self) -> int:
-        """The time that the stored deadlines are meant in since `follow`."""
-        return self._clock.now_ms() if self._steps is None else self._steps.now_ms()
-
-    async def follow(self) -> bool:
-        """Move the stored deadlines along when the wall clock has been set; True if that was so. At the first call, no deadline
-        stays further away than its command's whole time, in case the clock was ahead before the start. Raises Unavailable."""
-        if self._steps is None:
-            steps = ClockStepDetector(self._clock)
-            await self._shift(0, steps.now_ms(), 0)
-            self._steps = steps
-        if self._absence.current is not self._extended_for:
-            return await self._allow_answers()
-        self._pending_step_ms += self._steps.take_ms()
-        if self._pending_step_ms == 0:
-            return False
-        now_ms = self._steps.now_ms()
-        await self._shift(self._pending_step_ms, now_ms, now_ms - MAX_UNNOTICED_MS)
-        self._pending_step_ms = 0
-        return True
-
-    async def _allow_answers(self) -> bool:
-        """What was sent before an absence may have been answered to nobody: the device has until its grace is over."""
-        absence = self._absence.current
-        async with self._uow.write(caller=None) as tx:
-            extended = await tx.executions.extend_sent(self.now_ms() + self._absence.grace_left_ms)
-        self._extended_for = absence
-        return extended > 0
-
-    async def _shift(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
-        async with self._uow.write(caller=None) as tx:
-            await tx.executions.shift_expiry(step_ms, now_ms, unshifted_from_ms)
-
-
-PAGE_SIZE = 200
-MAX_READY_PER_ROUND = 50
-MAX_RECENTLY_SENT = 5 * PAGE_SIZE
-"""Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
-
 DispatchItem = tuple[Device, Sequence[Execution], CommandLossWindow | None]
 """A device, its commands to send, and which of the sent ones may be lost, if it has just subscribed."""
 
-_FAILURES: Mapping[PublishResult | None, str] = {None: "UNSUPPORTED", PublishResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
-"""Result codes of commands that no later attempt can deliver."""
 
-
+@service
 class CommandDispatchService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[CommandsTx],
-        clock: Clock,
-        link: OutboundDeviceMessagePort,
-        codec: DeviceCodec,
-        execution_waiter: ExecutionWaiter,
-        dispatch_queue: DispatchQueue,
-        absence: AbsenceTracker,
-        wake: Callable[[], None],
-    ) -> None:
-        """`wake` wakes the worker that calls `send_queued`."""
-        self._uow = uow
-        self.deadlines = DeadlineClock(uow=uow, clock=clock, absence=absence)
-        self._link = link
-        self._codec = codec
-        self._execution_waiter = execution_waiter
-        self._dispatch_queue = dispatch_queue
-        self._wake = wake
-        self._subscriptions = Subscriptions(link)
-        self._needs_backlog: set[DeviceId] = set()
-        """Devices with QUEUED commands that could not be sent."""
-        self._rescan_after_seq: int | None = 0
-        """A database scan is running and has passed this `seq`; None: no scan is running."""
-        self._sent_not_recorded: list[ExecutionTransition] = []
-        """Sent but not yet recorded, in this order."""
-        self._recently_sent: dict[ExecutionId, None] = {}
-        self._next_expiry_ms: int | None = None
-        """A lower bound of the next deadline; None: unknown."""
-        self.sent = self.resent = self._rescans = 0
+    """`wake` wakes the worker that calls `send_queued`."""
+
+    uow: UnitOfWork[CommandsTx]
+    clock: Clock
+    link: OutboundDeviceMessagePort
+    codec: DeviceCodec
+    execution_waiter: ExecutionWaiter
+    dispatch_queue: DispatchQueue
+    absence: AbsenceTracker
+    wake: Callable[[], None]
+    deadlines: DeadlineClock = field(init=False)
+    _subscriptions: Subscriptions = field(init=False)
+    _needs_backlog: set[DeviceId] = field(default_factory=set, init=False)
+    """Devices with QUEUED commands that could not be sent."""
+    _rescan_after_seq: int | None = field(default=0, init=False)
+    """A database scan is running and has passed this `seq`; None: no scan is running."""
+    _sent_not_recorded: list[ExecutionTransition] = field(default_factory=list, init=False)
+    """Sent but not yet recorded, in this order."""
+    _recently_sent: dict[ExecutionId, None] = field(default_factory=dict, init=False)
+    _next_expiry_ms: int | None = field(default=None, init=False)
+    """A lower bound of the next deadline; None: unknown."""
+    sent: int = field(default=0, init=False)
+    resent: int = field(default=0, init=False)
+    _rescans: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.deadlines = DeadlineClock(uow=self.uow, clock=self.clock, absence=self.absence)
+        self._subscriptions = Subscriptions(link=self.link)
 
     def on_device_ready(self, device_no: int, since_ms: int, held_until_ms: int = 0) -> None:
         """The device has subscribed to its commands. `held_until_ms` as in `InboundDeviceSubscribed`."""
@@ -310,7 +120,7 @@ class CommandDispatchService:
             self.rescan()
         elif not to_commands:
             return
-        self._wake()
+        self.wake()
 
     def rescan(self) -> None:
         """Scan the whole queue, for commands of other instances and for connections without a notification."""
@@ -334,14 +144,14 @@ class CommandDispatchService:
             self._subscriptions.requeue(ready)
             self.rescan()
             raise
-        return more or len(self._subscriptions) > 0 or len(self._dispatch_queue) > 0
+        return more or len(self._subscriptions) > 0 or len(self.dispatch_queue) > 0
 
     async def expire_batch(self) -> bool:
         """Expire one batch of overdue executions. True when there may be more."""
         await self._follow_clock()
         now_ms = self.deadlines.now_ms()
         self._next_expiry_ms = None
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             overdue = await tx.executions.list_expired(now_ms, PAGE_SIZE)
             await self._write_transitions(tx, [expire_execution(execution, now_ms) for execution in overdue], now_ms)
         return len(overdue) == PAGE_SIZE
@@ -351,7 +161,7 @@ class CommandDispatchService:
         if self._next_expiry_ms is not None:
             return self._next_expiry_ms
         rescans = self._rescans
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             found = await tx.executions.next_expiry_ms()
         if rescans == self._rescans:  # otherwise something has changed since the read
             self._next_expiry_ms = found
@@ -359,19 +169,19 @@ class CommandDispatchService:
 
     async def _follow_clock(self) -> None:
         if await self.deadlines.follow():
-            self._dispatch_queue.clear()  # what it has contains the deadlines of before
+            self.dispatch_queue.clear()  # what it has contains the deadlines of before
             self.rescan()
 
     async def _dispatch_round(self, ready: Mapping[int, CommandLossWindow]) -> bool:
-        if self._dispatch_queue.has_overflowed:
-            self._dispatch_queue.has_overflowed = False
+        if self.dispatch_queue.has_overflowed:
+            self.dispatch_queue.has_overflowed = False
             self._rescan_after_seq = self._rescan_after_seq or 0
         if ready or self._rescan_after_seq is not None:
             items = await self._load_backlog(ready)
         else:
             commands = self._pop_queued()
-            if any(map(self._link.is_connected, {one.device.device_id for one in commands} & self._needs_backlog)):
-                async with self._uow.read() as tx:
+            if any(map(self.link.is_connected, {one.device.device_id for one in commands} & self._needs_backlog)):
+                async with self.uow.read() as tx:
                     items = await self._connected_only(tx, group_by_device(commands))
             else:
                 items = await self._connected_only(None, group_by_device(commands))
@@ -387,7 +197,7 @@ class CommandDispatchService:
         commands: Sequence[DispatchEntry] = ()
         next_after_seq: int | None = None
         after_seq, self._rescan_after_seq = self._rescan_after_seq, None  # `rescan` during the reads starts a new scan
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             if ready:
                 ready_devices = {device.device_no: device for device in await tx.devices.list_by_numbers(ready)}
                 open_executions = await tx.executions.list_open_by_devices(
@@ -414,7 +224,7 @@ class CommandDispatchService:
 
     def _pop_queued(self) -> Sequence[DispatchEntry]:
         commands = [
-            one for one in self._dispatch_queue.pop_batch(PAGE_SIZE) if one.execution.execution_id not in self._recently_sent
+            one for one in self.dispatch_queue.pop_batch(PAGE_SIZE) if one.execution.execution_id not in self._recently_sent
         ]
         if self._next_expiry_ms is not None:
             self._next_expiry_ms = min([self._next_expiry_ms, *(command.execution.expires_ms for command in commands)])
@@ -426,7 +236,7 @@ class CommandDispatchService:
         """Only connected devices. A device with a backlog gets all of it, to keep the order."""
         items: list[DispatchItem] = []
         for device_id, (device, executions) in by_device.items():
-            if not self._link.is_connected(device_id):
+            if not self.link.is_connected(device_id):
                 self._needs_backlog.add(device_id)
             elif tx is not None and device_id in self._needs_backlog:
                 items.append(
@@ -485,7 +295,7 @@ class CommandDispatchService:
         self._sent_not_recorded.append((after, execution.status))
 
     def _remember_sent(self, execution: Execution) -> None:
-        self._dispatch_queue.discard(execution.execution_id)
+        self.dispatch_queue.discard(execution.execution_id)
         self._recently_sent[execution.execution_id] = None
         while len(self._recently_sent) > MAX_RECENTLY_SENT:
             del self._recently_sent[next(iter(self._recently_sent))]
@@ -493,11 +303,11 @@ class CommandDispatchService:
     async def _send(self, device: Device, execution: Execution, now_ms: int) -> PublishResult | None:
         """None when the device's firmware cannot express the command."""
         command = OutboundCommand(execution.execution_id, execution.cmd, execution.params, execution.expires_ms)
-        messages = self._codec.encode_command(device.profile, device.device_id, command, now_ms)
+        messages = self.codec.encode_command(device.profile, device.device_id, command, now_ms)
         if not messages:
             return None
         for message in messages:
-            result = await self._link.send(device.device_id, message)
+            result = await self.link.send(device.device_id, message)
             if not result:
                 return result
         return PublishResult.SENT
@@ -507,7 +317,7 @@ class CommandDispatchService:
         if not self._sent_not_recorded:
             return
         now_ms = self.deadlines.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             await self._write_transitions(tx, self._sent_not_recorded, now_ms)
         self._sent_not_recorded = []
 
@@ -519,16 +329,197 @@ class CommandDispatchService:
         stored = await tx.executions.transition_many(transitions)
         for execution in [after for after, _ in transitions if after.status.is_final and after.execution_id in stored]:
             tx.emit(command_result_event(execution, "service", now_ms))
-            tx.after_commit(partial(self._execution_waiter.notify, execution))
+            tx.after_commit(partial(self.execution_waiter.notify, execution))
 
 
+@service
 class CommandCrashRecovery:
-    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
+    """What a process that ended may have done without recording it: a command is sent first, and recorded as sent afterwards."""
+
+    uow: UnitOfWork[CommandsTx]
+    clock: Clock
 
     async def mark_possibly_sent(self) -> int:
         """Mark what is queued for devices that were online as possibly sent. Call it once, before this process sends anything.
         Returns how many; raises Unavailable."""
-        async with self._uow.write(caller=None) as tx:
-            return await tx.executions.mark_possibly_sent(self._clock.now_ms())
+        async with self.uow.write(caller=None) as tx:
+            return await tx.executions.mark_possibly_sent(self.clock.now_ms())
+
+
+@service
+class DispatchQueue:
+    """The commands that this process has committed, which saves the dispatcher a database query. `wake` wakes the dispatcher.
+
+    It is only a shortcut. Commands that it loses (overflow, crash) are still QUEUED in the database."""
+
+    wake: Callable[[], None]
+    _queued: dict[ExecutionId, DispatchEntry] = field(default_factory=dict, init=False)
+    has_overflowed: bool = field(default=False, init=False)
+    """Commands were dropped. The dispatcher resets this when it scans the database instead."""
+
+    def __len__(self) -> int:
+        return len(self._queued)
+
+    @property
+    def oldest_created_ms(self) -> int | None:
+        """When the oldest command in the queue was created; None when the queue is empty."""
+        oldest = next(iter(self._queued.values()), None)
+        return None if oldest is None else oldest.execution.created_ms
+
+    def put(self, commands: Sequence[DispatchEntry]) -> None:
+        """Call after the commit, with the commands in their queue order."""
+        if len(self._queued) + len(commands) > MAX_QUEUED:
+            self.clear()
+        else:
+            self._queued.update((command.execution.execution_id, command) for command in commands)
+        self.wake()
+
+    def pop_batch(self, limit: int) -> Sequence[DispatchEntry]:
+        """Remove and return the oldest commands."""
+        return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
+
+    def clear(self) -> None:
+        """Drop all; the dispatcher finds them in the database."""
+        self._queued.clear()
+        self.has_overflowed = True
+
+    def discard(self, execution_id: ExecutionId) -> None:
+        """Drop a command that the dispatcher has found in the database."""
+        self._queued.pop(execution_id, None)
+
+
+@service
+class Subscriptions:
+    """Which devices have subscribed to their commands, and whether the notification of that has been processed.
+
+    A device receives commands from the moment it subscribes, but the notification arrives later, in order with its other
+    messages. Only then are the commands resent that were lost with the earlier connection. Nothing may be sent in between: a new
+    command would overtake them, and the relay would end in the wrong state."""
+
+    link: OutboundDeviceMessagePort
+    _ready: dict[int, CommandLossWindow] = field(default_factory=dict, init=False)
+    """Device number → which of its commands may be lost; its backlog is still to be sent."""
+    _deferred: dict[int, CommandLossWindow] = field(default_factory=dict, init=False)
+    """The same for devices with a later subscription whose notification is still outstanding."""
+    _reported_ms: dict[int, int] = field(default_factory=dict, init=False)
+    """Device number → time of its last notified subscription."""
+    _awaited_ms: dict[int, int] = field(default_factory=dict, init=False)
+    """Device number → time of the subscription whose notification a command waits for."""
+    _previously_awaited_ms: dict[int, int] = field(default_factory=dict, init=False)
+
+    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool, held_until_ms: int = 0) -> bool:
+        """Record a notified subscription. True when a command waits for it."""
+        self._reported_ms[device_no] = max(at_ms, self._reported_ms.get(device_no, 0))
+        if to_commands:
+            deferred = self._deferred.pop(device_no, None)
+            window = CommandLossWindow.before(at_ms, held_until_ms)
+            if held_until_ms:
+                window = window.merge(deferred).merge(self._ready.get(device_no))
+            self._ready[device_no] = window
+        elif device_no in self._deferred:
+            self._ready.setdefault(device_no, self._deferred.pop(device_no))
+        return self._awaited_ms.pop(device_no, None) is not None
+
+    def pop_ready(self, limit: int) -> dict[int, CommandLossWindow]:
+        taken = dict(islice(self._ready.items(), limit))
+        for device_no in taken:
+            del self._ready[device_no]
+        return taken
+
+    def requeue(self, taken: dict[int, CommandLossWindow]) -> None:
+        for device_no, window in taken.items():
+            self._ready[device_no] = window.merge(self._ready.get(device_no))
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def can_send(self, device: Device, window: CommandLossWindow | None) -> bool:
+        """False while a subscription notification is outstanding; the device is served when it arrives. `window`: the
+        device's value from `pop_ready`, if any."""
+        if device.device_no in self._ready:
+            return False
+        last_ms = self.link.last_subscribed_ms(device.device_id)
+        if last_ms <= self._reported_ms.get(device.device_no, 0):
+            return True
+        self._awaited_ms[device.device_no] = last_ms
+        if window is not None:
+            self._deferred[device.device_no] = window
+        return False
+
+    def expire_pending(self) -> None:
+        """Call periodically: a notification that has not arrived since the last call is treated as lost."""
+        for device_no, at_ms in self._previously_awaited_ms.items():
+            if self._awaited_ms.get(device_no) == at_ms:
+                self.on_subscribed(device_no, at_ms, to_commands=False)
+        self._previously_awaited_ms = dict(self._awaited_ms)
+
+
+@service
+class DeadlineClock:
+    """The clock that the deadlines of commands are meant in. A deadline is stored as wall time, as people and devices see it, but
+    lasts by the monotonic clock: when the wall clock is set, the stored deadlines are moved along."""
+
+    uow: UnitOfWork[CommandsTx]
+    clock: Clock
+    absence: AbsenceTracker
+    _extended_for: Absence | None = field(default=None, init=False)
+    """The absence whose grace the commands that were sent before it have got."""
+    _steps: ClockStepDetector | None = field(default=None, init=False)
+    _pending_step_ms: int = field(default=0, init=False)
+    """By how much the stored deadlines are still to be moved."""
+
+    def now_ms(self) -> int:
+        """The time that the stored deadlines are meant in since `follow`."""
+        return self.clock.now_ms() if self._steps is None else self._steps.now_ms()
+
+    async def follow(self) -> bool:
+        """Move the stored deadlines along when the wall clock has been set; True if that was so. At the first call, no deadline
+        stays further away than its command's whole time, in case the clock was ahead before the start. Raises Unavailable."""
+        if self._steps is None:
+            steps = ClockStepDetector(self.clock)
+            await self._shift(0, steps.now_ms(), 0)
+            self._steps = steps
+        if self.absence.current is not self._extended_for:
+            return await self._allow_answers()
+        self._pending_step_ms += self._steps.take_ms()
+        if self._pending_step_ms == 0:
+            return False
+        now_ms = self._steps.now_ms()
+        await self._shift(self._pending_step_ms, now_ms, now_ms - MAX_UNNOTICED_MS)
+        self._pending_step_ms = 0
+        return True
+
+    async def _allow_answers(self) -> bool:
+        """What was sent before an absence may have been answered to nobody: the device has until its grace is over."""
+        absence = self.absence.current
+        async with self.uow.write(caller=None) as tx:
+            extended = await tx.executions.extend_sent(self.now_ms() + self.absence.grace_left_ms)
+        self._extended_for = absence
+        return extended > 0
+
+    async def _shift(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
+        async with self.uow.write(caller=None) as tx:
+            await tx.executions.shift_expiry(step_ms, now_ms, unshifted_from_ms)
+
+
+def group_by_device(commands: Sequence[DispatchEntry]) -> dict[DeviceId, QueuedForDevice]:
+    by_device: dict[DeviceId, QueuedForDevice] = {}
+    for command in commands:
+        _, executions = by_device.setdefault(command.device.device_id, (command.device, {}))
+        executions[command.execution.execution_id] = command.execution
+    return by_device
+
+
+def append_queued(stored: Sequence[Execution], queued: QueuedForDevice | None) -> Sequence[Execution]:
+    """`stored` plus the commands that were queued after it was read."""
+    known = {execution.execution_id for execution in stored}
+    later = [] if queued is None else [one for key, one in queued[1].items() if key not in known]
+    return [*stored, *later]
+
+
+def can_be_lost(device: Device, execution: Execution, window: CommandLossWindow | None) -> bool:
+    """Whether a command that was sent, or may have been (QUEUED with `sent_ms`), is to be sent again: it may be lost, and running
+    it twice does no harm."""
+    sent_ms = execution.sent_ms or 0
+    is_lost = execution.status is ExecutionStatus.QUEUED or (window is not None and window.from_ms <= sent_ms < window.until_ms)
+    return is_lost and can_resend(device.profile, execution.cmd)

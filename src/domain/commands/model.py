@@ -1,16 +1,11 @@
-"""The request for a command, and its execution; the definition is in `definition_model.py`. The device's answer decides how an
-execution ends.
+"""Definitions of commands, the request for a command, and its execution. The device's answer decides how an execution ends.
+
+For one name, the device's definition overrides its type's, which overrides the built-in: an owner who requires approval for ON on
+one pump can rely on it.
 
 QUEUED (not yet sent) → SENT → ACKED → DONE or FAILED. At its deadline an execution becomes EXPIRED if it was never sent, and
 TIMED_OUT if it was sent and not answered. `ALLOWED_TRANSITIONS` lists the transitions; a row in QUEUED or SENT is itself
 the outbox entry.
-
-The commands that a device understands.
-
-Which definition of a command applies to a device.
-
-For one name, the device's definition overrides its type's, which overrides the built-in: an owner who requires approval for ON on
-one pump can rely on it.
 """
 
 from __future__ import annotations
@@ -61,6 +56,20 @@ class CommandDefinition:
     created_ms: int = 0
 
 
+def _built_in(name: str, label: str, kind: CommandKind, shape: CommandWidget, description: str) -> CommandDefinition:
+    return CommandDefinition(None, None, None, None, name, label, description, kind, None, shape, requires_approval=False)
+
+
+BUILT_IN_COMMANDS: tuple[CommandDefinition, ...] = (
+    _built_in("ON", "Switch on", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay on."),
+    _built_in("OFF", "Switch off", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay off."),
+    _built_in("TOGGLE", "Toggle", CommandKind.ACTION, CommandWidget.BUTTON, "Switch the relay to its other state."),
+    _built_in("STATUS", "Status", CommandKind.QUERY, CommandWidget.BUTTON, "Ask the device for its state."),
+    _built_in(
+        "GET_SCHEDULES", "Stored schedules", CommandKind.QUERY, CommandWidget.BUTTON, "Ask which schedules the device stores."
+    ),
+)
+BUILT_IN_BY_NAME = {definition.name: definition for definition in BUILT_IN_COMMANDS}
 DEFAULT_TTL_MS = 60_000
 MAX_TTL_MS = 24 * 3_600_000
 
@@ -178,24 +187,6 @@ class CommandContext:
         own = {definition.name: definition for definition in definitions if definition.device_id is not None}
         of_type = {definition.name: definition for definition in definitions if definition.device_id is None}
         return cls(device, own, of_type, open_count, grants)
-
-
-def _built_in(name: str, label: str, kind: CommandKind, shape: CommandWidget, description: str) -> CommandDefinition:
-    return CommandDefinition(None, None, None, None, name, label, description, kind, None, shape, requires_approval=False)
-
-
-BUILT_IN_COMMANDS: tuple[CommandDefinition, ...] = (
-    _built_in("ON", "Switch on", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay on."),
-    _built_in("OFF", "Switch off", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay off."),
-    _built_in("TOGGLE", "Toggle", CommandKind.ACTION, CommandWidget.BUTTON, "Switch the relay to its other state."),
-    _built_in("STATUS", "Status", CommandKind.QUERY, CommandWidget.BUTTON, "Ask the device for its state."),
-    _built_in(
-        "GET_SCHEDULES", "Stored schedules", CommandKind.QUERY, CommandWidget.BUTTON, "Ask which schedules the device stores."
-    ),
-)
-
-
-BUILT_IN_BY_NAME = {definition.name: definition for definition in BUILT_IN_COMMANDS}
 
 
 def effective_definitions(

@@ -1,4 +1,4 @@
-"""What the commands part needs from outside."""
+"""Ports of the commands part: its repositories, and the check of parameters."""
 
 from __future__ import annotations
 

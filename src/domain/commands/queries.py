@@ -1,8 +1,6 @@
-"""Read devices and executions.
+"""Read devices and executions, and wait for what becomes of a command.
 
 A session sees everything in its account. An API key sees only what its unexpired grants allow it to read.
-
-Wait for what becomes of a submitted command: first for the decision, where it needs approval, then for the device's result.
 """
 
 from __future__ import annotations
@@ -46,16 +44,16 @@ class CommandExecutionPage:
     next_seq: int | None
 
 
+@service
 class DeviceQueries:
-    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, authorizer: Authorizer) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._authorizer = authorizer
+    uow: UnitOfWork[CommandsTx]
+    clock: Clock
+    authorizer: Authorizer
 
     async def list_devices(self, caller: Caller, search: DeviceSearch = ALL_DEVICES) -> DevicePage:
         """A key finds the devices that its grants cover. An unknown project raises NotFound for a session and is empty for an API
         key."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             projects = {
                 project.project_id: project for project, _ in await tx.projects.list_with_device_counts(caller.account_id)
             }
@@ -78,27 +76,28 @@ class DeviceQueries:
             devices = await tx.device_search.find(caller.account_id, search)
             return devices, len(devices) if search.limit is None else await tx.device_search.count(caller.account_id, search)
         found = await tx.device_search.find(caller.account_id, replace(search, limit=None, offset=0))
-        readable = await self._authorizer.filter_readable(tx, caller, list(found), self._clock.now_ms())
+        readable = await self.authorizer.filter_readable(tx, caller, list(found), self.clock.now_ms())
         end = None if search.limit is None else search.offset + search.limit
         return readable[search.offset : end], len(readable)
 
     async def count_devices(self, caller: SessionCaller) -> DeviceCounts:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.device_search.count_by_state(caller.account_id)
 
     async def list_executions(
         self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None
     ) -> CommandExecutionPage:
         """Newest first."""
-        async with self._uow.read() as tx:
-            await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
-            found = await tx.executions.page(device_id, limit=min(limit, MAX_PAGE_SIZE) + 1, before_seq=before_seq)
-        page = tuple(found[: min(limit, MAX_PAGE_SIZE)])
+        limit = min(limit, MAX_PAGE_SIZE)
+        async with self.uow.read() as tx:
+            await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
+            found = await tx.executions.page(device_id, limit=limit + 1, before_seq=before_seq)
+        page = tuple(found[:limit])
         return CommandExecutionPage(page, page[-1].seq if len(found) > len(page) else None)
 
     async def get_execution(self, caller: Caller, device_id: DeviceId, execution_id: ExecutionId) -> Execution:
-        async with self._uow.read() as tx:
-            await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
+        async with self.uow.read() as tx:
+            await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
             execution = await tx.executions.get(caller.account_id, execution_id)
         if execution is None or execution.device_id != device_id:
             raise NotFound.for_resource("execution of this device", execution_id)
@@ -107,6 +106,9 @@ class DeviceQueries:
 
 @service
 class SubmittedCommandWaiter:
+    """Waits for what becomes of a submitted command: first for the decision, where it needs approval, then for the device's
+    result."""
+
     uow: UnitOfWork[CommandsTx]
     clock: Clock
     execution_waiter: ExecutionWaiter

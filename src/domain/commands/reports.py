@@ -3,50 +3,158 @@
 A report may be repeated, late, or about an unknown command; it is then counted and changes only the relay state, which the device
 knows best. Everything runs in the transaction of one inbound batch, on one `ExecutionChangeCollector`.
 
-Unit of work for the reports of one batch: changes are decided in memory, in order, and written together.
-
-All named executions are loaded once. Each report sees the changes of those before it. At the end each execution makes one
-transition, from its stored status to its last one, and each relay is set once. A transition that a concurrent write (the
-dispatcher's) has overtaken is retried from the new status.
-
 The device knows what it did. An end that the service only assumed, because the deadline passed without a report, is therefore
-replaced by a report that comes later, and the event of it says what it replaces.
-
-How each firmware answers a command: what may be sent again, what ends without an answer, and what a relay report can mean.
+replaced by a report that comes later, and the event of it says what it replaces. How each firmware answers decides what may be
+sent again, what ends without an answer, and what a relay report can mean.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.kernel.clock import MINUTE_MS
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json
 from domain.kernel.ids import DeviceId, ExecutionId
 
 MAX_ATTEMPTS = 3
 """The dispatcher may write SENT meanwhile; a status only moves forward, so three attempts always suffice."""
-
-
+CAUSE_WINDOW_MS = MINUTE_MS
+"""How long after its deadline an execution may still count as the cause of a relay change."""
 NOT_DELIVERED, NO_ANSWER = "NOT_DELIVERED", "NO_ANSWER"
 """Result codes of the ends that the service assumes at the deadline."""
 _ASSUMED_CODES = (NOT_DELIVERED, NO_ANSWER)
 _REPORTED_ENDS = (ExecutionStatus.DONE, ExecutionStatus.FAILED)
+STATUS_BY_REPORT: dict[str, ExecutionStatus] = {
+    "ack": ExecutionStatus.ACKED,
+    "done": ExecutionStatus.DONE,
+    "error": ExecutionStatus.FAILED,
+    "expired": ExecutionStatus.EXPIRED,
+}
+SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
+"""What a device gives as the cause of a relay state when it ran its copy of the plan."""
 
 
-def can_report(execution: Execution, status: ExecutionStatus) -> bool:
-    """Whether a report of the device moves the execution to this status."""
-    if status in ALLOWED_TRANSITIONS[execution.status]:
-        return True
-    code = execution.result.get("code") if isinstance(execution.result, dict) else None
-    return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
+@service
+class ReportService:
+    execution_waiter: ExecutionWaiter
+    ignored: Counter[str] = field(default_factory=Counter, init=False)
+    """Number of results that changed nothing, by reason: `unknown`, `duplicate`, `late`."""
+
+    async def write_changes(self, changes: ExecutionChangeCollector) -> None:
+        """Call this after all reports of a batch."""
+        await changes.write(self.execution_waiter)
+        self.ignored += changes.ignored
+
+    async def on_relay_report(
+        self,
+        changes: ExecutionChangeCollector,
+        device: Device,
+        relay: bool,
+        *,
+        execution_id: str | None,
+        reported_cause: str | None,
+        at_ms: int,
+    ) -> None:
+        """Store the relay state; emit `relay_changed` only if it changed."""
+        if device.status is DeviceStatus.DELETING:
+            return
+        cause = await self._find_cause(changes, device, relay, execution_id, at_ms)
+        self._set_relay(changes, device, relay, cause, reported_cause, at_ms)
+        if cause is not None and execution_id is None and device.profile is FirmwareProfile.ESPHOME:
+            self._transition(changes, device, cause, ExecutionStatus.DONE, build_result("STATE_MATCH", relay), at_ms)
+
+    async def on_result_report(
+        self,
+        changes: ExecutionChangeCollector,
+        device: Device,
+        execution_id: str,
+        status: str,
+        code: str | None,
+        relay: bool | None,
+        data: Json,
+        at_ms: int,
+    ) -> None:
+        """`status` is `ack`, `done`, `error` or `expired`; anything else is ignored."""
+        if device.status is DeviceStatus.DELETING:
+            return
+        execution = changes.get(ExecutionId(execution_id))
+        if execution is None or execution.device_id != device.device_id or status not in STATUS_BY_REPORT:
+            changes.ignored["unknown"] += 1
+            execution = None
+        if relay is not None:
+            cause = execution if execution and can_have_caused(execution, device, at_ms) else None
+            self._set_relay(changes, device, relay, cause, None, at_ms)
+        if execution is not None:
+            self._transition(changes, device, execution, STATUS_BY_REPORT[status], build_result(code, relay, data), at_ms)
+
+    async def _find_cause(
+        self, changes: ExecutionChangeCollector, device: Device, relay: bool, execution_id: str | None, at_ms: int
+    ) -> Execution | None:
+        """The execution that the report names; for firmware that names none, the oldest unanswered one that matches."""
+        if execution_id is not None:
+            named = changes.get(ExecutionId(execution_id))
+            return named if named is not None and can_have_caused(named, device, at_ms) else None
+        if device.profile is FirmwareProfile.NATIVE:
+            return None
+        for execution in await changes.list_open_by_device(device):
+            if is_confirmed_by_state(device.profile, execution, relay):
+                return execution
+        return None
+
+    def _set_relay(
+        self,
+        changes: ExecutionChangeCollector,
+        device: Device,
+        relay: bool,
+        cause: Execution | None,
+        reported_cause: str | None,
+        at_ms: int,
+    ) -> None:
+        if not changes.set_relay(device, relay):
+            return
+        ran_plan = reported_cause in SCHEDULE_CAUSES  # everything else is a button, wiring, or the device's own logic
+        triggered_by = cause.source if cause is not None else TriggeredBy.SCHEDULE if ran_plan else TriggeredBy.DEVICE
+        word = "ON" if relay else "OFF"
+        changes.add_event(
+            DomainEvent(
+                account_id=device.account_id,
+                kind="relay_changed",
+                description=f"Relay is {word}",
+                at_ms=at_ms,
+                source=cause.requested_by if cause is not None else triggered_by.value,
+                device_id=device.device_id,
+                data={"relay": word, "triggeredBy": triggered_by.value},
+                device_name=device.name,
+            )
+        )
+
+    def _transition(
+        self,
+        changes: ExecutionChangeCollector,
+        device: Device,
+        execution: Execution,
+        status: ExecutionStatus,
+        result: Json,
+        at_ms: int,
+    ) -> None:
+        after = changes.transition(execution, status, result, at_ms)
+        if after is not None and status.is_final:
+            changes.add_event(command_result_event(after, "device", at_ms, device.name), execution_id=after.execution_id)
 
 
 class ExecutionChangeCollector:
+    """The changes by the reports of one batch: decided in memory, in order, and written together.
+
+    All named executions are loaded once. Each report sees the changes of those before it. At the end each execution makes one
+    transition, from its stored status to its last one, and each relay is set once. A transition that a concurrent write (the
+    dispatcher's) has overtaken is retried from the new status."""
+
     def __init__(self, tx: CommandsTx, executions: Sequence[Execution]) -> None:
         """`executions`: those that the reports of the batch name."""
         self.tx = tx
@@ -139,17 +247,16 @@ class ExecutionChangeCollector:
         return replace(current, status=after.status, result=after.result, finished_ms=after.finished_ms)
 
 
-def _with_correction(event: DomainEvent, transition: ExecutionTransition) -> DomainEvent:
-    """The event of a result; it says so when it replaces an end that was told before."""
-    after, before = transition
-    if not before.is_final:
-        return event
-    description = event.description.replace(after.status.value, f"{after.status.value} instead of {before.value}", 1)
-    return replace(event, description=description, data={**event.data, "correctedFrom": before.value})
+def can_report(execution: Execution, status: ExecutionStatus) -> bool:
+    """Whether a report of the device moves the execution to this status."""
+    if status in ALLOWED_TRANSITIONS[execution.status]:
+        return True
+    code = execution.result.get("code") if isinstance(execution.result, dict) else None
+    return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
 
 
-CAUSE_WINDOW_MS = MINUTE_MS
-"""How long after its deadline an execution may still count as the cause of a relay change."""
+def can_have_caused(execution: Execution, device: Device, at_ms: int) -> bool:
+    return execution.device_id == device.device_id and at_ms <= execution.expires_ms + CAUSE_WINDOW_MS
 
 
 def target_relay_state(cmd: str) -> bool | None:
@@ -176,125 +283,17 @@ def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay:
     return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay
 
 
-def can_have_caused(execution: Execution, device: Device, at_ms: int) -> bool:
-    return execution.device_id == device.device_id and at_ms <= execution.expires_ms + CAUSE_WINDOW_MS
+def build_result(code: str | None, relay: bool | None = None, data: Json = None) -> Json:
+    """A result as stored and shown by the API."""
+    return {"code": code, "relay": None if relay is None else "ON" if relay else "OFF", "data": data}
 
 
-STATUS_BY_REPORT: dict[str, ExecutionStatus] = {
-    "ack": ExecutionStatus.ACKED,
-    "done": ExecutionStatus.DONE,
-    "error": ExecutionStatus.FAILED,
-    "expired": ExecutionStatus.EXPIRED,
-}
-SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
-"""What a device gives as the cause of a relay state when it ran its copy of the plan."""
-
-
-class ReportService:
-    def __init__(self, *, execution_waiter: ExecutionWaiter) -> None:
-        self._execution_waiter = execution_waiter
-        self.ignored: Counter[str] = Counter()
-        """Number of results that changed nothing, by reason: `unknown`, `duplicate`, `late`."""
-
-    async def write_changes(self, changes: ExecutionChangeCollector) -> None:
-        """Call this after all reports of a batch."""
-        await changes.write(self._execution_waiter)
-        self.ignored += changes.ignored
-
-    async def on_relay_report(
-        self,
-        changes: ExecutionChangeCollector,
-        device: Device,
-        relay: bool,
-        *,
-        execution_id: str | None,
-        reported_cause: str | None,
-        at_ms: int,
-    ) -> None:
-        """Store the relay state; emit `relay_changed` only if it changed."""
-        if device.status is DeviceStatus.DELETING:
-            return
-        cause = await self._find_cause(changes, device, relay, execution_id, at_ms)
-        self._set_relay(changes, device, relay, cause, reported_cause, at_ms)
-        if cause is not None and execution_id is None and device.profile is FirmwareProfile.ESPHOME:
-            self._transition(changes, device, cause, ExecutionStatus.DONE, build_result("STATE_MATCH", relay), at_ms)
-
-    async def on_result_report(
-        self,
-        changes: ExecutionChangeCollector,
-        device: Device,
-        execution_id: str,
-        status: str,
-        code: str | None,
-        relay: bool | None,
-        data: Json,
-        at_ms: int,
-    ) -> None:
-        """`status` is `ack`, `done`, `error` or `expired`; anything else is ignored."""
-        if device.status is DeviceStatus.DELETING:
-            return
-        execution = changes.get(ExecutionId(execution_id))
-        if execution is None or execution.device_id != device.device_id or status not in STATUS_BY_REPORT:
-            changes.ignored["unknown"] += 1
-            execution = None
-        if relay is not None:
-            cause = execution if execution and can_have_caused(execution, device, at_ms) else None
-            self._set_relay(changes, device, relay, cause, None, at_ms)
-        if execution is not None:
-            self._transition(changes, device, execution, STATUS_BY_REPORT[status], build_result(code, relay, data), at_ms)
-
-    async def _find_cause(
-        self, changes: ExecutionChangeCollector, device: Device, relay: bool, execution_id: str | None, at_ms: int
-    ) -> Execution | None:
-        """The execution that the report names; for firmware that names none, the oldest unanswered one that matches."""
-        if execution_id is not None:
-            named = changes.get(ExecutionId(execution_id))
-            return named if named is not None and can_have_caused(named, device, at_ms) else None
-        if device.profile is FirmwareProfile.NATIVE:
-            return None
-        for execution in await changes.list_open_by_device(device):
-            if is_confirmed_by_state(device.profile, execution, relay):
-                return execution
-        return None
-
-    def _set_relay(
-        self,
-        changes: ExecutionChangeCollector,
-        device: Device,
-        relay: bool,
-        cause: Execution | None,
-        reported_cause: str | None,
-        at_ms: int,
-    ) -> None:
-        if not changes.set_relay(device, relay):
-            return
-        triggered_by = cause.source if cause is not None else _device_trigger(reported_cause)
-        word = "ON" if relay else "OFF"
-        changes.add_event(
-            DomainEvent(
-                account_id=device.account_id,
-                kind="relay_changed",
-                description=f"Relay is {word}",
-                at_ms=at_ms,
-                source=cause.requested_by if cause is not None else triggered_by.value,
-                device_id=device.device_id,
-                data={"relay": word, "triggeredBy": triggered_by.value},
-                device_name=device.name,
-            )
-        )
-
-    def _transition(
-        self,
-        changes: ExecutionChangeCollector,
-        device: Device,
-        execution: Execution,
-        status: ExecutionStatus,
-        result: Json,
-        at_ms: int,
-    ) -> None:
-        after = changes.transition(execution, status, result, at_ms)
-        if after is not None and status.is_final:
-            changes.add_event(command_result_event(after, "device", at_ms, device.name), execution_id=after.execution_id)
+def expire_execution(execution: Execution, now_ms: int) -> ExecutionTransition:
+    """The transition of an execution whose deadline has passed. Only one that was surely never sent is EXPIRED."""
+    never_had = execution.status is ExecutionStatus.QUEUED and execution.sent_ms is None
+    status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
+    result = build_result(NOT_DELIVERED if never_had else NO_ANSWER)
+    return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
 
 
 def command_result_event(execution: Execution, source: str, at_ms: int, device_name: str | None = None) -> DomainEvent:
@@ -318,19 +317,10 @@ def command_result_event(execution: Execution, source: str, at_ms: int, device_n
     )
 
 
-def build_result(code: str | None, relay: bool | None = None, data: Json = None) -> Json:
-    """A result as stored and shown by the API."""
-    return {"code": code, "relay": None if relay is None else "ON" if relay else "OFF", "data": data}
-
-
-def expire_execution(execution: Execution, now_ms: int) -> ExecutionTransition:
-    """The transition of an execution whose deadline has passed. Only one that was surely never sent is EXPIRED."""
-    never_had = execution.status is ExecutionStatus.QUEUED and execution.sent_ms is None
-    status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
-    result = build_result(NOT_DELIVERED if never_had else NO_ANSWER)
-    return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
-
-
-def _device_trigger(reported_cause: str | None) -> TriggeredBy:
-    """A device that runs its copy of the schedules reports that; everything else is a button, wiring, or its own logic."""
-    return TriggeredBy.SCHEDULE if reported_cause in SCHEDULE_CAUSES else TriggeredBy.DEVICE
+def _with_correction(event: DomainEvent, transition: ExecutionTransition) -> DomainEvent:
+    """The event of a result; it says so when it replaces an end that was told before."""
+    after, before = transition
+    if not before.is_final:
+        return event
+    description = event.description.replace(after.status.value, f"{after.status.value} instead of {before.value}", 1)
+    return replace(event, description=description, data={**event.data, "correctedFrom": before.value})

@@ -1,21 +1,12 @@
 """Accept commands: check each one, then store it as a QUEUED execution, which is the outbox entry.
 
 The order of the checks is part of the wire contract: definition, parameters, device state, permission, approval, queue length.
-Callers, schedules, rules and approvals all pass the same checks. This service sends nothing: the dispatcher is woken after the
-commit.
+Callers, schedules, rules and approvals all pass the same checks. What decides about commands is loaded before: one command takes
+one look-up (`get_context`), a batch takes two for any number of devices (`_load_contexts`); every decision after that needs no
+I/O. This service sends nothing: the dispatcher is woken after the commit.
 
-Checks of a command: parameters, lifetime, the device, its queue of open commands.
-
-Load what decides about commands before they are queued, so that every decision after that needs no I/O.
-
-One command takes one look-up (`get_context`); a batch takes two for any number of devices (`load_contexts`).
-
-The events of commands that are accepted, or wait for approval.
-
-A request that queues commands, repeated with its `Idempotency-Key`: who may have its stored response again.
-
-Its authority is decided before the state of the device: a command that is gone, or a full list of rules, must not hide that the
-caller has lost a role or grant since.
+When a request is repeated with its `Idempotency-Key`, its authority is decided before the state of the device: a command that is
+gone, or a full list of rules, must not hide that the caller has lost a role or grant since.
 """
 
 from __future__ import annotations
@@ -51,7 +42,7 @@ from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.checks import is_nested_deeper_than
 from domain.kernel.clock import Clock, to_iso
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json, event_of
 from domain.kernel.errors import Conflict, DomainError, FieldError, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix
@@ -62,172 +53,6 @@ MAX_OPEN_EXECUTIONS = 100
 MAX_PARAMS_BYTES = 16 * 1024
 """A quarter of the largest message a device link carries."""
 MAX_PARAMS_DEPTH = 32
-
-
-def action_fault(field: str, error: ValidationFailed) -> ValidationFailed:
-    """The fault of a command that is the action of a slot or rule, with the field names of its body: `field` holds `command` and
-    `params`."""
-    inner = [FieldError("command" if fault.field == "cmd" else fault.field, fault.message) for fault in error.details]
-    named = [FieldError(f"{field}.{fault.field}", fault.message) for fault in inner or [FieldError("command", error.message)]]
-    return ValidationFailed(f"{field}: {error.message}", code=error.code, details=named)
-
-
-def is_queue_full(context: CommandContext) -> bool:
-    return context.open_count >= MAX_OPEN_EXECUTIONS
-
-
-def reserve_slot(context: CommandContext) -> None:
-    """Count one more open command of the device. Raises Conflict `TOO_MANY_QUEUED`."""
-    if is_queue_full(context):
-        raise Conflict(
-            f"{MAX_OPEN_EXECUTIONS} commands of this device have not ended yet. Wait for them, or set a shorter ttlSeconds.",
-            code="TOO_MANY_QUEUED",
-        )
-    context.open_count += 1
-
-
-def release_slot(context: CommandContext) -> None:
-    """Undo `reserve_slot` for a command that is not queued after all."""
-    context.open_count -= 1
-
-
-def check_params(definition: CommandDefinition, params: Json, validator: ParamsValidator) -> None:
-    """Raises ValidationFailed `INVALID_PARAMS` with a path per fault."""
-    fault = json_size_error(params, "params", MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH)
-    faults: Sequence[FieldError] = (fault,) if fault else ()
-    if not faults and definition.params_schema is not None:
-        faults = validator.validate(definition.params_schema, params)
-    elif not faults and definition.command_id is None and params not in (None, {}):
-        faults = (FieldError("params", "this command takes no parameters; leave them out."),)
-    if faults:
-        raise ValidationFailed(
-            f"The parameters do not fit the command {definition.name}: {faults[0].field}: {faults[0].message}",
-            code="INVALID_PARAMS",
-            details=faults,
-        )
-
-
-def json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldError | None:
-    """Why a JSON value is too large, or None."""
-    if value is None:
-        return None
-    if is_nested_deeper_than(value, max_depth):
-        return FieldError(field, f"is nested deeper than {max_depth} levels; flatten it.")
-    try:
-        size = len(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
-    except ValueError:
-        return FieldError(field, "contains a number that JSON does not have (NaN or infinity).")
-    return FieldError(field, f"takes more than {max_bytes} bytes as JSON; shorten it.") if size > max_bytes else None
-
-
-def check_needs_no_approval(definition: CommandDefinition) -> None:
-    """For schedules and rules. Raises ValidationFailed `COMMAND_NEEDS_APPROVAL`."""
-    if definition.requires_approval:
-        raise ValidationFailed(
-            f"{definition.name} needs approval, so it cannot run unattended. Choose another command, or remove the approval.",
-            code="COMMAND_NEEDS_APPROVAL",
-        )
-
-
-def check_ttl(ttl_ms: int) -> None:
-    if not 1_000 <= ttl_ms <= MAX_TTL_MS:
-        raise ValidationFailed.for_field("ttlSeconds", "must be 1 to 86400 seconds.")
-
-
-def check_accepts_commands(device: Device) -> None:
-    """Raises PermissionDenied `DEVICE_DISABLED` unless the device is ACTIVE."""
-    if not device.is_active:
-        todo = "Enable it" if device.status == "DISABLED" else "Generate credentials"
-        raise PermissionDenied(f"The device is {device.status} and takes no commands. {todo} first.", code="DEVICE_DISABLED")
-
-
-async def load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[DeviceId, CommandContext]:
-    """The contexts of these devices, without grants."""
-    by_id = {device.device_id: device for device in devices}
-    types = {device.device_type_id for device in devices if device.device_type_id is not None}
-    by_owner: dict[str | None, dict[str, CommandDefinition]] = {}
-    for definition in await tx.definitions.list_by_devices_and_types(by_id.keys(), types):
-        by_owner.setdefault(definition.device_id or definition.device_type_id, {})[definition.name] = definition
-    open_counts = await tx.executions.count_open_by_device(by_id.keys())
-    return {
-        device_id: CommandContext(
-            device,
-            device_definitions=by_owner.get(device_id, {}),
-            type_definitions=by_owner.get(device.device_type_id, {}),
-            open_count=open_counts.get(device_id, 0),
-        )
-        for device_id, device in by_id.items()
-    }
-
-
-async def get_context_for_caller(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId) -> CommandContext:
-    """The device's context with the caller's grants. Raises NotFound."""
-    return await get_context(tx, caller.account_id, device_id, grant_subject_of(caller))
-
-
-async def get_context(tx: CommandsTx, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext:
-    """The device's context with the grants of `subject`. Raises NotFound."""
-    context = await tx.command_contexts.get(account_id, device_id, subject)
-    if context is None or context.device.status is DeviceStatus.DELETING:
-        raise NotFound.for_resource("device", device_id)
-    return context
-
-
-def command_sent_event(caller: Caller, command: DispatchEntry, now_ms: int, reason: str | None) -> DomainEvent:
-    execution, device = command.execution, command.device
-    data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": execution.source.value}
-    if execution.approval_id is not None:
-        data["approvalId"] = execution.approval_id
-    if reason is not None:
-        data["reason"] = reason
-    text = f"Command {execution.cmd} accepted for the device{_because(reason)}"
-    return DomainEvent.from_caller(
-        caller, "command_sent", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
-    )
-
-
-def approval_requested_event(
-    caller: SessionCaller | ApiKeyCaller, request: CommandRequest, approval: Approval, now_ms: int
-) -> DomainEvent:
-    data: dict[str, Json] = {
-        "approvalId": approval.approval_id,
-        "cmd": request.cmd,
-        "requestedBy": approval.requested_by.label,
-        "reason": approval.reason,
-        "expiresAt": to_iso(approval.expires_ms),
-    }
-    text = f"Command {request.cmd} waits for approval{_because(approval.reason)}"
-    device = request.device
-    return DomainEvent.from_caller(
-        caller, "approval_requested", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
-    )
-
-
-def _because(reason: str | None) -> str:
-    return f": {reason}" if reason else ""
-
-
-async def end_replay(
-    authorizer: Authorizer,
-    tx: CommandsTx,
-    caller: SessionCaller | ApiKeyCaller,
-    context: CommandContext,
-    cmds: Sequence[str],
-    now_ms: int,
-    *,
-    run_later: bool = False,
-) -> None:
-    """Authorise these commands as of now and end the transaction. A use of a limited grant is not counted again. `run_later`: for
-    the commands of a schedule or rule.
-
-    Raises IdempotentReplayRollbackError, or PermissionDenied as `Authorizer.authorize` does."""
-    for cmd in cmds:
-        definition = find_definition(context, cmd)
-        is_query = definition is not None and definition.kind is CommandKind.QUERY
-        request = GrantCheckInput(cmd, is_query, runs_later=run_later)
-        known = None if run_later else context.grants
-        await authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=known)
-    raise IdempotentReplayRollbackError
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +90,7 @@ class CommandSubmissionService:
 
         Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; PermissionDenied
         `DEVICE_DISABLED`; what the authorizer raises; Conflict `TOO_MANY_QUEUED`."""
-        ttl_ms = DEFAULT_TTL_MS if ttl_ms is None else ttl_ms
-        check_ttl(ttl_ms)
+        ttl_ms = checked_ttl_ms(ttl_ms)
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
             context = await get_context_for_caller(tx, caller, device_id)
@@ -279,17 +103,17 @@ class CommandSubmissionService:
     ) -> CommandSubmissionResult:
         """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
         if caller.is_replay:
-            await end_replay(self.authorizer, tx, caller, context, [request.cmd], now_ms)
+            await self._end_replay(tx, caller, context, [request.cmd], now_ms)
         definition = self._require_definition(context, request)
-        check_accepts_commands(context.device)
-        has_room = definition.requires_approval or not is_queue_full(context)
+        _check_accepts_commands(context.device)
+        has_room = definition.requires_approval or not _is_queue_full(context)
         permit = await self.authorizer.authorize(
             tx, caller, context.device, _permission_request(definition), now_ms, spend=has_room, known=context.grants
         )
         if definition.requires_approval and permit.subject_to_approval:
             approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
             return CommandSubmissionResult(approval=approval, quota=permit.quota)
-        reserve_slot(context)
+        _reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms)
         await self._queue(tx, [(caller, DispatchEntry(context.device, execution))], now_ms, request.reason)
         return CommandSubmissionResult(execution=execution, quota=permit.quota)
@@ -304,9 +128,9 @@ class CommandSubmissionService:
     ) -> CommandDefinition:
         """For a schedule or rule that is being saved. Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and
         PermissionDenied."""
-        context = (await load_contexts(tx, [device]))[device.device_id]
+        context = (await _load_contexts(tx, [device]))[device.device_id]
         definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS))
-        check_needs_no_approval(definition)
+        _check_needs_no_approval(definition)
         await self.authorizer.authorize(tx, caller, device, _permission_request(definition, runs_later=True), now_ms)
         return definition
 
@@ -317,15 +141,15 @@ class CommandSubmissionService:
 
         Raises IdempotentReplayRollbackError, PermissionDenied."""
         if caller.is_replay:
-            context = (await load_contexts(tx, [device]))[device.device_id]
-            await end_replay(self.authorizer, tx, caller, context, cmds, now_ms, run_later=True)
+            context = (await _load_contexts(tx, [device]))[device.device_id]
+            await self._end_replay(tx, caller, context, cmds, now_ms, run_later=True)
 
     async def run_unattended(
         self, tx: CommandsTx, commands: Sequence[AutomationCommand], now_ms: int
     ) -> Sequence[Execution | DomainError]:
         """Check and queue the commands in `tx`, in a few statements for all. For each, the queued execution or the reason why
         it was not queued."""
-        contexts = await load_contexts(tx, [command.request.device for command in commands])
+        contexts = await _load_contexts(tx, [command.request.device for command in commands])
         checked = [self._check_before_permission(contexts, command) for command in commands]
         requests = [
             AutomationGrantCheckInput(command.caller, command.request.device, _permission_request(definition))
@@ -350,17 +174,39 @@ class CommandSubmissionService:
         context = await get_context(tx, device.account_id, device.device_id, None)
         request = CommandRequest(context.device, approval.cmd, approval.params, approval.ttl_ms, approval.reason)
         definition = self._require_definition(context, request)
-        check_accepts_commands(context.device)
+        _check_accepts_commands(context.device)
         caller = await resolve_requester(tx, approval, now_ms)
         permit = await self.authorizer.authorize(tx, caller, context.device, _permission_request(definition), now_ms, spend=False)
-        reserve_slot(context)
+        _reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
         await self._queue(tx, [(caller, DispatchEntry(context.device, execution))], now_ms, approval.reason)
         return execution.execution_id
 
+    async def _end_replay(
+        self,
+        tx: CommandsTx,
+        caller: SessionCaller | ApiKeyCaller,
+        context: CommandContext,
+        cmds: Sequence[str],
+        now_ms: int,
+        *,
+        run_later: bool = False,
+    ) -> None:
+        """A repeated request: authorise its commands as of now and end the transaction. A use of a limited grant is not counted
+        again. `run_later`: for the commands of a schedule or rule.
+
+        Raises IdempotentReplayRollbackError, or PermissionDenied as `Authorizer.authorize` does."""
+        for cmd in cmds:
+            definition = find_definition(context, cmd)
+            is_query = definition is not None and definition.kind is CommandKind.QUERY
+            request = GrantCheckInput(cmd, is_query, runs_later=run_later)
+            known = None if run_later else context.grants
+            await self.authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=known)
+        raise IdempotentReplayRollbackError
+
     def _require_definition(self, context: CommandContext, request: CommandRequest) -> CommandDefinition:
         definition = require_definition(context, request.cmd)
-        check_params(definition, request.params, self.validator)
+        _check_params(definition, request.params, self.validator)
         return definition
 
     def _check_before_permission(
@@ -370,9 +216,9 @@ class CommandSubmissionService:
         context = contexts[command.request.device.device_id]
         try:
             definition = self._require_definition(context, command.request)
-            check_accepts_commands(command.request.device)
-            check_needs_no_approval(definition)
-            reserve_slot(context)
+            _check_accepts_commands(command.request.device)
+            _check_needs_no_approval(definition)
+            _reserve_slot(context)
         except DomainError as error:
             return error
         return definition
@@ -385,7 +231,7 @@ class CommandSubmissionService:
         now_ms: int,
     ) -> Execution | DomainError:
         if isinstance(permit, DomainError):
-            release_slot(contexts[command.request.device.device_id])
+            contexts[command.request.device.device_id].open_count -= 1  # the reserved slot is free again
             return permit
         return self._new_execution(command.caller, command.request, command.triggered_by, permit.grant_id, now_ms)
 
@@ -423,7 +269,7 @@ class CommandSubmissionService:
         commands = [command for _, command in queued]
         await tx.executions.add_many([command.execution for command in commands])
         for caller, command in queued:
-            tx.emit(command_sent_event(caller, command, now_ms, reason))
+            tx.emit(_command_sent_event(caller, command, now_ms, reason))
         tx.after_commit(lambda: self.dispatch_queue.put(commands))
 
     async def _request_approval(
@@ -431,10 +277,149 @@ class CommandSubmissionService:
     ) -> Approval:
         approval_id = ApprovalId(self.ids.new_id(IdPrefix.APPROVAL))
         approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)
-        tx.emit(approval_requested_event(caller, request, approval, now_ms))
+        tx.emit(_approval_requested_event(caller, request, approval, now_ms))
         tx.after_commit(self.wake_approvals)
         return approval
 
 
 def _permission_request(definition: CommandDefinition, *, runs_later: bool = False) -> GrantCheckInput:
     return GrantCheckInput(definition.name, definition.kind is CommandKind.QUERY, runs_later)
+
+
+async def get_context_for_caller(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId) -> CommandContext:
+    """The device's context with the caller's grants. Raises NotFound."""
+    return await get_context(tx, caller.account_id, device_id, grant_subject_of(caller))
+
+
+async def get_context(tx: CommandsTx, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext:
+    """The device's context with the grants of `subject`. Raises NotFound."""
+    context = await tx.command_contexts.get(account_id, device_id, subject)
+    if context is None or context.device.status is DeviceStatus.DELETING:
+        raise NotFound.for_resource("device", device_id)
+    return context
+
+
+async def _load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[DeviceId, CommandContext]:
+    """The contexts of these devices, without grants."""
+    by_id = {device.device_id: device for device in devices}
+    types = {device.device_type_id for device in devices if device.device_type_id is not None}
+    by_owner: dict[str | None, dict[str, CommandDefinition]] = {}
+    for definition in await tx.definitions.list_by_devices_and_types(by_id.keys(), types):
+        by_owner.setdefault(definition.device_id or definition.device_type_id, {})[definition.name] = definition
+    open_counts = await tx.executions.count_open_by_device(by_id.keys())
+    return {
+        device_id: CommandContext(
+            device,
+            device_definitions=by_owner.get(device_id, {}),
+            type_definitions=by_owner.get(device.device_type_id, {}),
+            open_count=open_counts.get(device_id, 0),
+        )
+        for device_id, device in by_id.items()
+    }
+
+
+def checked_ttl_ms(ttl_ms: int | None) -> int:
+    """The default for None. Raises ValidationFailed."""
+    ttl_ms = DEFAULT_TTL_MS if ttl_ms is None else ttl_ms
+    if not 1_000 <= ttl_ms <= MAX_TTL_MS:
+        raise ValidationFailed.for_field("ttlSeconds", "must be 1 to 86400 seconds.")
+    return ttl_ms
+
+
+def _check_params(definition: CommandDefinition, params: Json, validator: ParamsValidator) -> None:
+    """Raises ValidationFailed `INVALID_PARAMS` with a path per fault."""
+    fault = _json_size_error(params, "params", MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH)
+    faults: Sequence[FieldError] = (fault,) if fault else ()
+    if not faults and definition.params_schema is not None:
+        faults = validator.validate(definition.params_schema, params)
+    elif not faults and definition.command_id is None and params not in (None, {}):
+        faults = (FieldError("params", "this command takes no parameters; leave them out."),)
+    if faults:
+        raise ValidationFailed(
+            f"The parameters do not fit the command {definition.name}: {faults[0].field}: {faults[0].message}",
+            code="INVALID_PARAMS",
+            details=faults,
+        )
+
+
+def _json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldError | None:
+    """Why a JSON value is too large, or None."""
+    if value is None:
+        return None
+    if is_nested_deeper_than(value, max_depth):
+        return FieldError(field, f"is nested deeper than {max_depth} levels; flatten it.")
+    try:
+        size = len(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
+    except ValueError:
+        return FieldError(field, "contains a number that JSON does not have (NaN or infinity).")
+    return FieldError(field, f"takes more than {max_bytes} bytes as JSON; shorten it.") if size > max_bytes else None
+
+
+def _check_accepts_commands(device: Device) -> None:
+    """Raises PermissionDenied `DEVICE_DISABLED` unless the device is ACTIVE."""
+    if not device.is_active:
+        todo = "Enable it" if device.status == "DISABLED" else "Generate credentials"
+        raise PermissionDenied(f"The device is {device.status} and takes no commands. {todo} first.", code="DEVICE_DISABLED")
+
+
+def _check_needs_no_approval(definition: CommandDefinition) -> None:
+    """For schedules and rules. Raises ValidationFailed `COMMAND_NEEDS_APPROVAL`."""
+    if definition.requires_approval:
+        raise ValidationFailed(
+            f"{definition.name} needs approval, so it cannot run unattended. Choose another command, or remove the approval.",
+            code="COMMAND_NEEDS_APPROVAL",
+        )
+
+
+def action_fault(field: str, error: ValidationFailed) -> ValidationFailed:
+    """The fault of a command that is the action of a slot or rule, with the field names of its body: `field` holds `command` and
+    `params`."""
+    inner = [FieldError("command" if fault.field == "cmd" else fault.field, fault.message) for fault in error.details]
+    named = [FieldError(f"{field}.{fault.field}", fault.message) for fault in inner or [FieldError("command", error.message)]]
+    return ValidationFailed(f"{field}: {error.message}", code=error.code, details=named)
+
+
+def _is_queue_full(context: CommandContext) -> bool:
+    return context.open_count >= MAX_OPEN_EXECUTIONS
+
+
+def _reserve_slot(context: CommandContext) -> None:
+    """Count one more open command of the device. Raises Conflict `TOO_MANY_QUEUED`."""
+    if _is_queue_full(context):
+        raise Conflict(
+            f"{MAX_OPEN_EXECUTIONS} commands of this device have not ended yet. Wait for them, or set a shorter ttlSeconds.",
+            code="TOO_MANY_QUEUED",
+        )
+    context.open_count += 1
+
+
+def _command_sent_event(caller: Caller, command: DispatchEntry, now_ms: int, reason: str | None) -> DomainEvent:
+    execution, device = command.execution, command.device
+    data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": execution.source.value}
+    if execution.approval_id is not None:
+        data["approvalId"] = execution.approval_id
+    if reason is not None:
+        data["reason"] = reason
+    text = f"Command {execution.cmd} accepted for the device{_because(reason)}"
+    return event_of(caller, "command_sent", text, now_ms, device, **data)
+
+
+def _approval_requested_event(
+    caller: SessionCaller | ApiKeyCaller, request: CommandRequest, approval: Approval, now_ms: int
+) -> DomainEvent:
+    return event_of(
+        caller,
+        "approval_requested",
+        f"Command {request.cmd} waits for approval{_because(approval.reason)}",
+        now_ms,
+        request.device,
+        approvalId=approval.approval_id,
+        cmd=request.cmd,
+        requestedBy=approval.requested_by.label,
+        reason=approval.reason,
+        expiresAt=to_iso(approval.expires_ms),
+    )
+
+
+def _because(reason: str | None) -> str:
+    return f": {reason}" if reason else ""

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from domain.devices.model import DeviceStatus
 from domain.devices.ports import DevicesTx
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
 from domain.kernel.ports import Vault
@@ -56,18 +57,18 @@ class ServiceBrokerLogin:
     password: str
 
 
+@service
 class ExternalBrokerAuthService:
-    def __init__(self, *, uow: UnitOfWork[DevicesTx], vault: Vault, service: ServiceBrokerLogin | None) -> None:
-        self._uow = uow
-        self._vault = vault
-        self._service = service
+    uow: UnitOfWork[DevicesTx]
+    vault: Vault
+    service: ServiceBrokerLogin | None
 
     def is_service(self, username: str) -> bool:
-        return self._service is not None and username == self._service.username
+        return self.service is not None and username == self.service.username
 
     async def may_connect(self, username: str, password: str) -> bool:
         """Whether this is the password of an ACTIVE device, or the service's own. Raises Unavailable."""
-        stored = self._service.password if self._service and self.is_service(username) else await self._password(username)
+        stored = self.service.password if self.service and self.is_service(username) else await self._password(username)
         is_equal = hmac.compare_digest(password.encode(errors="replace"), (stored or _NOTHING).encode())
         return stored is not None and is_equal
 
@@ -75,7 +76,7 @@ class ExternalBrokerAuthService:
         """Whether this is an ACTIVE device. Raises Unavailable."""
         if not _DEVICE_ID.fullmatch(username):
             return False
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await tx.devices.find(DeviceId(username))
         return device is not None and device.status is DeviceStatus.ACTIVE
 
@@ -91,13 +92,13 @@ class ExternalBrokerAuthService:
     async def _password(self, username: str) -> str | None:
         if not _DEVICE_ID.fullmatch(username):
             return None
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await tx.devices.find(DeviceId(username))
             credentials = await tx.credentials.get_for_update(DeviceId(username))
         if device is None or credentials is None or device.status is not DeviceStatus.ACTIVE:
             return None
         try:
-            return self._vault.open(credentials.sealed, device.device_id)
+            return self.vault.open(credentials.sealed, device.device_id)
         except SecretUnreadable:
             return None
 

@@ -1,11 +1,7 @@
 """A device's MQTT password: generated here, stored encrypted, revealed only after the account password is entered again.
 
 Only the responses of generate and reveal contain the password: no event, log line or error does. Every reveal is logged, denied
-ones too, and the log entry is committed before the password is returned.
-
-Issue a device's MQTT password in a transaction of the caller: made, sealed, stored and recorded.
-
-The complete firmware of a device, joined from its configuration and the sources: the service adds no password to it.
+ones too, and the log entry is committed before the password is returned. The complete firmware of a device has a placeholder.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from domain.devices.presence import PresenceService
 from domain.kernel.caller import Caller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator
 from domain.kernel.ports import Vault
@@ -53,27 +49,24 @@ class RevealedCredentials:
     config_block: str = field(repr=False)
 
 
+@service
 class CredentialIssuer:
-    def __init__(self, *, ids: IdAndSecretGenerator, vault: Vault, endpoint: BrokerEndpoint) -> None:
-        self._ids = ids
-        self._vault = vault
-        self.endpoint = endpoint
+    """Issues a password in a transaction of the caller: made, sealed, stored and recorded."""
+
+    ids: IdAndSecretGenerator
+    vault: Vault
+    endpoint: BrokerEndpoint
 
     async def issue(
         self, tx: DevicesTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
     ) -> RevealedCredentials:
         """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. After the commit the
         caller syncs the device to the link. Raises Conflict."""
-        password = self._ids.random_alphanumeric(PASSWORD_LENGTH)
+        password = self.ids.random_alphanumeric(PASSWORD_LENGTH)
         await save_device(tx, device.transition(DeviceLifecycleAction.GENERATE))
-        await tx.credentials.upsert(DeviceCredentials(device.device_id, self._vault.seal(password, device.device_id), now_ms))
+        await tx.credentials.upsert(DeviceCredentials(device.device_id, self.vault.seal(password, device.device_id), now_ms))
         text = "Credentials rotated" if rotated else "Credentials generated"
-        data: dict[str, Json] = {"rotated": rotated}
-        tx.emit(
-            DomainEvent.from_caller(
-                caller, "credentials_generated", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
-            )
-        )
+        tx.emit(event_of(caller, "credentials_generated", text, now_ms, device, rotated=rotated))
         return self.reveal(device, password)
 
     def reveal(self, device: Device, password: str) -> RevealedCredentials:
@@ -147,7 +140,7 @@ class DeviceCredentialService:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleAction.REVOKE))
             await tx.credentials.delete(device_id)
-            tx.emit(DomainEvent.from_caller(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id=device_id))
+            tx.emit(event_of(caller, "credentials_revoked", "Credentials revoked", now_ms, device))
             await self.presence.mark_revoked(tx, device, now_ms)
         await self.credential_sync.sync(device_id)
         return device
@@ -175,7 +168,7 @@ class DeviceCredentialService:
                 raise Conflict("The credentials are revoked. Generate new ones.", code="CREDENTIALS_REVOKED")
             if credentials is None:
                 raise NotFound("This device has no credentials yet. Generate them first.")
-            tx.emit(DomainEvent.from_caller(caller, "credentials_revealed", "Credentials revealed", now_ms, device_id=device_id))
+            tx.emit(event_of(caller, "credentials_revealed", "Credentials revealed", now_ms, device))
             await tx.login_failures.delete(_throttle_subject(caller))
         return credentials.sealed
 
@@ -193,10 +186,7 @@ class DeviceCredentialService:
                 else:
                     await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, _throttle_subject(caller), now_ms))
             text = f"Reveal of credentials denied ({refusal.code})"
-            data: dict[str, Json] = {"code": refusal.code}
-            tx.emit(
-                DomainEvent.from_caller(caller, "credentials_reveal_refused", text, now_ms, device_id=device.device_id, data=data)
-            )
+            tx.emit(event_of(caller, "credentials_reveal_refused", text, now_ms, device.device_id, code=refusal.code))
         return refusal
 
     def _check_throttle(self, failures: LoginFailures | None) -> None:
@@ -207,9 +197,11 @@ def _throttle_subject(caller: SessionCaller) -> str:
     return f"reveal:{caller.user_id}"
 
 
-@dataclass(frozen=True, slots=True)
+@service
 class FirmwareProjectService:
-    uow: UnitOfWork[DevicesTx] = field(repr=False)
+    """The complete firmware of a device, joined from its configuration and the sources."""
+
+    uow: UnitOfWork[DevicesTx]
     endpoint: BrokerEndpoint
     sources: FirmwareSourceReader
 

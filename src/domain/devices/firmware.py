@@ -1,12 +1,9 @@
-"""Firmware configuration, ready to paste, in five formats.
+"""The firmware of a device: its configuration, ready to paste, in five formats; and the complete project: what a person copies to
+a board, with nothing left to join by hand.
 
 Every value is escaped for the language of its format: a name that contains a quotation mark, a line break or a semicolon must
-never become code on a device. Without a password the block contains a placeholder.
-
-The complete firmware of one device: what a person copies to a board, with nothing left to join by hand.
-
-The sources are those of `examples/firmware`, which the tests run as devices. Three texts are placeholders, for what the service
-not know or does not give here; the dashboard replaces them in the browser.
+never become code on a device. The sources are those of `examples/firmware`, which the tests run as devices. Three texts are
+placeholders, for what the service does not know or does not give here: the dashboard replaces them in the browser.
 """
 
 from __future__ import annotations

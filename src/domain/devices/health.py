@@ -1,79 +1,26 @@
-"""The health of a device: what the service has measured or learned about it beside its readings.
+"""The health of a device: what the service has measured or learned about it beside its readings. The account is told two things:
+that a clock is wrong (`device_clock_skew`), and that messages were not kept (`device_message_dropped`).
 
-Every field is None (or 0) until it is known. Devices are named by their number, because readings and faults are.
-
-What a batch of messages tells about the health of devices; written together.
-
-Tells the account when a device's clock is wrong: `health.clockOffsetMs`, and `device_clock_skew` above two minutes.
-
-A device that is ahead is told at once. One that is behind may be uploading older readings, so it is told when it has been behind
-by about the same for two minutes. The event comes at most once an hour, or when the offset has changed by more than two minutes.
-If the service's own clock is wrong, every device's seems to be: the events of a minute are limited, and the rest come later.
-
-Tells the account what its devices sent and the service did not keep: `device_message_dropped`, at most once an hour for a
-device and reason.
-
-Drops are counted in memory, so a device that sends nothing but nonsense costs no write per message, and written together.
-
-Collects in memory when each device was last seen; the checkpoint worker writes it, so no message costs a write of its own.
-
-The event of what a device did, or what became known about it.
+Readings and faults name a device by its number, and so does everything here. What messages tell is counted in memory and written
+together, so that no message costs a write of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from domain.devices.model import Device, DroppedMessages, NewConnectionsSummary
 from domain.devices.ports import DevicesTx
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS, Clock, Now
-from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.unit_of_work import UnitOfWork
 
-MAX_FIRMWARE_LENGTH = 64
 
-
-class DeviceHealthBatch:
-    def __init__(self) -> None:
-        self._connections: dict[int, NewConnectionsSummary] = {}
-        self._firmware: dict[int, str] = {}
-
-    def add_connection(self, device_no: int, max_packet_size: int | None) -> None:
-        before = self._connections.get(device_no)
-        self._connections[device_no] = NewConnectionsSummary(1 if before is None else before.count + 1, max_packet_size)
-
-    def set_firmware(self, device_no: int, version: str) -> None:
-        self._firmware[device_no] = "".join(filter(str.isprintable, version))[:MAX_FIRMWARE_LENGTH]
-
-    async def write(self, tx: DevicesTx) -> None:
-        if self._connections:
-            await tx.device_health.add_connections(self._connections)
-        if self._firmware:
-            await tx.device_health.set_firmware(self._firmware)
-
-
-class LastSeenBuffer:
-    def __init__(self) -> None:
-        self._newest_ms: dict[int, int] = {}
-
-    def update(self, last_seen: Iterable[tuple[int, int]]) -> None:
-        """Takes (device number, Unix ms) pairs."""
-        self._newest_ms.update(last_seen)
-
-    def drain(self) -> Mapping[int, int]:
-        """Device number → Unix ms; the buffer is empty afterwards."""
-        newest, self._newest_ms = self._newest_ms, {}
-        return newest
-
-    def put_back(self, last_seen: Mapping[int, int]) -> None:
-        """Return what could not be written. Times that arrived in the meantime win."""
-        self._newest_ms = {**last_seen, **self._newest_ms}
-
-
-def device_event(device: Device, kind: EventKind, description: str, at_ms: int, data: JsonObject | None = None) -> DomainEvent:
-    name = device.name
-    return DomainEvent(device.account_id, kind, description, at_ms, "device", device.device_id, data or {}, device_name=name)
+def device_event(device: Device, kind: EventKind, description: str, at_ms: int, **data: Json) -> DomainEvent:
+    """The event of what a device did, or what became known about it."""
+    return DomainEvent(device.account_id, kind, description, at_ms, "device", device.device_id, data, device_name=device.name)
 
 
 MAX_OFFSET_MS = 2 * MINUTE_MS
@@ -97,17 +44,24 @@ class _SkewState:
     announced_offset_ms: int = 0
 
 
+@service
 class ClockSkewService:
-    def __init__(self, *, uow: UnitOfWork[DevicesTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._written: dict[int, int] = {}
-        """Device number → its offset in the database."""
-        self._pending: dict[int, int] = {}
-        self._skewed: dict[int, _SkewState] = {}
-        self._minute_ms = 0
-        self._events_in_minute = 0
-        self.skewed_messages = 0
+    """Tells the account when a device's clock is wrong: `health.clockOffsetMs`, and `device_clock_skew` above two minutes.
+
+    A device that is ahead is told at once. One that is behind may be uploading older readings, so it is told when it has been
+    behind by about the same for two minutes. The event comes at most once an hour, or when the offset has changed by more than
+    two minutes. If the service's own clock is wrong, every device's seems to be: the events of a minute are limited, and the
+    rest come later."""
+
+    uow: UnitOfWork[DevicesTx]
+    clock: Clock
+    _written: dict[int, int] = field(default_factory=dict, init=False)
+    """Device number → its offset in the database."""
+    _pending: dict[int, int] = field(default_factory=dict, init=False)
+    _skewed: dict[int, _SkewState] = field(default_factory=dict, init=False)
+    _minute_ms: int = field(default=0, init=False)
+    _events_in_minute: int = field(default=0, init=False)
+    skewed_messages: int = field(default=0, init=False)
 
     @property
     def skewed_devices(self) -> int:
@@ -116,7 +70,7 @@ class ClockSkewService:
     def on_offsets(self, offsets: Iterable[tuple[int, int]], *, ahead: bool = False) -> None:
         """(device number, how far its clock is ahead in ms, negative when behind). `ahead`: of messages whose `ts` was too far
         ahead to be used."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         for device_no, offset_ms in offsets:
             self.skewed_messages += ahead
             self._track(device_no, offset_ms, now_ms)
@@ -127,7 +81,7 @@ class ClockSkewService:
     async def write_pending(self) -> None:
         """Store changed offsets and emit the events that are due. What could not be written is written next time."""
         while batch := dict(list(self._pending.items())[:BATCH_SIZE]):
-            async with self._uow.write(caller=None) as tx:
+            async with self.uow.write(caller=None) as tx:
                 known = {device.device_no for device in await tx.devices.list_by_numbers(batch)}
                 await tx.device_health.set_clock_offsets({number: ms for number, ms in batch.items() if number in known})
             if len(self._written) >= MAX_TRACKED_DEVICES:
@@ -151,7 +105,7 @@ class ClockSkewService:
             self._skewed[device_no] = _SkewState(offset_ms, now_ms)
 
     def _due_events(self) -> dict[int, int]:
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         if now_ms - self._minute_ms >= MINUTE_MS:
             self._minute_ms, self._events_in_minute = now_ms, 0
         room = MAX_EVENTS_PER_MINUTE - self._events_in_minute
@@ -160,8 +114,8 @@ class ClockSkewService:
         return dict(due[:room])
 
     async def _emit(self, due: dict[int, int]) -> None:
-        at_ms, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        async with self._uow.write(caller=None) as tx:
+        at_ms, now_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        async with self.uow.write(caller=None) as tx:
             for device in await tx.devices.list_by_numbers(due):
                 tx.emit(_skew_event(device, due[device.device_no], at_ms))
         self._events_in_minute += len(due)
@@ -190,7 +144,7 @@ def _is_forgotten(state: _SkewState, now_ms: int) -> bool:
 def _skew_event(device: Device, offset_ms: int, at_ms: int) -> DomainEvent:
     direction = "ahead" if offset_ms > 0 else "behind"
     text = f"The clock of the device is {_duration(offset_ms)} {direction}; set it, or let the device send no time"
-    return device_event(device, "device_clock_skew", text, at_ms, {"clockOffsetMs": offset_ms})
+    return device_event(device, "device_clock_skew", text, at_ms, clockOffsetMs=offset_ms)
 
 
 def _duration(offset_ms: int) -> str:
@@ -215,21 +169,25 @@ EXPLANATIONS = {
 }
 
 
+@service
 class DroppedMessageService:
-    def __init__(self, *, uow: UnitOfWork[DevicesTx], clock: Clock, wake: Callable[[], None]) -> None:
-        """`wake` wakes the worker that calls `write_pending`."""
-        self._uow = uow
-        self._clock = clock
-        self._wake = wake
-        self._pending: dict[tuple[int, str], DroppedMessages] = {}
+    """Tells the account what its devices sent and the service did not keep: `device_message_dropped`, at most once an hour for
+    a device and reason. A device that sends nothing but nonsense costs no write per message.
+
+    `wake` wakes the worker that calls `write_pending`."""
+
+    uow: UnitOfWork[DevicesTx]
+    clock: Clock
+    wake: Callable[[], None]
+    _pending: dict[tuple[int, str], DroppedMessages] = field(default_factory=dict, init=False)
 
     def count(self, device_no: int, reason: str, count: int) -> None:
         before = self._pending.get((device_no, reason))
         if before is None and len(self._pending) >= MAX_PENDING:
             return  # the log and the metrics have counted it; memory stays bounded
         total = count if before is None else before.count + count
-        self._pending[device_no, reason] = DroppedMessages(device_no, reason, total, self._clock.now_ms())
-        self._wake()
+        self._pending[device_no, reason] = DroppedMessages(device_no, reason, total, self.clock.now_ms())
+        self.wake()
 
     async def write_pending(self) -> None:
         """Store the counted drops and emit the events that are due. What could not be written is written next time."""
@@ -244,8 +202,8 @@ class DroppedMessageService:
                 raise
 
     async def _write(self, drops: Sequence[DroppedMessages]) -> None:
-        now = Now.of(self._clock)
-        async with self._uow.write(caller=None) as tx:
+        now = Now.of(self.clock)
+        async with self.uow.write(caller=None) as tx:
             found = await tx.devices.list_by_numbers({drop.device_no for drop in drops})
             devices = {device.device_no: device for device in found}
             await tx.device_health.add_drops([drop for drop in drops if drop.device_no in devices])
@@ -261,7 +219,50 @@ class DroppedMessageService:
 
 def _dropped_event(device: Device, drop: DroppedMessages, now_ms: int) -> DomainEvent:
     times = "once" if drop.count == 1 else f"{drop.count} times"
-    text = f"Dropped what the device sent, {times}: {drop.reason}"
-    if drop.reason in EXPLANATIONS:
-        text = f"Dropped what the device sent, {times}: {drop.reason} ({EXPLANATIONS[drop.reason]})"
-    return device_event(device, "device_message_dropped", text, now_ms, {"reason": drop.reason, "count": drop.count})
+    explanation = f" ({EXPLANATIONS[drop.reason]})" if drop.reason in EXPLANATIONS else ""
+    text = f"Dropped what the device sent, {times}: {drop.reason}{explanation}"
+    return device_event(device, "device_message_dropped", text, now_ms, reason=drop.reason, count=drop.count)
+
+
+MAX_FIRMWARE_LENGTH = 64
+
+
+class DeviceHealthBatch:
+    """What a batch of messages tells about the health of devices; written together."""
+
+    def __init__(self) -> None:
+        self._connections: dict[int, NewConnectionsSummary] = {}
+        self._firmware: dict[int, str] = {}
+
+    def add_connection(self, device_no: int, max_packet_size: int | None) -> None:
+        before = self._connections.get(device_no)
+        self._connections[device_no] = NewConnectionsSummary(1 if before is None else before.count + 1, max_packet_size)
+
+    def set_firmware(self, device_no: int, version: str) -> None:
+        self._firmware[device_no] = "".join(filter(str.isprintable, version))[:MAX_FIRMWARE_LENGTH]
+
+    async def write(self, tx: DevicesTx) -> None:
+        if self._connections:
+            await tx.device_health.add_connections(self._connections)
+        if self._firmware:
+            await tx.device_health.set_firmware(self._firmware)
+
+
+class LastSeenBuffer:
+    """When each device was last seen; the checkpoint worker writes it."""
+
+    def __init__(self) -> None:
+        self._newest_ms: dict[int, int] = {}
+
+    def update(self, last_seen: Iterable[tuple[int, int]]) -> None:
+        """Takes (device number, Unix ms) pairs."""
+        self._newest_ms.update(last_seen)
+
+    def drain(self) -> Mapping[int, int]:
+        """Device number → Unix ms; the buffer is empty afterwards."""
+        newest, self._newest_ms = self._newest_ms, {}
+        return newest
+
+    def put_back(self, last_seen: Mapping[int, int]) -> None:
+        """Return what could not be written. Times that arrived in the meantime win."""
+        self._newest_ms = {**last_seen, **self._newest_ms}

@@ -1,7 +1,5 @@
-"""The ports to the devices: outbound messages are sent one by one, and credentials decide which devices may connect.
-`DeviceBrokerLink` is both and the inbound port (`inbound_device_message_port.py`), with one broker behind them.
-
-What devices send to the service, in batches.
+"""The ports to the devices: what they send comes in batches, messages to them go out one by one, and credentials decide which may
+connect. `DeviceBrokerLink` is all three, with one broker behind them.
 
 Durability: a batch is received, made durable, and only then acknowledged. `ack` sends the PUBACK of a QoS 1 message, never
 earlier, so that after a crash the device sends it again instead of losing it; the receiver must tolerate duplicates. Order: the
@@ -21,7 +19,7 @@ from typing import Protocol, TypeAlias
 from domain.devices.messages import OutboundMessage
 
 # Values of `InboundDeviceDisconnected.reason`.
-DISCONNECTED = "disconnected"  # the device sent DISCONNECT
+# "disconnected": the device sent DISCONNECT
 LOST = "lost"  # socket closed, keep alive exceeded, or protocol error
 REVOKED = "revoked"  # the service removed the device
 STOPPED = "stopped"  # the service or broker stopped; the device may still be running

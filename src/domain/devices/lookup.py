@@ -1,4 +1,7 @@
-"""Look up a device for a caller, and save it: a device that is being deleted counts as absent."""
+"""Look up a device for a caller, and save it: a device that is being deleted counts as absent.
+
+A module of its own: every part above reads devices this way, and most of them nothing else of this part.
+"""
 
 from __future__ import annotations
 

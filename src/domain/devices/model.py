@@ -1,11 +1,9 @@
-"""A device and its lifecycle.
+"""A device and its lifecycle, and what is known about it: credentials, type, groups, health.
 
 PENDING (registered, cannot connect) → ACTIVE (has credentials) ↔ DISABLED; any → REVOKED; new credentials bring a REVOKED
 device back to ACTIVE. `TRANSITIONS` is the only definition of this. DELETING is never shown: the device counts as absent while
 its rows are deleted, and a row in this state lets a restart finish the work. `device_no` is a small integer that the engine,
 the broker and the readings use instead of the id.
-
-A named set of devices of one project.
 """
 
 from __future__ import annotations
@@ -145,7 +143,7 @@ class DeviceType:
 
 @dataclass(frozen=True, slots=True)
 class DeviceGroup:
-    """`name` is unique in the project."""
+    """A named set of devices of one project. `name` is unique in the project."""
 
     group_id: GroupId
     account_id: AccountId

@@ -1,8 +1,5 @@
-"""Ports of the devices part: repositories and the vault. The link to the devices is in `link.py`.
-
-Groups of devices: named sets within one project. A device can be a member of many; grants on a group cover its members.
-
-Which instance of a cluster holds the connection of a device. A device that moves to another instance goes offline nowhere.
+"""Ports of the devices part: its repositories, among them groups of devices, and which instance of a cluster holds the connection
+of a device. The link to the devices is in `link.py`.
 """
 
 from __future__ import annotations
@@ -153,6 +150,8 @@ MAX_GROUP_DEVICES = 200
 
 
 class DeviceGroupRepository(Protocol):
+    """A device can be a member of many groups; grants on a group cover its members."""
+
     async def add(self, group: DeviceGroup) -> None:
         """Raises Conflict `GROUP_EXISTS`."""
 
@@ -200,6 +199,8 @@ NO_FRONT = ""
 
 
 class DeviceConnectionHolderRepository(Protocol):
+    """A device that moves to another instance goes offline nowhere."""
+
     async def attach(self, device_nos: Collection[int], front: str) -> Collection[int]:
         """These devices have connected to the instance `front`. Returns those that had another instance until now."""
 

@@ -3,11 +3,6 @@
 A lost connection starts a grace period; a reconnect within it cancels the pending offline. Pending offlines are kept in memory
 and only the last announced state is stored. So after a restart every device stored as online gets a grace period, and is
 announced as lost unless it reconnects. A connection that the service itself closed is announced at once.
-
-Presence changes of one batch: decided in memory, in the order of the reports, and written together.
-
-When a whole fleet connects at once, one statement per device would delay all other messages for seconds. So a batch writes all
-changed devices in one statement per state.
 """
 
 from __future__ import annotations
@@ -24,51 +19,6 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-
-
-class PresenceBatch:
-    """The devices passed in must have been read in the same transaction."""
-
-    def __init__(self) -> None:
-        self._stored: dict[DeviceId, bool] = {}
-        self._current: dict[DeviceId, bool] = {}
-        self._last_seen_ms: dict[int, int] = {}
-        self._last_event: dict[DeviceId, DomainEvent] = {}
-        self._change_events: list[tuple[DeviceId, DomainEvent]] = []
-
-    def touch(self, device: Device, at_ms: int) -> None:
-        self._last_seen_ms[device.device_no] = max(at_ms, self._last_seen_ms.get(device.device_no, at_ms))
-
-    def is_online(self, device: Device) -> bool:
-        """After the reports so far."""
-        return self._current.get(device.device_id, device.is_online)
-
-    def set_online(self, device: Device, online: bool, event: DomainEvent) -> None:
-        """Set the presence; `event` is emitted if this is a change."""
-        before = self._stored.setdefault(device.device_id, device.is_online)
-        if self._current.get(device.device_id, before) is not online:
-            self._change_events.append((device.device_id, event))
-        self._current[device.device_id] = online
-        self._last_event[device.device_id] = event
-
-    async def write(self, tx: DevicesTx) -> None:
-        """Write all changes and emit their events. A concurrent writer has already emitted the event of a change that both made,
-        so it is not emitted again; a change that reverts the other writer's is emitted although it was none when we read."""
-        if self._last_seen_ms:
-            await tx.devices.update_last_seen(self._last_seen_ms)
-        changed: set[DeviceId] = set()
-        for online in (True, False):
-            device_ids = [device_id for device_id, now in self._current.items() if now is online]
-            if device_ids:
-                changed.update(await tx.devices.set_online_many(device_ids, online))
-        expected = {device_id for device_id, online in self._current.items() if online is not self._stored[device_id]}
-        not_emitted = {device_id: self._last_event[device_id] for device_id in expected - changed}
-        for device_id, event in self._change_events:
-            if not_emitted.get(device_id) is not event:
-                tx.emit(event)
-        for device_id in sorted(changed - expected):
-            tx.emit(self._last_event[device_id])
-
 
 OFFLINE_GRACE_MS = 2_000
 RESTART_GRACE_MS = 30_000
@@ -178,24 +128,22 @@ class PresenceService:
     async def expire_due(self) -> int:
         """Announce a bounded number of devices whose grace period is over, in one transaction. Returns how many were handled."""
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
-        due = [(device_id, pending) for device_id, pending in self._pending_offline.items() if pending.due_ms <= monotonic_ms][
-            :BATCH_SIZE
-        ]
+        expired = [(device_id, pending) for device_id, pending in self._pending_offline.items() if pending.due_ms <= monotonic_ms]
+        due = dict(expired[:BATCH_SIZE])
         if not due:
             return 0
-        by_id = dict(due)
         async with self.uow.write(caller=None) as tx:
             batch = PresenceBatch()
-            devices = await self._not_held_elsewhere(tx, await tx.devices.list_by_ids({device_id for device_id, _ in due}))
+            devices = await self._not_held_elsewhere(tx, await tx.devices.list_by_ids(set(due)))
             for device in devices:
-                pending = by_id[device.device_id]
+                pending = due[device.device_id]
                 if self._pending_offline.get(device.device_id) is pending and not self.link.is_connected(device.device_id):
                     batch.set_online(device, False, _presence_event(device, "device_offline", pending.reason, now_ms))
             await batch.write(tx)
             if self.front is not None:
                 offline = {device.device_no for device in devices if not self.link.is_connected(device.device_id)}
                 await tx.device_sessions.detach(offline, self.front)
-        for device_id, pending in due:
+        for device_id, pending in due.items():
             if self._pending_offline.get(device_id) is pending:
                 del self._pending_offline[device_id]
         return len(due)
@@ -207,4 +155,51 @@ class PresenceService:
 
 def _presence_event(device: Device, kind: EventKind, reason: str, at_ms: int) -> DomainEvent:
     state = "online" if kind == "device_online" else "offline"
-    return device_event(device, kind, f"Device is {state} ({reason})", at_ms, {"reason": reason})
+    return device_event(device, kind, f"Device is {state} ({reason})", at_ms, reason=reason)
+
+
+class PresenceBatch:
+    """Presence changes of one batch: decided in memory, in the order of the reports, and written together, in one statement per
+    state. When a whole fleet connects at once, one statement per device would delay all other messages for seconds.
+
+    The devices passed in must have been read in the same transaction."""
+
+    def __init__(self) -> None:
+        self._stored: dict[DeviceId, bool] = {}
+        self._current: dict[DeviceId, bool] = {}
+        self._last_seen_ms: dict[int, int] = {}
+        self._last_event: dict[DeviceId, DomainEvent] = {}
+        self._change_events: list[tuple[DeviceId, DomainEvent]] = []
+
+    def touch(self, device: Device, at_ms: int) -> None:
+        self._last_seen_ms[device.device_no] = max(at_ms, self._last_seen_ms.get(device.device_no, at_ms))
+
+    def is_online(self, device: Device) -> bool:
+        """After the reports so far."""
+        return self._current.get(device.device_id, device.is_online)
+
+    def set_online(self, device: Device, online: bool, event: DomainEvent) -> None:
+        """Set the presence; `event` is emitted if this is a change."""
+        before = self._stored.setdefault(device.device_id, device.is_online)
+        if self._current.get(device.device_id, before) is not online:
+            self._change_events.append((device.device_id, event))
+        self._current[device.device_id] = online
+        self._last_event[device.device_id] = event
+
+    async def write(self, tx: DevicesTx) -> None:
+        """Write all changes and emit their events. A concurrent writer has already emitted the event of a change that both made,
+        so it is not emitted again; a change that reverts the other writer's is emitted although it was none when we read."""
+        if self._last_seen_ms:
+            await tx.devices.update_last_seen(self._last_seen_ms)
+        changed: set[DeviceId] = set()
+        for online in (True, False):
+            device_ids = [device_id for device_id, now in self._current.items() if now is online]
+            if device_ids:
+                changed.update(await tx.devices.set_online_many(device_ids, online))
+        expected = {device_id for device_id, online in self._current.items() if online is not self._stored[device_id]}
+        not_emitted = {device_id: self._last_event[device_id] for device_id in expected - changed}
+        for device_id, event in self._change_events:
+            if not_emitted.get(device_id) is not event:
+                tx.emit(event)
+        for device_id in sorted(changed - expected):
+            tx.emit(self._last_event[device_id])

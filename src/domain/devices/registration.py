@@ -1,9 +1,8 @@
-"""How a device comes to be: the checks and the new row, shared by all ways to register one.
+"""How a device comes to be: the checks and the new row, shared by all ways to register one; and the registration of many.
 
-Register many devices with one request, in one transaction: a request that is repeated after a crash or a lost answer finds
-the devices that it has made by their `externalId`, and changes nothing about them.
-
-What the database alone knows is decided row by row, so that one wrong row does not undo the others.
+Many devices are registered with one request, in one transaction: a request that is repeated after a crash or a lost answer finds
+the devices that it has made by their `externalId`, and changes nothing about them. What the database alone knows is decided row
+by row, so that one wrong row does not undo the others.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from domain.devices.ports import DevicesTx
 from domain.kernel.caller import Caller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -80,10 +79,7 @@ async def add_device(
             external_id=registration.external_id,
         )
     )
-    text = f"Device registered: {device.name}"
-    tx.emit(
-        DomainEvent.from_caller(caller, "device_registered", text, now_ms, device_id=device.device_id, device_name=device.name)
-    )
+    tx.emit(event_of(caller, "device_registered", f"Device registered: {device.name}", now_ms, device))
     return device
 
 

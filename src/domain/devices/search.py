@@ -1,4 +1,4 @@
-"""Searching a fleet: by text, state and project, sorted and in pages."""
+"""Searching a fleet: by text, state and project, sorted and in pages. Only lists of devices use it; thus it is apart."""
 
 from __future__ import annotations
 

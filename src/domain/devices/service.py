@@ -20,7 +20,7 @@ from domain.devices.registration import DeviceRegistrationInput, add_device, che
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.domain_event import EventKind, Json, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -100,11 +100,10 @@ class DeviceService:
             if changes.get("project_id", before.project_id) != before.project_id:
                 await _check_can_leave(tx, caller, before, "project")
                 await tx.groups.remove_from_all(device_id)  # they are groups of the former project
-            after = _apply_changes(before, changes)
-            after = await save_device(tx, after)
+            after = await save_device(tx, _apply_changes(before, changes))
             changed: list[Json] = [_api_name(name) for name in sorted(changes)]
-            text, data = f"Device updated: {', '.join(map(str, changed))}", {"fields": changed}
-            tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device_id, data=data))
+            text = f"Device updated: {', '.join(map(str, changed))}"
+            tx.emit(event_of(caller, "device_updated", text, now_ms, after, fields=changed))
         if after.profile is not before.profile:
             await self.credential_sync.sync(device_id)
         return after
@@ -118,7 +117,7 @@ class DeviceService:
             device = await save_device(tx, device.transition(trigger))
             kind: EventKind = "device_enabled" if device.is_active else "device_disabled"
             text = "Device enabled" if device.is_active else "Device disabled"
-            tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device_id))
+            tx.emit(event_of(caller, kind, text, now_ms, device))
             if not device.is_active:
                 await self.presence.mark_revoked(tx, device, now_ms)
         await self.credential_sync.sync(device_id)
@@ -132,8 +131,7 @@ class DeviceService:
             device = await save_device(tx, replace(device.transition(DeviceLifecycleAction.DELETE), external_id=None))
             await tx.credentials.delete(device_id)
             await self.presence.mark_revoked(tx, device, now_ms)
-            text = f"Device deleted: {device.name}"
-            tx.emit(DomainEvent.from_caller(caller, "device_deleted", text, now_ms, device_id=device_id))
+            tx.emit(event_of(caller, "device_deleted", f"Device deleted: {device.name}", now_ms, device_id))
         await self.credential_sync.sync(device_id)
         await self.erasure.erase(device)
 

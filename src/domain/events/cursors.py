@@ -1,12 +1,11 @@
-"""A cursor of the event log: which events have been read, although transactions commit in another order than their positions.
+"""Cursors of the event log and of the live feed: which events have been read, although transactions commit in another order than
+their positions.
 
 Transactions that write to the log run side by side. Each has a writer number of its own while it lasts, and the transactions of
 one writer number follow each other. So the positions of one writer appear in their order, and those of different writers do not:
 a reader may see position 9 of writer 1 before position 8 of writer 0 is committed. A cursor therefore holds one position per
 writer, and a reader asks for the events that its cursor does not cover. Nothing is missed or read twice, and no writer that hangs
 holds the readers up.
-
-The cursor of the live feed: what a client has received, in the event log and of the readings.
 """
 
 from __future__ import annotations

@@ -8,14 +8,15 @@ The specification wants one kind of request in the log whatever its number: thos
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from domain.devices.lookup import get_device
 from domain.events.ports import EventsTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import Json, event_of
 from domain.kernel.errors import DomainError, NotFound
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -37,13 +38,13 @@ class _DeniedRequestMinute:
     suppressed_count: int = 0
 
 
+@service
 class DenialLog:
     """Implements `DeniedRequestLog`."""
 
-    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._minutes: dict[str, _DeniedRequestMinute] = {}
+    uow: UnitOfWork[EventsTx]
+    clock: Clock
+    _minutes: dict[str, _DeniedRequestMinute] = field(default_factory=dict, init=False)
 
     async def log_denied(
         self, caller: SessionCaller | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str], *, always: bool = False
@@ -52,7 +53,7 @@ class DenialLog:
         if error.already_logged:
             return
         error.already_logged = True
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         data: dict[str, Json] = {"code": error.code, **subject}
         if not always:
             minute = self._current_minute(caller)
@@ -66,28 +67,28 @@ class DenialLog:
 
     async def flush(self, *, everything: bool = False) -> None:
         """Log the counts of past minutes; with `everything`, at shutdown, also of the current minute."""
-        ended_ms = self._clock.monotonic_ms() - MINUTE_MS
+        ended_ms = self.clock.monotonic_ms() - MINUTE_MS
         past = [label for label, minute in self._minutes.items() if everything or minute.since_ms <= ended_ms]
         for label in past:
             minute = self._minutes.pop(label)
             if minute.suppressed_count:
                 text = f"Refused: {minute.suppressed_count} more calls of the same caller within a minute"
-                await self._emit(minute.caller, text, self._clock.now_ms(), {"count": minute.suppressed_count}, None)
+                await self._emit(minute.caller, text, self.clock.now_ms(), {"count": minute.suppressed_count}, None)
 
     def _current_minute(self, caller: SessionCaller | ApiKeyCaller) -> _DeniedRequestMinute | None:
         """None when too many callers are tracked, until the next flush."""
         minute = self._minutes.get(caller.label)
         if minute is None and len(self._minutes) < MAX_CALLERS:
-            minute = self._minutes[caller.label] = _DeniedRequestMinute(caller, self._clock.monotonic_ms())
+            minute = self._minutes[caller.label] = _DeniedRequestMinute(caller, self.clock.monotonic_ms())
         return minute
 
     async def _emit(
         self, caller: SessionCaller | ApiKeyCaller, text: str, now_ms: int, data: dict[str, Json], device: str | None
     ) -> None:
         try:
-            async with self._uow.write(caller=None) as tx:  # a denied request changes nothing; its claim stays unmarked
+            async with self.uow.write(caller=None) as tx:  # a denied request changes nothing; its claim stays unmarked
                 device_id = await _own_device_id(tx, caller, device)
-                tx.emit(DomainEvent.from_caller(caller, EVENT_KIND, text, now_ms, device_id=device_id, data=data))
+                tx.emit(event_of(caller, EVENT_KIND, text, now_ms, device_id, **data))
         except DomainError as error:
             log.warning("denied request not stored in the event log: %s (%s): %s", caller.label, text, error.message)
 

@@ -1,6 +1,6 @@
 """The hash chain of the event log: each record's hash covers its content and the hash of the record before it.
 
-There is one chain per account and writer number (see `log_cursor`), because transactions of different writers commit side by
+There is one chain per account and writer number (see `cursors.py`), because transactions of different writers commit side by
 side. A record's content is what an audit export shows, in canonical JSON; so anybody can recompute the chain from an export.
 """
 
@@ -27,6 +27,9 @@ class EventChainHead:
     sequence: int = 0
     hash: str = NO_HASH
     position: int = 0
+
+
+CHAIN_START: Final = EventChainHead()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
-"""The event log: append-only; `event_log_cursor` says what of it has been read.
+"""The event log: append-only; a cursor (`cursors.py`) says what of it has been read.
 
 The public types also go to the live feed, and to the webhooks that want them. All others are the account's audit trail.
 Telemetry is public as well, but is stored with the readings, not in the log.
 
-Which events change what somebody may see.
-
 Webhooks and feed rely on a law: every change of access (of a grant, key, membership, project, device or webhook) emits an event
-in its own transaction.
+in its own transaction. `is_access_change` knows these events.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ PUBLIC_TYPES = frozenset({*DEFAULT_TYPES, APPROVAL_REQUESTED, APPROVAL_DECIDED, 
 @dataclass(frozen=True, slots=True)
 class Event:
     """A row of the log. `payload` is the complete payload for feed and webhooks; `position` is 0 until the row is stored.
-    Positions are unique, and ascend among the events of one `writer` (see `event_log_cursor`)."""
+    Positions are unique, and ascend among the events of one `writer` (see `cursors.py`)."""
 
     position: int
     event_id: EventId

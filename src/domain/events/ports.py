@@ -59,7 +59,7 @@ class EventRepository(Protocol):
         """A device's audit log, newest first: what is older than `before`, a time in Unix ms and a position of that time."""
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
-        """Delete at most `limit` of the oldest events, of those that were sealed before this time (see `audit.seal_model`).
+        """Delete at most `limit` of the oldest events, of those that were sealed before this time (see `audit/seals.py`).
         Events of a version without seals go by their own time."""
 
 

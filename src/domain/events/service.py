@@ -12,8 +12,9 @@ from domain.events.ports import EventsTx, ReadingsAsEventsSource
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import DEVICE_EVENTS, EVENTS, decode_cursor, encode_cursor
+from domain.kernel.dataclasses import fast_replace, service
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 
 DEFAULT_LIMIT = 50
@@ -23,25 +24,10 @@ MAX_COUNTED_READINGS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class EventView:
-    """An event as lists show it."""
-
-    event_id: str
-    device_id: DeviceId | None
-    device_name: str | None
-    kind: str
-    description: str
-    at_ms: int
-    source: str
-    address: str = ""
-    """The client address; only for Owners and Admins."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventViewPage:
+class EventPage:
     """`total`: how many events match; of telemetry at most `MAX_COUNTED_READINGS`."""
 
-    events: Sequence[EventView]
+    events: Sequence[Event]
     total: int
     cursor: str | None
 
@@ -50,11 +36,11 @@ class EventViewPage:
         return self.cursor is not None
 
 
+@service
 class EventService:
-    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock, telemetry: ReadingsAsEventsSource | None = None) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._telemetry = telemetry
+    uow: UnitOfWork[EventsTx]
+    clock: Clock
+    telemetry: ReadingsAsEventsSource | None = None
 
     async def page(
         self,
@@ -65,7 +51,7 @@ class EventService:
         kind: str | None = None,
         device_id: str | None = None,
         search: EventSearch = NO_SEARCH,
-    ) -> EventViewPage:
+    ) -> EventPage:
         """Newest first. New events do not shift later pages. `total` ignores `search`. Raises ValidationFailed for an invalid
         cursor, and for telemetry with a `search`: it is not in the log."""
         if not 1 <= limit <= MAX_LIMIT:
@@ -76,14 +62,14 @@ class EventService:
                 raise ValidationFailed.for_field("type", "telemetry has no log to search. Use the device's telemetry history.")
             return await self._telemetry_page(caller, limit, cursor, device)
         before = None if cursor is None else decode_cursor(EVENTS, cursor)[0]
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             found = await tx.events.page(
                 caller.account_id, limit=limit + 1, before=before, kind=kind, device_id=device, search=search
             )
             total = await tx.events.count(caller.account_id, kind=kind, device_id=device)
         shown = found[:limit]
         next_cursor = encode_cursor(EVENTS, shown[-1].position) if len(found) > limit else None
-        return EventViewPage([_event_view(event, caller) for event in shown], total, next_cursor)
+        return EventPage(_as_seen_by(caller, shown), total, next_cursor)
 
     async def list_by_device(
         self,
@@ -93,35 +79,33 @@ class EventService:
         limit: int = DEFAULT_LIMIT,
         before_ms: int | None = None,
         cursor: str | None = None,
-    ) -> tuple[Sequence[EventView], str | None]:
+    ) -> tuple[Sequence[Event], str | None]:
         """The device's events, newest first, before `before_ms` (Unix ms) or behind `cursor`; and the cursor of the next page,
         None for the last. Raises NotFound, ValidationFailed."""
         if not 1 <= limit <= MAX_LIMIT:
             raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, DeviceId(device_id))
             found = await tx.events.list_by_device(device.device_id, limit=limit + 1, before=_log_mark(before_ms, cursor))
         shown = found[:limit]
         more = encode_cursor(DEVICE_EVENTS, shown[-1].at_ms, shown[-1].position) if len(found) > limit else None
-        return [_event_view(event, caller) for event in shown], more
+        return _as_seen_by(caller, shown), more
 
     async def _telemetry_page(
         self, caller: SessionCaller, limit: int, cursor: str | None, device_id: DeviceId | None
-    ) -> EventViewPage:
+    ) -> EventPage:
         """Readings have no position: their cursor is a time and the number of readings of that millisecond already returned."""
-        if self._telemetry is None:
-            return EventViewPage([], 0, None)
-        before_ms, skip = (self._clock.now_ms() * 2, 0) if cursor is None else decode_cursor(EVENTS, cursor, 2)
-        found = await self._telemetry.page(
-            caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms
-        )
-        total = await self._telemetry.count(caller.account_id, device_id=device_id, limit=MAX_COUNTED_READINGS)
+        if self.telemetry is None:
+            return EventPage([], 0, None)
+        before_ms, skip = (self.clock.now_ms() * 2, 0) if cursor is None else decode_cursor(EVENTS, cursor, 2)
+        found = await self.telemetry.page(caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms)
+        total = await self.telemetry.count(caller.account_id, device_id=device_id, limit=MAX_COUNTED_READINGS)
         shown, next_cursor = found[:limit], None
         if len(found) > limit:
             last_ms = shown[-1].at_ms
             same = sum(record.at_ms == last_ms for record in shown)
             next_cursor = encode_cursor(EVENTS, last_ms, same + (skip if last_ms == before_ms else 0))
-        return EventViewPage([_telemetry_event_view(record) for record in shown], total, next_cursor)
+        return EventPage([_telemetry_event(caller.account_id, record) for record in shown], total, next_cursor)
 
 
 def _log_mark(before_ms: int | None, cursor: str | None) -> tuple[int, int] | None:
@@ -134,21 +118,26 @@ def _log_mark(before_ms: int | None, cursor: str | None) -> tuple[int, int] | No
     return at_ms, position
 
 
-def _event_view(event: Event, caller: SessionCaller) -> EventView:
-    address = event.address if caller.role.is_at_least(Role.ADMIN) else ""
-    return EventView(
-        event.event_id, event.device_id, event.device_name, event.kind, event.description, event.at_ms, event.source, address
-    )
+_without_address = fast_replace(Event, "address")
 
 
-def _telemetry_event_view(record: ReadingAsEvent) -> EventView:
+def _as_seen_by(caller: SessionCaller, events: Sequence[Event]) -> Sequence[Event]:
+    """The address of the client is only for Owners and Admins."""
+    return events if caller.role.is_at_least(Role.ADMIN) else [_without_address(event, "") for event in events]
+
+
+def _telemetry_event(account_id: AccountId, record: ReadingAsEvent) -> Event:
     shown = record.value if record.text is None else record.text
-    return EventView(
+    return Event(
+        position=0,
         event_id=reading_event_id(record.device_id, record.at_ms, record.metric, record.value, record.text),
+        account_id=account_id,
         device_id=record.device_id,
         device_name=record.device_name,
         kind=TELEMETRY,
         description=f"{record.metric} = {shown}{f' {record.unit}' if record.unit else ''}",
         at_ms=record.at_ms,
         source="device",
+        address="",
+        payload={},
     )

@@ -15,6 +15,7 @@ from domain.events.model import Event
 from domain.grants.model import GrantSubject
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.ports import WebhooksTx
@@ -50,14 +51,14 @@ class MissedEventsPage:
     has_more: bool
 
 
+@service
 class FeedSnapshotAndReplayService:
-    def __init__(self, *, uow: UnitOfWork[WebhooksTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
+    uow: UnitOfWork[WebhooksTx]
+    clock: Clock
 
     async def snapshot(self, viewer: Viewer, *, with_devices: bool = True) -> FeedSnapshot | None:
         """None if the viewer has lost access to the account. Without `with_devices`, `devices` is empty."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             if not await _is_authorized(tx, viewer):
                 return None
             log = await tx.events.end()
@@ -70,7 +71,7 @@ class FeedSnapshotAndReplayService:
 
     async def get_visibility(self, viewer: Viewer) -> FeedVisibility | None:
         """What the viewer may see now; None if it has lost access to the account."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             if not await _is_authorized(tx, viewer):
                 return None
             devices = await _list_devices(tx, viewer) if isinstance(viewer, ApiKeyCaller) else []
@@ -78,7 +79,7 @@ class FeedSnapshotAndReplayService:
 
     async def list_missed(self, viewer: Viewer, after: EventLogCursor) -> MissedEventsPage:
         """A page of public events that `after` does not cover, oldest first."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             end = await tx.events.end()
             if after.highest > end.highest or not await _is_still_complete(tx, after):
                 return MissedEventsPage(None, after, False)  # or a cursor of another database, or of a backup
@@ -89,7 +90,7 @@ class FeedSnapshotAndReplayService:
     async def _visibility(self, tx: WebhooksTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
         if not isinstance(viewer, ApiKeyCaller):
             return FeedVisibility(None, NEVER_EXPIRES_MS)
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         visibility = ApiKeyReadScope.from_grants(
             await tx.grants.list_by_subject(viewer.account_id, GrantSubject(key_id=viewer.key_id))
         )

@@ -6,8 +6,6 @@ membership that created it.
 
 A use of a rate-limited grant is counted in the caller's write transaction, after every other check has passed: a denied call uses
 nothing up, and two concurrent calls never share the last use. When one grant is used up, another may still allow the call.
-
-A device, for a caller who may read it.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from domain.grants.checks import READ_REQUEST, FailedGrantCheck, GrantCheckInput
 from domain.grants.model import Grant, GrantEvaluator, GrantSubject, RemainingRateLimit, rate_window
 from domain.grants.ports import GrantsTx
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
 from domain.kernel.ids import DeviceId, GrantId, MembershipId
 
@@ -69,9 +68,9 @@ class AutomationGrantCheckInput:
     request: GrantCheckInput
 
 
+@service
 class Authorizer:
-    def __init__(self, *, evaluator: GrantEvaluator) -> None:
-        self._evaluator = evaluator
+    evaluator: GrantEvaluator
 
     async def authorize(
         self,
@@ -162,7 +161,7 @@ class Authorizer:
         for _ in range(MAX_ATTEMPTS):
             if not grants:
                 raise checks.missing_grant_error(principal.display_name, device.device_id, request)
-            passing, denials = checks.filter_applicable(grants, request, now_ms, self._evaluator)
+            passing, denials = checks.filter_applicable(grants, request, now_ms, self.evaluator)
             if not passing:
                 raise checks.denial_error(checks.closest_denial(denials), request, now_ms)
             if request.command is None:
@@ -192,7 +191,7 @@ class Authorizer:
             uses = await tx.grants.list_recent_uses(grant, *rate_window(now_ms), limit)
             if uses is None:
                 return None
-            allowance = self._evaluator.rate_allowance(uses, limit, now_ms)
+            allowance = self.evaluator.rate_allowance(uses, limit, now_ms)
             if allowance.is_allowed:
                 await tx.grants.add_use(grant.grant_id, now_ms)
                 return grant, RemainingRateLimit.from_allowance(limit, allowance, now_ms)
@@ -200,14 +199,11 @@ class Authorizer:
         raise checks.denial_error(checks.closest_denial(spent), request, now_ms)
 
 
-async def _lock_memberships(tx: GrantsTx, grants: Sequence[Grant], device: Device) -> bool:
-    """Keep the device in the groups of these grants until the commit. False when it has left one since the grants were read."""
-    return all([await tx.grants.lock_membership(grant, device.device_id) for grant in grants if grant.group_id is not None])
-
-
-async def _lock_grant(tx: GrantsTx, grant: Grant) -> tuple[Grant, None] | None:
-    """The grant, which nobody can take away before the commit; None when it has changed since it was read."""
-    return (grant, None) if await tx.grants.lock_for_share(grant) else None
+async def get_readable_device(tx: GrantsTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int) -> Device:
+    """Raises NotFound, PermissionDenied."""
+    device = await get_device(tx, caller.account_id, device_id)
+    await authorizer.authorize(tx, caller, device, READ_REQUEST, now_ms)
+    return device
 
 
 def grant_subject_of(caller: SessionCaller | ApiKeyCaller) -> GrantSubject | None:
@@ -226,6 +222,28 @@ async def resolve_principal(tx: GrantsTx, caller: Caller, device: Device) -> Pri
     if caller.on_behalf_of is None:
         return _system_principal(caller, None, device)
     return _system_principal(caller, await tx.memberships.get_for_share(caller.on_behalf_of), device)
+
+
+def session_principal(membership_id: MembershipId, role: Role, display_name: str) -> Principal:
+    subject = None if role.is_at_least(Role.ADMIN) else GrantSubject(membership_id=membership_id)
+    return Principal(display_name, role, subject, is_session=True)
+
+
+def required_grant_subject(principal: Principal, request: GrantCheckInput) -> GrantSubject | None:
+    """The subject whose grant this call needs; None when the role alone is enough.
+
+    Raises PermissionDenied `ROLE_REQUIRED` for a Viewer's ACTION."""
+    if principal.role is None or principal.subject is None:
+        return principal.subject
+    if request.command is None:
+        return None
+    if principal.role is Role.VIEWER and not request.is_query:
+        raise PermissionDenied(
+            f"A Viewer may send QUERY commands only; {request.command} is an ACTION. "
+            "Ask an Owner or Admin for the role Member and a grant.",
+            code="ROLE_REQUIRED",
+        )
+    return principal.subject
 
 
 def _system_principal(caller: SystemCaller, membership: Membership | None, device: Device) -> Principal:
@@ -255,30 +273,11 @@ def _automation_principal(
         return error
 
 
-def session_principal(membership_id: MembershipId, role: Role, display_name: str) -> Principal:
-    subject = None if role.is_at_least(Role.ADMIN) else GrantSubject(membership_id=membership_id)
-    return Principal(display_name, role, subject, is_session=True)
+async def _lock_memberships(tx: GrantsTx, grants: Sequence[Grant], device: Device) -> bool:
+    """Keep the device in the groups of these grants until the commit. False when it has left one since the grants were read."""
+    return all([await tx.grants.lock_membership(grant, device.device_id) for grant in grants if grant.group_id is not None])
 
 
-def required_grant_subject(principal: Principal, request: GrantCheckInput) -> GrantSubject | None:
-    """The subject whose grant this call needs; None when the role alone is enough.
-
-    Raises PermissionDenied `ROLE_REQUIRED` for a Viewer's ACTION."""
-    if principal.role is None or principal.subject is None:
-        return principal.subject
-    if request.command is None:
-        return None
-    if principal.role is Role.VIEWER and not request.is_query:
-        raise PermissionDenied(
-            f"A Viewer may send QUERY commands only; {request.command} is an ACTION. "
-            "Ask an Owner or Admin for the role Member and a grant.",
-            code="ROLE_REQUIRED",
-        )
-    return principal.subject
-
-
-async def get_readable_device(tx: GrantsTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int) -> Device:
-    """Raises NotFound, PermissionDenied."""
-    device = await get_device(tx, caller.account_id, device_id)
-    await authorizer.authorize(tx, caller, device, READ_REQUEST, now_ms)
-    return device
+async def _lock_grant(tx: GrantsTx, grant: Grant) -> tuple[Grant, None] | None:
+    """The grant, which nobody can take away before the commit; None when it has changed since it was read."""
+    return (grant, None) if await tx.grants.lock_for_share(grant) else None

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from domain.grants.model import RATE_WINDOW_S, Grant, GrantWindowEvaluator, Scope, WeeklyGrantWindow
+from domain.grants.model import RATE_WINDOW_S, Grant, GrantEvaluator, Scope, WeeklyGrantWindow
 from domain.kernel.clock import SECOND_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited
-
-_DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 
 
 class GrantCheckStep(IntEnum):
@@ -63,9 +61,7 @@ class FailedGrantCheck:
         return DENIAL_CODES[self.check]
 
 
-def first_failed_check(
-    grant: Grant, request: GrantCheckInput, now_ms: int, evaluator: GrantWindowEvaluator
-) -> FailedGrantCheck | None:
+def first_failed_check(grant: Grant, request: GrantCheckInput, now_ms: int, evaluator: GrantEvaluator) -> FailedGrantCheck | None:
     """The first failed check, except the rate; None when the grant allows the call."""
     if request.command is not None:
         if not grant.covers_command(request.command):
@@ -83,28 +79,11 @@ def first_failed_check(
 
 
 def filter_applicable(
-    grants: Iterable[Grant], request: GrantCheckInput, now_ms: int, evaluator: GrantWindowEvaluator
+    grants: Iterable[Grant], request: GrantCheckInput, now_ms: int, evaluator: GrantEvaluator
 ) -> tuple[list[Grant], list[FailedGrantCheck]]:
     """The grants that allow the call apart from their rate, and the denials of the others; both in the given order."""
     checked = [(grant, first_failed_check(grant, request, now_ms, evaluator)) for grant in grants]
     return [grant for grant, denial in checked if denial is None], [denial for _, denial in checked if denial is not None]
-
-
-def is_wider(after: Grant, before: Grant) -> bool:
-    """Whether `after` may allow something that `before` does not. Another window counts as wider, unless it was always open."""
-    scopes = list(Scope)
-    return (
-        any(not before.covers_command(command) for command in after.commands)
-        or scopes.index(after.scope) > scopes.index(before.scope)
-        or _is_above(after.expires_ms, before.expires_ms)
-        or _is_above(after.rate_limit_per_minute, before.rate_limit_per_minute)
-        or (after.window != before.window and not before.window.is_always_open)
-    )
-
-
-def _is_above(limit: int | None, other: int | None) -> bool:
-    """None is no limit."""
-    return other is not None and (limit is None or limit > other)
 
 
 def closest_denial(denials: Sequence[FailedGrantCheck]) -> FailedGrantCheck:
@@ -169,6 +148,9 @@ def describe_window(window: WeeklyGrantWindow) -> str:
     return f"{days} {_format_minute(window.from_minute)}-{_format_minute(window.to_minute)} ({window.timezone})"
 
 
+_DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
+
+
 def _format_minute(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
@@ -180,3 +162,20 @@ def missing_grant_error(subject_name: str, device_id: str, request: GrantCheckIn
         "An Owner or Admin can create one under the device's grants.",
         code=GRANT_MISSING,
     )
+
+
+def is_wider(after: Grant, before: Grant) -> bool:
+    """Whether `after` may allow something that `before` does not. Another window counts as wider, unless it was always open."""
+    scopes = list(Scope)
+    return (
+        any(not before.covers_command(command) for command in after.commands)
+        or scopes.index(after.scope) > scopes.index(before.scope)
+        or _is_above(after.expires_ms, before.expires_ms)
+        or _is_above(after.rate_limit_per_minute, before.rate_limit_per_minute)
+        or (after.window != before.window and not before.window.is_always_open)
+    )
+
+
+def _is_above(limit: int | None, other: int | None) -> bool:
+    """None is no limit."""
+    return other is not None and (limit is None or limit > other)

@@ -1,19 +1,9 @@
-"""A grant allows one subject (an API key or a membership) named commands on one device, on the members of a
-group, or on all devices of a project.
+"""A grant allows one subject (an API key or a membership) named commands on one device, on the members of a group, or on all
+devices of a project.
 
-It can be limited by an expiry, weekdays, a daily window in its own time zone and a rolling 60-second rate. Grants only add
-permissions: of several, one that allows the call is enough.
-
-A grant's weekly window: the days and the minutes of the local day in which a command may be sent.
-
-The window is [from, to): the minute `to` is outside. from > to wraps past midnight and belongs to the day on which it starts.
-from == to is a whole day: 24 hours of wall clock from that minute. Without minutes, the active days count from midnight to
-midnight. Without days, every day is active. `reference.py` defines the meaning at any instant.
-
-A grant's rolling rate limit: a number of uses in any 60 seconds. `reference.py` defines its meaning.
-
-The uses are counted in the database under the grant's row lock, because several instances may count at once. The decision over
-the counted uses is made by the native engine or by `reference.py`, with equal results.
+It can be limited by an expiry, by weekdays and a daily window in its own time zone, and by a number of uses in any 60 seconds.
+Grants only add permissions: of several, one that allows the call is enough. Uses are counted in the database under the grant's
+row lock, because several instances may count at once; the decision over the counted uses needs no I/O.
 """
 
 from __future__ import annotations
@@ -29,6 +19,31 @@ from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
 
+ANY_COMMAND = "*"
+
+
+class Scope(StrEnum):
+    """READ covers reads and QUERY commands; WRITE adds ACTION commands; FULL is everything a grant can allow."""
+
+    READ = "READ"
+    WRITE = "WRITE"
+    FULL = "FULL"
+
+
+class AppliesVia(StrEnum):
+    DEVICE = "device"
+    GROUP = "group"
+    PROJECT = "project"
+
+
+@dataclass(frozen=True, slots=True)
+class GrantSubject:
+    """Exactly one of the two is set."""
+
+    key_id: KeyId | None = None
+    membership_id: MembershipId | None = None
+
+
 MINUTES_PER_DAY = 1440
 EVERY_DAY: frozenset[int] = frozenset(range(7))
 
@@ -37,9 +52,12 @@ EVERY_DAY: frozenset[int] = frozenset(range(7))
 class WeeklyGrantWindow:
     """`active_days`: 0 = Sunday … 6 = Saturday. `timezone`: an IANA name.
 
-    Raises ValidationFailed for days or minutes out of range, or one minute without the other. The
-    `GrantWindowEvaluator` checks whether the zone exists.
-    """
+    The window is [from, to): the minute `to` is outside. from > to wraps past midnight and belongs to the day on which it starts.
+    from == to is a whole day: 24 hours of wall clock from that minute. Without minutes, the active days count from midnight to
+    midnight. Without days, every day is active. `reference.py` defines the meaning at any instant.
+
+    Raises ValidationFailed for days or minutes out of range, or one minute without the other. The `GrantEvaluator` checks whether
+    the zone exists."""
 
     active_days: frozenset[int] = frozenset()
     from_minute: int | None = None
@@ -74,59 +92,6 @@ def _field_faults(window: WeeklyGrantWindow) -> list[FieldError]:
         missing = "activeToMinute" if window.to_minute is None else "activeFromMinute"
         faults.append(FieldError(missing, "give both activeFromMinute and activeToMinute, or neither."))
     return faults
-
-
-class GrantWindowEvaluator(Protocol):
-    """Port with two implementations (Rust and Python) that agree on every instant from 1970 to 2037 and beyond."""
-
-    def is_known_timezone(self, timezone: str) -> bool:
-        """Whether the time zone database contains the zone."""
-
-    def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
-        """Raises ValidationFailed for an unknown zone."""
-
-    def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
-        """`at_ms` itself when open, else the first instant the window opens; None if never within the next year."""
-
-
-ANY_COMMAND = "*"
-
-
-class Scope(StrEnum):
-    """READ covers reads and QUERY commands; WRITE adds ACTION commands; FULL is everything a grant can allow."""
-
-    READ = "READ"
-    WRITE = "WRITE"
-    FULL = "FULL"
-
-
-class AppliesVia(StrEnum):
-    DEVICE = "device"
-    GROUP = "group"
-    PROJECT = "project"
-
-
-@dataclass(frozen=True, slots=True)
-class GrantSubject:
-    """Exactly one of the two is set."""
-
-    key_id: KeyId | None = None
-    membership_id: MembershipId | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ApiKeyReadAccess:
-    """The read permission that a grant gives an API key: on which device, group or project, as in `Grant`, and until when."""
-
-    key_id: KeyId
-    device_id: DeviceId | None
-    project_id: ProjectId | None
-    expires_ms: int | None
-    group_id: GroupId | None = None
-
-    @property
-    def place(self) -> str:
-        return self.device_id or self.group_id or self.project_id or ""
 
 
 @fast_frozen
@@ -174,6 +139,21 @@ class Grant:
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
 
+@dataclass(frozen=True, slots=True)
+class ApiKeyReadAccess:
+    """The read permission that a grant gives an API key: on which device, group or project, as in `Grant`, and until when."""
+
+    key_id: KeyId
+    device_id: DeviceId | None
+    project_id: ProjectId | None
+    expires_ms: int | None
+    group_id: GroupId | None = None
+
+    @property
+    def place(self) -> str:
+        return self.device_id or self.group_id or self.project_id or ""
+
+
 RATE_WINDOW_S = 60
 RATE_WINDOW_MS = MINUTE_MS
 
@@ -206,12 +186,18 @@ class RemainingRateLimit:
         return cls(limit, allowance.remaining, max(1, -(-(allowance.next_free_ms - now_ms) // SECOND_MS)))
 
 
-class RateLimitEvaluator(Protocol):
-    """Port with two implementations (Rust and Python) that agree on every history of uses."""
+class GrantEvaluator(Protocol):
+    """Port: all time-dependent checks of a grant. Its two implementations, native and readable (`reference.py`), agree on every
+    instant from 1970 to 2037 and beyond, and on every history of uses."""
+
+    def is_known_timezone(self, timezone: str) -> bool:
+        """Whether the time zone database contains the zone."""
+
+    def is_open(self, window: WeeklyGrantWindow, at_ms: int) -> bool:
+        """Raises ValidationFailed for an unknown zone."""
+
+    def next_open_ms(self, window: WeeklyGrantWindow, at_ms: int) -> int | None:
+        """`at_ms` itself when open, else the first instant the window opens; None if never within the next year."""
 
     def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> GrantRateLimitDecision:
         """`uses`: Unix ms of earlier uses in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
-
-
-class GrantEvaluator(GrantWindowEvaluator, RateLimitEvaluator, Protocol):
-    """Port: all time-dependent checks of a grant."""

@@ -1,10 +1,8 @@
 """Use cases of grants on a device or its project, and on a group: create, update, delete and list them.
 
-Every change is in the account's log. `on_grants_changed` runs after the commit, so that caches of permissions are refreshed.
-
-Validation of a grant before it is stored. All faults are reported at once, each with the JSON name of its field.
-
-A command that is not defined is allowed, because definitions can be added later; the response contains a warning.
+Every change is in the account's log. `on_grants_changed` runs after the commit, so that caches of permissions are refreshed. All
+faults of a grant are reported at once, each with the JSON name of its field. A command that is not defined is no fault, because
+definitions can be added later; the response contains a warning.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup
 from domain.devices.ports import get_group
 from domain.grants.checks import is_wider
-from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, GrantSubject, GrantWindowEvaluator, Scope, WeeklyGrantWindow
+from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, GrantEvaluator, GrantSubject, Scope, WeeklyGrantWindow
 from domain.grants.ports import GrantsTx
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity, is_portable_timezone
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.domain_event import EventKind, Json, event_of
 from domain.kernel.errors import Conflict, FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import (
     AccountId,
@@ -38,6 +36,7 @@ from domain.kernel.ids import (
     ProjectId,
 )
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.service import get_api_key
 
 MAX_COMMANDS = 100
 MAX_RATE_PER_MINUTE = 1_000
@@ -85,6 +84,16 @@ class GrantInput:
             timezone=self.timezone,
         )
 
+    def to_terms(self) -> dict[str, Any]:
+        """The fields of a `Grant` that people edit."""
+        return {
+            "commands": self.commands,
+            "scope": self.scope,
+            "expires_ms": self.expires_ms,
+            "window": self.to_window(),
+            "rate_limit_per_minute": self.rate_limit_per_minute,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class NewGrantInput:
@@ -96,71 +105,18 @@ class NewGrantInput:
     applies_via: AppliesVia = AppliesVia.DEVICE
 
 
-def check_single_subject(draft: NewGrantInput) -> None:
-    if draft.key_id is None and draft.membership_id is None:
-        message = "give exactly one of apiKeyId and membershipId; both are missing."
-    elif draft.key_id is not None and draft.membership_id is not None:
-        message = "give exactly one of apiKeyId and membershipId, not both; make two grants for two subjects."
-    else:
-        return
-    details = [FieldError("apiKeyId", message), FieldError("membershipId", message)]
-    raise ValidationFailed(f"A grant belongs to one subject: {message}", details=details)
+@dataclass(frozen=True, slots=True)
+class GrantWithWarnings:
+    """A grant that was stored, and what about it may be a mistake."""
 
-
-def check_input(grant_input: GrantInput, now_ms: int, windows: GrantWindowEvaluator, *, expiry_kept: bool = False) -> GrantInput:
-    """The input without duplicate commands. Raises ValidationFailed for every invalid field.
-
-    `expiry_kept`: an edit that does not change the expiry, which may be in the past."""
-    faults = [*_command_faults(grant_input.commands), *_limit_faults(grant_input, now_ms, expiry_kept)]
-    try:
-        timezone = grant_input.to_window().timezone
-    except ValidationFailed as error:
-        faults += error.details
-    else:
-        if not (is_portable_timezone(timezone) and windows.is_known_timezone(timezone)):
-            faults.append(FieldError("timezone", f"{timezone!r} is not an IANA time zone such as Europe/Berlin or UTC."))
-    if faults:
-        raise ValidationFailed("The grant is not valid: " + faults[0].field + ": " + faults[0].message, details=faults)
-    return replace(grant_input, commands=tuple(dict.fromkeys(grant_input.commands)))
-
-
-def _command_faults(commands: Sequence[str]) -> Iterator[FieldError]:
-    if not commands:
-        yield FieldError("commands", 'name at least one command, or ["*"] for all.')
-    if len(commands) > MAX_COMMANDS:
-        yield FieldError("commands", f'takes at most {MAX_COMMANDS} names; use ["*"] for all.')
-    for index, name in enumerate(commands):
-        if name != ANY_COMMAND and _COMMAND_NAME_PATTERN.fullmatch(name) is None:
-            message = "a command's name is 1 to 64 of A-Z, 0-9 and _, such as SET_LEVEL; or * for all."
-            yield FieldError(f"commands.{index}", message)
-
-
-def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> Iterator[FieldError]:
-    if grant_input.expires_ms is not None and grant_input.expires_ms <= now_ms and not expiry_kept:
-        yield FieldError("expiresAt", "is in the past; give a later time, or omit it for a grant that does not expire.")
-    rate = grant_input.rate_limit_per_minute
-    if rate is not None and not 1 <= rate <= MAX_RATE_PER_MINUTE:
-        yield FieldError("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
-
-
-def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldError]:
-    """Valid input that may be a mistake. `kinds`: the kind of each of the device's commands, by name."""
-    for index, name in enumerate(grant_input.commands):
-        if name == ANY_COMMAND:
-            continue
-        if name not in kinds:
-            yield FieldError(
-                f"commands.{index}", f"this device has no command {name} yet; the grant covers it when it is defined."
-            )
-        elif grant_input.scope is Scope.READ and kinds[name] != "QUERY":
-            message = f"{name} is an ACTION and the scope READ covers QUERY commands only; give the scope WRITE to allow it."
-            yield FieldError(f"commands.{index}", message)
+    grant: Grant
+    warnings: tuple[FieldError, ...]
 
 
 OnGrantsChanged = Callable[[AccountId], None]
 """Called after the commit of any change to an account's grants."""
-
 TxT = TypeVar("TxT", bound=GrantsTx)
+"""The services are generic because what lists the commands of a device lies above this part, and needs its transaction."""
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
@@ -181,20 +137,6 @@ class DeviceCommandLister(Protocol[TxT_contra]):
     """Port: the commands of a device. The commands part, a higher layer, implements it."""
 
     async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[GrantCommandDefinition]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class GrantListItem:
-    """A grant with the name of its subject, as lists show it."""
-
-    grant: Grant
-    subject_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class GrantWithWarnings:
-    grant: Grant
-    warnings: tuple[FieldError, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,16 +167,25 @@ class GrantService(Generic[TxT]):
     uow: UnitOfWork[TxT]
     clock: Clock
     ids: IdAndSecretGenerator
-    windows: GrantWindowEvaluator
+    windows: GrantEvaluator
     commands: DeviceCommandLister[TxT]
     on_grants_changed: OnGrantsChanged
 
-    async def list(self, caller: SessionCaller, on: DeviceId | GroupId) -> Sequence[GrantListItem]:
+    async def list(self, caller: SessionCaller, on: DeviceId | GroupId) -> Sequence[tuple[Grant, str]]:
+        """Each with the name of its subject."""
         require_role(caller, Role.ADMIN)
         async with self.uow.read() as tx:
             grants = await (await self._find_target(tx, caller.account_id, on)).list_grants(tx)
             names = await _subject_names(tx, caller.account_id)
-        return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
+        return [(grant, names.get(grant.subject, "")) for grant in grants]
+
+    async def list_of_key(self, caller: SessionCaller, key_id: str) -> Sequence[tuple[Grant, str]]:
+        """The key's grants, each with the name of the device, group or project that it is on. Raises NotFound."""
+        async with self.uow.read() as tx:
+            key = await get_api_key(tx, caller, key_id)
+            grants = await tx.grants.list_by_key(key.account_id, key.key_id)
+            names = await _place_names(tx, key.account_id) if grants else {}
+        return [(grant, names.get(grant.place, "")) for grant in grants]
 
     async def create(self, caller: SessionCaller, on: DeviceId | GroupId, draft: NewGrantInput) -> GrantWithWarnings:
         """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`."""
@@ -303,13 +254,9 @@ class GrantService(Generic[TxT]):
             device_id=None if device is None else device.device_id,
             project_id=None if device is not None else place.project_id,
             group_id=None if place.group is None else place.group.group_id,
-            commands=grant_input.commands,
-            scope=grant_input.scope,
-            expires_ms=grant_input.expires_ms,
-            window=grant_input.to_window(),
-            rate_limit_per_minute=grant_input.rate_limit_per_minute,
             created_ms=now_ms,
             created_by=caller.label,
+            **grant_input.to_terms(),
         )
 
     async def _list_warnings(self, tx: TxT, place: GrantTarget, grant_input: GrantInput) -> tuple[FieldError, ...]:
@@ -326,8 +273,7 @@ class GrantService(Generic[TxT]):
         subject_id = grant.subject.key_id or grant.subject.membership_id or ""
         reach = _REACHES[grant.applies_via] if place.group is None else f"group {place.group.name}"
         description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {subject_id} on {reach}"
-        device_id = None if place.device is None else place.device.device_id
-        tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms, device_id=device_id, data=_event_data(grant)))
+        tx.emit(event_of(caller, kind, description, now_ms, place.device, **_event_data(grant)))
         tx.after_commit(lambda: self.on_grants_changed(place.account_id))
 
 
@@ -358,15 +304,7 @@ def _event_data(grant: Grant) -> dict[str, Json]:
 
 def _apply_input(grant: Grant, grant_input: GrantInput, caller: SessionCaller) -> Grant:
     known = caller.label in (grant.created_by, *grant.changed_by)
-    return replace(
-        grant,
-        changed_by=grant.changed_by if known else (*grant.changed_by, caller.label),
-        commands=grant_input.commands,
-        scope=grant_input.scope,
-        expires_ms=grant_input.expires_ms,
-        window=grant_input.to_window(),
-        rate_limit_per_minute=grant_input.rate_limit_per_minute,
-    )
+    return replace(grant, changed_by=grant.changed_by if known else (*grant.changed_by, caller.label), **grant_input.to_terms())
 
 
 async def _check_no_pending_request(tx: GrantsTx, caller: SessionCaller, grant: Grant) -> None:
@@ -408,8 +346,75 @@ async def _get_grant_for_update(tx: GrantsTx, place: GrantTarget, grant_id: Gran
     return grant
 
 
+async def _place_names(tx: GrantsTx, account_id: AccountId) -> dict[str, str]:
+    names: dict[str, str] = {device.device_id: device.name for device in await tx.devices.list(account_id)}
+    names |= {project.project_id: project.name for project, _ in await tx.projects.list_with_device_counts(account_id)}
+    return names | {group.group_id: group.name for group in await tx.groups.list(account_id)}
+
+
 async def _subject_names(tx: GrantsTx, account_id: AccountId) -> dict[GrantSubject, str]:
     names = {GrantSubject(key_id=key.key_id): key.name for key in await tx.api_keys.list_by_account(account_id)}
     for member in await tx.memberships.list_members(account_id):
         names[GrantSubject(membership_id=member.membership.membership_id)] = member.user.name
     return names
+
+
+def check_single_subject(draft: NewGrantInput) -> None:
+    if draft.key_id is None and draft.membership_id is None:
+        message = "give exactly one of apiKeyId and membershipId; both are missing."
+    elif draft.key_id is not None and draft.membership_id is not None:
+        message = "give exactly one of apiKeyId and membershipId, not both; make two grants for two subjects."
+    else:
+        return
+    details = [FieldError("apiKeyId", message), FieldError("membershipId", message)]
+    raise ValidationFailed(f"A grant belongs to one subject: {message}", details=details)
+
+
+def check_input(grant_input: GrantInput, now_ms: int, windows: GrantEvaluator, *, expiry_kept: bool = False) -> GrantInput:
+    """The input without duplicate commands. Raises ValidationFailed for every invalid field.
+
+    `expiry_kept`: an edit that does not change the expiry, which may be in the past."""
+    faults = [*_command_faults(grant_input.commands), *_limit_faults(grant_input, now_ms, expiry_kept)]
+    try:
+        timezone = grant_input.to_window().timezone
+    except ValidationFailed as error:
+        faults += error.details
+    else:
+        if not (is_portable_timezone(timezone) and windows.is_known_timezone(timezone)):
+            faults.append(FieldError("timezone", f"{timezone!r} is not an IANA time zone such as Europe/Berlin or UTC."))
+    if faults:
+        raise ValidationFailed("The grant is not valid: " + faults[0].field + ": " + faults[0].message, details=faults)
+    return replace(grant_input, commands=tuple(dict.fromkeys(grant_input.commands)))
+
+
+def _command_faults(commands: Sequence[str]) -> Iterator[FieldError]:
+    if not commands:
+        yield FieldError("commands", 'name at least one command, or ["*"] for all.')
+    if len(commands) > MAX_COMMANDS:
+        yield FieldError("commands", f'takes at most {MAX_COMMANDS} names; use ["*"] for all.')
+    for index, name in enumerate(commands):
+        if name != ANY_COMMAND and _COMMAND_NAME_PATTERN.fullmatch(name) is None:
+            message = "a command's name is 1 to 64 of A-Z, 0-9 and _, such as SET_LEVEL; or * for all."
+            yield FieldError(f"commands.{index}", message)
+
+
+def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> Iterator[FieldError]:
+    if grant_input.expires_ms is not None and grant_input.expires_ms <= now_ms and not expiry_kept:
+        yield FieldError("expiresAt", "is in the past; give a later time, or omit it for a grant that does not expire.")
+    rate = grant_input.rate_limit_per_minute
+    if rate is not None and not 1 <= rate <= MAX_RATE_PER_MINUTE:
+        yield FieldError("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
+
+
+def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldError]:
+    """Valid input that may be a mistake. `kinds`: the kind of each of the device's commands, by name."""
+    for index, name in enumerate(grant_input.commands):
+        if name == ANY_COMMAND:
+            continue
+        if name not in kinds:
+            yield FieldError(
+                f"commands.{index}", f"this device has no command {name} yet; the grant covers it when it is defined."
+            )
+        elif grant_input.scope is Scope.READ and kinds[name] != "QUERY":
+            message = f"{name} is an ACTION and the scope READ covers QUERY commands only; give the scope WRITE to allow it."
+            yield FieldError(f"commands.{index}", message)

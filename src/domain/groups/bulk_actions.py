@@ -12,16 +12,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from domain.commands import submission
-from domain.commands.model import DEFAULT_TTL_MS, CommandRequest
-from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService, get_context_for_caller
+from domain.commands.model import CommandRequest
+from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService, checked_ttl_ms, get_context_for_caller
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup
 from domain.groups.service import DeviceGroupService, GroupsTx, GroupWithMembers
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, Json, event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
@@ -75,18 +74,18 @@ class GroupBulkActionService:
         self, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
-        submission.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
+        ttl_ms = checked_ttl_ms(command.ttl_ms)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            return await self._send(tx, caller, group_id, command)
+            return await self._send(tx, caller, group_id, command, ttl_ms)
 
     async def preview(
         self, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
-        submission.check_ttl(DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms)
+        ttl_ms = checked_ttl_ms(command.ttl_ms)
         try:
             async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-                raise _GroupPreviewRollbackError(await self._send(tx, caller, group_id, command))
+                raise _GroupPreviewRollbackError(await self._send(tx, caller, group_id, command, ttl_ms))
         except _GroupPreviewRollbackError as preview:
             return preview.report
 
@@ -122,10 +121,9 @@ class GroupBulkActionService:
             )
 
     async def _send(
-        self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
+        self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput, ttl_ms: int
     ) -> GroupActionReport[CommandSubmissionResult]:
         now_ms = self.clock.now_ms()
-        ttl_ms = DEFAULT_TTL_MS if command.ttl_ms is None else command.ttl_ms
 
         async def submit(device: Device) -> CommandSubmissionResult:
             context = await get_context_for_caller(tx, caller, device.device_id)
@@ -182,11 +180,14 @@ def _command_event(
     waiting = sum(outcome.result is not None and outcome.result.approval is not None for outcome in report.outcomes)
     queued = len(report.outcomes) - waiting - refused.total()
     text = f"Command {command.cmd} for group {report.group.name}: {queued} queued, {waiting} wait, {refused.total()} refused"
-    data: dict[str, Json] = {
-        "groupId": report.group.group_id,
-        "cmd": command.cmd,
-        "queued": queued,
-        "waiting": waiting,
-        "refused": {**refused},
-    }
-    return DomainEvent.from_caller(caller, "command_sent_to_group", text, now_ms, data=data)
+    return event_of(
+        caller,
+        "command_sent_to_group",
+        text,
+        now_ms,
+        groupId=report.group.group_id,
+        cmd=command.cmd,
+        queued=queued,
+        waiting=waiting,
+        refused={**refused},
+    )

@@ -19,7 +19,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.domain_event import EventKind, Json, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator, IdPrefix, ProjectId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -104,7 +104,7 @@ class DeviceGroupService:
             group_id = GroupId(self.ids.new_id(IdPrefix.GROUP))
             group = DeviceGroup(group_id, caller.account_id, project.project_id, name, description, now_ms)
             await tx.groups.add(group)
-            self._emit(tx, caller, "group_created", f"Group {name} was created", {"groupId": group_id})
+            self._emit(tx, caller, "group_created", f"Group {name} was created", groupId=group_id)
             await self._add(tx, caller, group, set(device_ids), now_ms)
             return await self.view(tx, caller, group_id)
 
@@ -114,7 +114,7 @@ class DeviceGroupService:
             before = await get_group(tx, caller.account_id, group_id, for_update=True)
             group = replace(before, **changes)
             await tx.groups.save(group)
-            self._emit(tx, caller, "group_updated", f"Group {group.name} was changed", {"groupId": group_id})
+            self._emit(tx, caller, "group_updated", f"Group {group.name} was changed", groupId=group_id)
         return group
 
     async def delete(self, caller: SessionCaller, group_id: GroupId) -> None:
@@ -123,7 +123,7 @@ class DeviceGroupService:
             group = await get_group(tx, caller.account_id, group_id, for_update=True)
             await tx.groups.remove_devices(group_id, [each for _, each in await tx.groups.list_device_ids([group_id])])
             await tx.groups.delete(group_id)
-            self._emit(tx, caller, "group_deleted", f"Group {group.name} was deleted", {"groupId": group_id})
+            self._emit(tx, caller, "group_deleted", f"Group {group.name} was deleted", groupId=group_id)
 
     async def change_members(
         self, caller: SessionCaller, group_id: GroupId, add: Collection[DeviceId], remove: Collection[DeviceId]
@@ -143,7 +143,9 @@ class DeviceGroupService:
                 await tx.groups.remove_devices(group_id, gone)
             added = await self._add(tx, caller, group, set(add) - members, now_ms, others=len(members - gone))
             if added or gone:
-                self._emit_members(tx, caller, group, added, gone)
+                text = f"Group {group.name}: {len(added)} devices added, {len(gone)} removed"
+                lists: dict[str, Json] = {"added": [*sorted(added)], "removed": [*sorted(gone)]}
+                self._emit(tx, caller, "group_members_changed", text, groupId=group_id, **lists)
         return GroupMembershipChangeCounts(len(added), len(gone), len(members) - len(gone) + len(added))
 
     async def _add(
@@ -167,15 +169,8 @@ class DeviceGroupService:
         found = [each for each in await tx.devices.list_by_ids(device_ids) if each.status is not DeviceStatus.DELETING]
         return await self.authorizer.filter_readable(tx, caller, sorted(found, key=_registration_order), self.clock.now_ms())
 
-    def _emit_members(
-        self, tx: GroupsTx, caller: SessionCaller, group: DeviceGroup, added: set[DeviceId], gone: set[DeviceId]
-    ) -> None:
-        text = f"Group {group.name}: {len(added)} devices added, {len(gone)} removed"
-        data: dict[str, Json] = {"groupId": group.group_id, "added": [*sorted(added)], "removed": [*sorted(gone)]}
-        self._emit(tx, caller, "group_members_changed", text, data)
-
-    def _emit(self, tx: GroupsTx, caller: SessionCaller, kind: EventKind, text: str, data: Mapping[str, Json]) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms(), data=data))
+    def _emit(self, tx: GroupsTx, caller: SessionCaller, kind: EventKind, text: str, **data: Json) -> None:
+        tx.emit(event_of(caller, kind, text, self.clock.now_ms(), **data))
         tx.after_commit(lambda: self.on_access_changed(caller.account_id))
 
 

@@ -1,11 +1,9 @@
 """Callers: a user's session, an API key, or the service itself (a schedule, a rule, the command line).
 
-Caller recheck: whether a caller may still act is decided in the transaction that acts.
-
-A request is authenticated before its body is read, and may wait after that: for a password hash, a lock, a slow client.
-Meanwhile its caller may be removed, demoted or signed out, or its key disabled. So `UnitOfWork.write` reads the session and
-membership, or the key, of its caller again, in its own transaction and under a lock, and calls these checks. The change takes
-effect before the caller loses its authority, or not at all.
+Whether a caller may still act is decided in the transaction that acts. A request is authenticated before its body is read, and
+may wait after that: for a password hash, a lock, a slow client. Meanwhile its caller may be removed, demoted or signed out, or
+its key disabled. So `UnitOfWork.write` reads the session and membership, or the key, of its caller again, in its own transaction
+and under a lock, and calls the checks below. The change takes effect before the caller loses its authority, or not at all.
 
 A role that is lower than the one that the request was authenticated with ends the request, even where the lower role would be
 enough: every decision that the service has based on `caller.role` is then still true when it commits.

@@ -1,13 +1,7 @@
-"""Validation of single-line text such as names and addresses.
+"""Checks of values that several parts take from callers.
 
 Names appear in logs, mails and approval requests. A line break would forge a second log line, a bidirectional control (Unicode
 UAX #9) would display other text than is stored, and a name of invisible characters would look empty.
-
-How many objects of a kind there may be.
-
-Names of time zones that a caller may use.
-
-How deeply a JSON value is nested. Validators, databases and browsers that read it recursively rely on this bound.
 """
 
 from __future__ import annotations

@@ -2,16 +2,15 @@
 
 The wall clock may be set at any time. What lasts for a while (a deadline, a cooldown, a rate) is measured on the monotonic
 clock. What lasts for a while and is stored (a lease, a pause before a retry) is in steady time. The wall clock is for instants
-that people and other machines name: schedules, expiries of tokens and approvals, times of events.
-
-Notices when the wall clock has been set.
+that people and other machines name: schedules, expiries of tokens and approvals, times of events. `ClockStepDetector` notices
+when it has been set.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -73,11 +72,7 @@ def from_iso(text: str) -> int:
 
 MIN_STEP_MS = SECOND_MS
 """A smaller change of the wall clock is drift: time synchronisation corrects it gradually."""
-
-
 _MAX_READING_MS = 100
-
-
 _READINGS = 5
 
 
@@ -108,8 +103,7 @@ class ClockStepDetector:
         return offset_ms
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSteadyTime:
+class StoredSteadyTime(NamedTuple):
     """`age_ms`: how long ago it was stored, by the wall clock of the database; negative when that was set back."""
 
     steady_ms: int
@@ -119,6 +113,8 @@ class StoredSteadyTime:
 
 
 class SteadyTimeRepository(Protocol):
+    """Of every transaction, so it cannot stand in `steady_time.py`, which needs transactions."""
+
     async def find(self, wall_ms: int) -> StoredSteadyTime | None:
         """`wall_ms`: the wall time for a database without a clock of its own."""
 

@@ -1,12 +1,11 @@
-"""A fast constructor, and a fast `replace`, for frozen dataclasses that are created by the thousand.
+"""Two decorators on dataclasses: for services, and for values that are created by the thousand.
+
+`service` is the one way to keep what a constructor is given.
 
 The generated `__init__` of a frozen dataclass sets each field by a call of `object.__setattr__`. With twenty fields that takes
 four times as long as plain assignment, and took a third of the event loop's time for a due slot; with three fields it does not
-matter.
-`fast_frozen` replaces `__init__`: it assigns the fields on a mutable twin class and then sets `__class__` to the frozen one.
-Only the construction changes: the value is still frozen, and equality, hash, copy and repr are the same.
-
-Classes whose constructor keeps what it is given: services and what they are put together from.
+matter. `fast_frozen` replaces `__init__`: it assigns the fields on a mutable twin class and then sets `__class__` to the frozen
+one. Only the construction changes: the value is still frozen, and equality, hash, copy and repr are the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Port: reversible encryption of stored secrets.
-
-Denied requests are logged like granted ones, so that probing is visible in the account's log.
-
-Requests that wait for something to be decided, such as a command's result or an approval.
-"""
+"""Ports that several parts share and none owns: encryption of secrets, the log of denials, and waiting for a result."""
 
 from __future__ import annotations
 
@@ -15,7 +10,8 @@ from domain.kernel.errors import DomainError
 
 
 class Vault(Protocol):
-    """AES-GCM with a key ring. `bound_to` is associated data: a ciphertext copied to another row cannot be decrypted."""
+    """Reversible encryption of stored secrets: AES-GCM with a key ring. `bound_to` is associated data: a ciphertext copied to
+    another row cannot be decrypted."""
 
     def seal(self, secret: str, bound_to: str) -> bytes: ...
 
@@ -27,7 +23,7 @@ class Vault(Protocol):
 
 
 class DeniedRequestLog(Protocol):
-    """Port: records the denied request of an authenticated caller. Never raises."""
+    """Records the denied request of an authenticated caller, so that probing is visible in the account's log. Never raises."""
 
     async def log_denied(
         self, caller: SessionCaller | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str], *, always: bool = False
@@ -47,7 +43,8 @@ class ResultWaitHandle(Protocol[Value_co]):
 
 
 class ResultNotifier(Protocol[Key_contra, Value]):
-    """Notifies waiting callers. Best effort: callers read the database as well."""
+    """Notifies callers that wait for something to be decided, such as a command's result or an approval. Best effort: they read
+    the database as well."""
 
     def notify(self, value: Value, /) -> None: ...
 

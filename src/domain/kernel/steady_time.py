@@ -5,7 +5,8 @@ it has come. Each process counts on from there by its monotonic clock, and write
 counts, so the instances agree, whatever their wall clocks say. After a step of the clock no row has to be repaired.
 
 Only how long no process ran is measured by a wall clock, that of the database. When it is set in that time, or less than
-KEEP_INTERVAL_S before a kill, what waits is due early, by a day at most, or late by the time of the stop.
+KEEP_INTERVAL_S before a kill, what waits is due early, by a day at most, or late by the time of the stop. (A module of its own,
+because it needs transactions and `clock.py` lies below them.)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 KEEP_INTERVAL_S = 10.0
@@ -27,27 +29,25 @@ class SettableSteadyClock(Clock, Protocol):
         """From now on, `steady_ms` counts from here."""
 
 
+@service
 class SteadyTimePersistenceService:
-    def __init__(
-        self, *, uow: UnitOfWork[Transaction], clock: SettableSteadyClock, heard_ms: Callable[[], int | None] = lambda: None
-    ) -> None:
-        """`heard_ms`: the steady time up to which devices were heard (`AbsenceTracker`), stored with it; None: not known."""
-        self._uow = uow
-        self._clock = clock
-        self._heard_ms = heard_ms
+    uow: UnitOfWork[Transaction]
+    clock: SettableSteadyClock
+    heard_ms: Callable[[], int | None] = lambda: None
+    """The steady time up to which devices were heard (`AbsenceTracker`), stored with it; None: not known."""
 
     async def start(self) -> None:
         """Continue from what is stored; a new database begins with the wall time. Call before anything uses steady time. Raises
         Unavailable."""
-        async with self._uow.read() as tx:
-            stored = await tx.steady_time.find(self._clock.now_ms())
+        async with self.uow.read() as tx:
+            stored = await tx.steady_time.find(self.clock.now_ms())
         if stored is not None:
-            self._clock.set_steady(stored.steady_ms + min(max(0, stored.age_ms), MAX_STOP_MS))
+            self.clock.set_steady(stored.steady_ms + min(max(0, stored.age_ms), MAX_STOP_MS))
         await self.keep()
 
     async def keep(self) -> None:
         """Store how far it has come, and catch up with the other instances. Raises Unavailable."""
-        async with self._uow.write(caller=None) as tx:
-            greatest_ms = await tx.steady_time.advance(self._clock.steady_ms(), self._clock.now_ms(), self._heard_ms())
-        if greatest_ms > self._clock.steady_ms():
-            self._clock.set_steady(greatest_ms)
+        async with self.uow.write(caller=None) as tx:
+            greatest_ms = await tx.steady_time.advance(self.clock.steady_ms(), self.clock.now_ms(), self.heard_ms())
+        if greatest_ms > self.clock.steady_ms():
+            self.clock.set_steady(greatest_ms)

@@ -3,10 +3,10 @@
 Each part has one transaction type: a Protocol with its repositories, and by inheritance those of the parts below it. The storage
 adapter has one transaction object that satisfies them all; the type keeps a service from reaching into a higher part.
 
-    async with self._uow.write(caller, Role.MEMBER) as tx:  # BEGIN IMMEDIATE
+    async with self.uow.write(caller, Role.MEMBER) as tx:  # BEGIN IMMEDIATE
         device = await tx.devices.get(...)
         await tx.devices.save(device.revoked())
-        tx.emit(DomainEvent(...))       # event and deliveries, same transaction
+        tx.emit(event_of(caller, ...))        # event and deliveries, same transaction
         tx.after_commit(wake_worker.set)      # runs only when the commit is durable
 
 Several use cases in one transaction: services that are given a `JoinedUnitOfWork` act inside one that is open already.

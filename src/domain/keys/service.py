@@ -12,7 +12,7 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
@@ -63,7 +63,7 @@ class ApiKeyService(Generic[TxT]):
             existing = await tx.api_keys.list_by_account(caller.account_id)
             check_capacity(len(existing), "KEY_LIMIT", "An account has at most {limit} API keys")
             await tx.api_keys.add(key)
-            self._emit(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
+            tx.emit(event_of(caller, "key_created", f"API key {key.name} ({key.prefix}…) was created", self.clock.now_ms()))
         return CreatedApiKey(key, secret)
 
     async def update(self, caller: SessionCaller, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
@@ -77,7 +77,7 @@ class ApiKeyService(Generic[TxT]):
                 return
             await tx.api_keys.save(changed)
             state = "enabled" if changed.enabled else "disabled"
-            self._emit(tx, caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}")
+            tx.emit(event_of(caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}", self.clock.now_ms()))
 
     async def delete(self, caller: SessionCaller, key_id: str) -> None:
         """Also deletes its grants and webhooks, and ends its requests that wait for approval. Raises NotFound."""
@@ -85,10 +85,7 @@ class ApiKeyService(Generic[TxT]):
             key = await get_api_key(tx, caller, key_id, held=True)
             await self.requests.close_requests(tx, caller, self.clock.now_ms(), key_id=key.key_id)
             await tx.api_keys.delete(key.key_id)
-            self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
-
-    def _emit(self, tx: KeysTx, caller: SessionCaller, kind: EventKind, description: str) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms()))
+            tx.emit(event_of(caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted", self.clock.now_ms()))
 
 
 async def get_api_key(tx: KeysTx, caller: SessionCaller, key_id: str, *, held: bool = False) -> ApiKey:

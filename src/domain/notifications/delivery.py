@@ -2,9 +2,7 @@
 
 A notification is claimed by postponing it before it is sent, so that of several instances one sends it, and a crash in between
 sends it again: at least once. Whether the member may still be told is decided when it is sent. A request for approval that has
-been decided meanwhile is not sent any more.
-
-Several notifications become one message.
+been decided meanwhile is not sent any more. Several notifications of a channel become one message.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from domain.notifications import model
 from domain.notifications.destinations import Destination, NtfyDestination, open_destination
 from domain.notifications.model import (
     MAIL_FOOTER,
-    RETRY_PAUSES_MS,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -39,51 +36,13 @@ from domain.notifications.model import (
 from domain.notifications.ports import NotificationSender, NotificationsTx
 from domain.notifications.settings import record_result
 
-MAX_LINES = 20
-"""Of a message about many; what is more is counted."""
-
-
-def grouped(due: Sequence[Notification]) -> list[list[Notification]]:
-    """What becomes one message: all of a channel and topic. Each request for approval is a message of its own: it has its own
-    link."""
-    groups: dict[tuple[str, str, int], list[Notification]] = {}
-    for each in due:
-        own = each.seq if each.topic is NotificationTopic.APPROVALS else 0
-        groups.setdefault((each.channel_id, each.topic, own), []).append(each)
-    return list(groups.values())
-
-
-def place_of(notification: Notification) -> str:
-    """The page of the dashboard that it is about."""
-    if notification.topic is NotificationTopic.APPROVALS:
-        return "approvals"
-    if notification.topic is NotificationTopic.WEBHOOKS:
-        return "webhooks"
-    return f"device/{notification.device_id}" if notification.device_id else "log"
-
-
-def message_of(group: Sequence[Notification], public_url: str, translate: Callable[[str], str] = str) -> NotificationMessage:
-    """One message about all of the group, which is not empty. `translate`: into the language of the recipient."""
-    first, *more = (replace(each, subject=translate(each.subject), text=translate(each.text)) for each in group)
-    footer = translate(MAIL_FOOTER)
-    if not more:
-        tag = first.approval_id or f"{first.topic}:{first.device_id or ''}"
-        link = f"{public_url}/#/{place_of(first)}"
-        return NotificationMessage(first.subject, first.text, link, tag, DAY_MS // SECOND_MS, mail_footer=footer)
-    lines = [f"{each.subject}. {each.text}" for each in [first, *more][:MAX_LINES]]
-    if len(group) > MAX_LINES:
-        lines.append(translate(f"… and {len(group) - MAX_LINES} more"))
-    place = "devices" if first.topic is NotificationTopic.OFFLINE else "log"
-    title = first.subject + translate(f", and {len(more)} more")
-    text, link = "\n".join(lines), f"{public_url}/#/{place}"
-    return NotificationMessage(title, text, link, first.topic, DAY_MS // SECOND_MS, mail_footer=footer)
-
-
+RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
+"""After these pauses a notification that could not be sent is sent again; then it is given up."""
 BATCH = 100
 QUIET_CHECK_MS = 5 * MINUTE_MS
 """Quiet hours are by the wall clock, which may be set meanwhile: what waits for their end is looked at so often."""
-
-
+MAX_LINES = 20
+"""Of a message about many; what is more is counted."""
 GIVEN_UP = "given_up"
 """After the last attempt."""
 UNSENT_OUTCOMES = (NotificationSendOutcome.FAILED, NotificationSendOutcome.REFUSED, NotificationSendOutcome.GONE, GIVEN_UP)
@@ -120,7 +79,7 @@ class NotificationDeliveryService:
         now = Now.of(self.clock)
         async with self.uow.write(caller=None) as tx:
             due = await tx.notifications.list_due(now.steady_ms, BATCH)
-            claimed = [one for group in grouped(due) if (one := await self._claim(tx, group, now)) is not None]
+            claimed = [one for group in _grouped(due) if (one := await self._claim(tx, group, now)) is not None]
         if claimed:
             results = await self.sender.send_many([(one.destination, one.message) for one in claimed])
             async with self.uow.write(caller=None) as tx:
@@ -178,7 +137,7 @@ class NotificationDeliveryService:
             code = ChannelErrorCode.SECRET_UNREADABLE
             await tx.notification_channels.record_error(channel.channel_id, code, error.message, now.wall_ms)
             return None
-        message = message_of(group, self.public_url, lambda text: self.translator.translate(text, language))
+        message = _message_of(group, self.public_url, lambda text: self.translator.translate(text, language))
         if approval is not None:
             message = await self._with_link(tx, message, approval, membership, destination, now.wall_ms)
         return _ClaimedNotifications(channel, group, destination, message)
@@ -227,3 +186,39 @@ async def _find_decidable(
         return None
     is_own = is_own_request(approval, membership.user_id, membership.membership_id, membership.role)
     return None if is_own else approval
+
+
+def _grouped(due: Sequence[Notification]) -> list[list[Notification]]:
+    """What becomes one message: all of a channel and topic. Each request for approval is a message of its own: it has its own
+    link."""
+    groups: dict[tuple[str, str, int], list[Notification]] = {}
+    for each in due:
+        own = each.seq if each.topic is NotificationTopic.APPROVALS else 0
+        groups.setdefault((each.channel_id, each.topic, own), []).append(each)
+    return list(groups.values())
+
+
+def _message_of(group: Sequence[Notification], public_url: str, translate: Callable[[str], str] = str) -> NotificationMessage:
+    """One message about all of the group, which is not empty. `translate`: into the language of the recipient."""
+    first, *more = (replace(each, subject=translate(each.subject), text=translate(each.text)) for each in group)
+    footer = translate(MAIL_FOOTER)
+    if not more:
+        tag = first.approval_id or f"{first.topic}:{first.device_id or ''}"
+        link = f"{public_url}/#/{_place_of(first)}"
+        return NotificationMessage(first.subject, first.text, link, tag, DAY_MS // SECOND_MS, mail_footer=footer)
+    lines = [f"{each.subject}. {each.text}" for each in [first, *more][:MAX_LINES]]
+    if len(group) > MAX_LINES:
+        lines.append(translate(f"… and {len(group) - MAX_LINES} more"))
+    place = "devices" if first.topic is NotificationTopic.OFFLINE else "log"
+    title = first.subject + translate(f", and {len(more)} more")
+    text, link = "\n".join(lines), f"{public_url}/#/{place}"
+    return NotificationMessage(title, text, link, first.topic, DAY_MS // SECOND_MS, mail_footer=footer)
+
+
+def _place_of(notification: Notification) -> str:
+    """The page of the dashboard that it is about."""
+    if notification.topic is NotificationTopic.APPROVALS:
+        return "approvals"
+    if notification.topic is NotificationTopic.WEBHOOKS:
+        return "webhooks"
+    return f"device/{notification.device_id}" if notification.device_id else "log"

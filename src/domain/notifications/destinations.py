@@ -1,7 +1,5 @@
 """Destinations of channels. A destination is a secret as a whole: whoever knows a topic, a token or a push endpoint can send to
 it or read along. It is stored sealed and bound to its channel, and never leaves the service again.
-
-Destinations are stored sealed.
 """
 
 from __future__ import annotations
@@ -51,7 +49,6 @@ class TelegramDestination:
 
 SealedDestination = WebPushDestination | NtfyDestination | TelegramDestination
 Destination = MailDestination | SealedDestination
-
 _KINDS: dict[type[SealedDestination], ChannelKind] = {
     WebPushDestination: ChannelKind.WEB_PUSH,
     NtfyDestination: ChannelKind.NTFY,

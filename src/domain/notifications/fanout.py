@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 
 from domain.events.model import APPROVAL_REQUESTED, DEVICE_OFFLINE, DEVICE_ONLINE, TELEMETRY, Event
 from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId, ApprovalId, ChannelId
-from domain.notifications.model import (
-    MAX_PENDING_PER_CHANNEL,
-    TOPIC_OF_EVENT,
-    Notification,
-    NotificationChannel,
-    NotificationSettings,
-)
+from domain.notifications.model import TOPIC_OF_EVENT, Notification, NotificationChannel, NotificationSettings
 from domain.notifications.ports import NotificationsTx
 
+MAX_PENDING_PER_CHANNEL = 500
+"""More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
 SUBJECTS = {
     "rule_disabled": "rule disabled",
     "webhook_disabled": "webhook disabled",
@@ -26,14 +24,14 @@ SUBJECTS = {
 OFFLINE_ENDS = frozenset({DEVICE_ONLINE, "device_deleted"})
 
 
+@service
 class NotificationFanout:
     """Implements `TransactionEventObserver`. `wake`: the worker has something to send."""
 
-    def __init__(self, *, clock: Clock, wake: Callable[[], None]) -> None:
-        self._clock = clock
-        self._wake = wake
-        self.dropped = 0
-        """Not written because too many were owed to their channel."""
+    clock: Clock
+    wake: Callable[[], None]
+    dropped: int = field(default=0, init=False)
+    """Not written because too many were owed to their channel."""
 
     async def on_events(self, tx: NotificationsTx, events: Sequence[Event]) -> None:
         if not events or events[0].kind == TELEMETRY:
@@ -47,7 +45,7 @@ class NotificationFanout:
             pending += await self._build(tx, account_id, [event for event in wanted if event.account_id == account_id])
         if pending:
             await tx.notifications.add_many(pending)
-            tx.after_commit(self._wake)
+            tx.after_commit(self.wake)
 
     async def _build(self, tx: NotificationsTx, account_id: AccountId, events: Sequence[Event]) -> list[Notification]:
         settings = {each.membership_id: each for each in await tx.notifications.list_settings(account_id) if each.topics}
@@ -82,7 +80,7 @@ class NotificationFanout:
             approval_id=ApprovalId(str(event.payload["approvalId"])) if event.kind == APPROVAL_REQUESTED else None,
             subject=f"{event.device_name or 'Latchboard'}: {_subject(event, settings)}",
             text=event.description,
-            due_ms=self._clock.steady_ms() + delay_ms,
+            due_ms=self.clock.steady_ms() + delay_ms,
         )
 
 

@@ -1,9 +1,4 @@
-"""What a person wants to be told and where, and the notifications that are owed.
-
-How often a notification is tried, and how many test messages a member may send.
-
-When a person's quiet hours end.
-"""
+"""What a person wants to be told, where, and at which hours; and the notifications that are owed."""
 
 from __future__ import annotations
 
@@ -12,18 +7,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS
+from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import AccountId, ApprovalId, ChannelId, DeviceId, MembershipId
-from domain.sign_in.policy import AttemptLimit
 
 DEFAULT_OFFLINE_MINUTES = 5
 MAX_OFFLINE_MINUTES = 7 * 24 * 60
-MAX_CHANNELS = 10
-"""Of one member: a few browsers, a phone, mail."""
-MAX_PENDING_PER_CHANNEL = 500
-"""More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
-
-
+SEND_TIMEOUT_S = 10.0
+"""Of one attempt."""
 MAIL_FOOTER = "You chose this mail on your page in Latchboard."
 
 
@@ -80,6 +70,22 @@ class NotificationSettings:
     quiet_to_minute: int | None = None
     timezone: str = "UTC"
     language: str = "en"
+
+
+def quiet_until_ms(settings: NotificationSettings, now_ms: int) -> int | None:
+    """The end of the quiet hours (Unix ms) if `now_ms` lies in them, else None."""
+    start, end = settings.quiet_from_minute, settings.quiet_to_minute
+    if start is None or end is None or start == end:
+        return None
+    now = datetime.fromtimestamp(now_ms / SECOND_MS, ZoneInfo(settings.timezone))
+    minute = now.hour * 60 + now.minute
+    is_quiet = start <= minute < end if start < end else minute >= start or minute < end
+    if not is_quiet:
+        return None
+    ends = now.replace(hour=end // 60, minute=end % 60, second=0, microsecond=0)
+    if end <= minute:
+        ends += timedelta(days=1)
+    return int(ends.timestamp()) * SECOND_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,27 +155,3 @@ class ChannelSendResult:
     code: ChannelErrorCode | None = None
     error: str = ""
     retry_after_s: int | None = None
-
-
-SEND_TIMEOUT_S = 10.0
-"""Of one attempt."""
-RETRY_PAUSES_MS = tuple(minutes * MINUTE_MS for minutes in (1, 5, 15, 60, 240))
-"""After these pauses a notification that could not be sent is sent again; then it is given up."""
-TEST_LIMIT = AttemptLimit(20, HOUR_MS)
-"""Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
-
-
-def quiet_until_ms(settings: NotificationSettings, now_ms: int) -> int | None:
-    """The end of the quiet hours (Unix ms) if `now_ms` lies in them, else None."""
-    start, end = settings.quiet_from_minute, settings.quiet_to_minute
-    if start is None or end is None or start == end:
-        return None
-    now = datetime.fromtimestamp(now_ms / SECOND_MS, ZoneInfo(settings.timezone))
-    minute = now.hour * 60 + now.minute
-    is_quiet = start <= minute < end if start < end else minute >= start or minute < end
-    if not is_quiet:
-        return None
-    ends = now.replace(hour=end // 60, minute=end % 60, second=0, microsecond=0)
-    if end <= minute:
-        ends += timedelta(days=1)
-    return int(ends.timestamp()) * SECOND_MS

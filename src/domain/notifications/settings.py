@@ -1,18 +1,15 @@
-"""A member's own settings and channels. Nobody else sees or changes them, and nobody sees a destination again.
-
-The key pair that identifies this installation to push services (VAPID, RFC 8292): made at the first start, sealed, kept.
-
-Browsers bind a subscription to the public key, so another key would end all subscriptions.
+"""A member's own settings and channels, and the key pair of this installation for Web Push. Nobody else sees or changes the
+settings of a member, and nobody sees a destination again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 
 from domain.accounts.ports import Translator
 from domain.kernel.caller import Role, SessionCaller
-from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
+from domain.kernel.clock import DAY_MS, HOUR_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
@@ -29,8 +26,6 @@ from domain.notifications.destinations import (
 )
 from domain.notifications.model import (
     MAIL_FOOTER,
-    MAX_CHANNELS,
-    TEST_LIMIT,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -40,15 +35,15 @@ from domain.notifications.model import (
     NotificationSettings,
 )
 from domain.notifications.ports import NotificationSender, NotificationsTx, PushKeyCodec
+from domain.sign_in.policy import AttemptLimit
 
+MAX_CHANNELS = 10
+"""Of one member: a few browsers, a phone, mail."""
+TEST_LIMIT = AttemptLimit(20, HOUR_MS)
+"""Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
 MAIL_NAME = "Mail"
-
-
-@dataclass(frozen=True, slots=True)
-class NotificationSettingsWithMailChoice:
-    settings: NotificationSettings
-    mail: bool
-    """Whether the member is told by mail."""
+PUSH_KEY_NAME = "vapid"
+"""The row, and what the seal is bound to."""
 
 
 @service
@@ -67,28 +62,26 @@ class NotificationSettingsService:
     public_url: str
     translator: Translator
 
-    async def get_settings(self, caller: SessionCaller) -> NotificationSettingsWithMailChoice:
+    async def get_settings(self, caller: SessionCaller) -> tuple[NotificationSettings, bool]:
+        """With whether the member is told by mail."""
         async with self.uow.read() as tx:
             found = await tx.notifications.get_settings(caller.membership_id)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
-        return NotificationSettingsWithMailChoice(
-            found or NotificationSettings(caller.membership_id, caller.account_id), _find_mail(channels) is not None
-        )
+        settings = found or NotificationSettings(caller.membership_id, caller.account_id)
+        return settings, _find_mail(channels) is not None
 
-    async def put_settings(
-        self, caller: SessionCaller, own: NotificationSettingsWithMailChoice
-    ) -> NotificationSettingsWithMailChoice:
-        """The settings of the caller; the ids in `own` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
-        settings = replace(own.settings, membership_id=caller.membership_id, account_id=caller.account_id)
+    async def put_settings(self, caller: SessionCaller, wanted: NotificationSettings, *, mail: bool) -> NotificationSettings:
+        """The settings of the caller; the ids in `wanted` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
+        settings = replace(wanted, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.notifications.upsert_settings(settings)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
-            mail = _find_mail(channels)
-            if own.mail and mail is None:
+            present = _find_mail(channels)
+            if mail and present is None:
                 await self._add(tx, caller, channels, ChannelKind.MAIL, MAIL_NAME, None)
-            elif not own.mail and mail is not None:
-                await tx.notification_channels.delete(mail.channel_id)
-        return replace(own, settings=settings)
+            elif not mail and present is not None:
+                await tx.notification_channels.delete(present.channel_id)
+        return settings
 
     async def list_channels(self, caller: SessionCaller) -> Sequence[NotificationChannel]:
         """Oldest first."""
@@ -182,32 +175,31 @@ async def _get_own(tx: NotificationsTx, caller: SessionCaller, channel_id: Chann
     return channel
 
 
-NAME = "vapid"
-"""The row, and what the seal is bound to."""
-
-
+@service
 class PushKeyService:
-    def __init__(self, *, uow: UnitOfWork[NotificationsTx], vault: Vault, codec: PushKeyCodec) -> None:
-        self._uow = uow
-        self._vault = vault
-        self._codec = codec
-        self._private_key = ""
+    """The key pair that identifies this installation to push services (VAPID, RFC 8292): made at the first start, sealed, kept.
+    Browsers bind a subscription to the public key, so another key would end all subscriptions."""
+
+    uow: UnitOfWork[NotificationsTx]
+    vault: Vault
+    codec: PushKeyCodec
+    _private_key: str = field(default="", init=False)
 
     async def get_private_key(self) -> str:
         """Made if there is none yet; of several instances that make one at the same time, one wins. Raises SecretUnreadable."""
         if not self._private_key:
-            async with self._uow.read() as tx:
-                sealed = await tx.service_secrets.get(NAME)
-            self._private_key = self._vault.open(sealed if sealed is not None else await self._create(), NAME)
+            async with self.uow.read() as tx:
+                sealed = await tx.service_secrets.get(PUSH_KEY_NAME)
+            self._private_key = self.vault.open(sealed if sealed is not None else await self._create(), PUSH_KEY_NAME)
         return self._private_key
 
     async def get_public_key(self) -> str:
         """Raises SecretUnreadable."""
-        return self._codec.public_key(await self.get_private_key())
+        return self.codec.public_key(await self.get_private_key())
 
     async def _create(self) -> bytes:
-        made = self._vault.seal(self._codec.generate(), NAME)
-        async with self._uow.write(caller=None) as tx:
-            await tx.service_secrets.add_if_absent(NAME, made)
-            stored = await tx.service_secrets.get(NAME)
+        made = self.vault.seal(self.codec.generate(), PUSH_KEY_NAME)
+        async with self.uow.write(caller=None) as tx:
+            await tx.service_secrets.add_if_absent(PUSH_KEY_NAME, made)
+            stored = await tx.service_secrets.get(PUSH_KEY_NAME)
         return made if stored is None else stored

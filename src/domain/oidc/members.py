@@ -16,7 +16,7 @@ from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
 from domain.kernel.caller import Role
 from domain.kernel.checks import check_capacity
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import PermissionDenied, Unavailable, ValidationFailed
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, UserId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -81,7 +81,7 @@ class OidcMemberProvisioner:
         if known is None:
             text = f"{member.user.name} signed in with the provider for the first time"
             caller = member.membership.to_session(client.address)
-            tx.emit(DomainEvent.from_caller(caller, "identity_linked", text, now_ms))
+            tx.emit(event_of(caller, "identity_linked", text, now_ms))
         account = await tx.accounts.get(member.membership.account_id)
         if account is None:
             raise no_user_error()
@@ -136,7 +136,7 @@ class OidcMemberProvisioner:
         changed = replace(membership, role=role)
         await tx.memberships.save(changed)
         text = f"{member.user.name} is now {role}, as the provider says"
-        tx.emit(DomainEvent.from_caller(changed.to_session(client.address), "member_changed", text, now_ms))
+        tx.emit(event_of(changed.to_session(client.address), "member_changed", text, now_ms))
         return MembershipWithUser(changed, member.user)
 
     async def _add(self, tx: OidcTx, candidate: OidcMemberCandidate, client: ClientInfo, now_ms: int) -> MembershipWithUser:
@@ -170,7 +170,7 @@ class OidcMemberProvisioner:
         check_capacity(len(members), "MEMBER_LIMIT", "An account has at most {limit} members")
         member = await store_member(tx, self.ids, account_id, user, role)
         text = f"{user.name} was added as {role}, as the provider says"
-        tx.emit(DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, now_ms))
+        tx.emit(event_of(member.membership.to_session(client.address), "member_changed", text, now_ms))
         return member
 
 

@@ -8,18 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from domain.kernel.caller import Role
-from domain.kernel.clock import HOUR_MS, MINUTE_MS
+from domain.kernel.clock import HOUR_MS
 from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.oidc.ports import OidcProviderIdentity
-from domain.sign_in.policy import AttemptLimit
-
-SIGN_IN_TTL_MS = 10 * MINUTE_MS
-"""From the button to the return from the provider."""
-STATE_LENGTH = 43
-VERIFIER_LENGTH = 64
-"""RFC 7636 allows 43 to 128 characters."""
-SIGN_IN_ATTEMPTS = AttemptLimit(60, 15 * MINUTE_MS)
-"""Returns from the provider without success, from one address block: each makes the service call the provider."""
 
 _RETURN_PATH = re.compile(r"[A-Za-z0-9_-]{1,40}(?:/[A-Za-z0-9_-]{1,64}){0,3}")
 

@@ -11,38 +11,30 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
 
-from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.oidc.members import OidcMemberProvisioner
-from domain.oidc.policy import SIGN_IN_ATTEMPTS, SIGN_IN_TTL_MS, STATE_LENGTH, VERIFIER_LENGTH, OidcPolicy, check_return_path
+from domain.oidc.policy import OidcPolicy, check_return_path
 from domain.oidc.ports import IdentityProvider, OidcFlowSecrets, OidcTx
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.model import ClientInfo
-from domain.sign_in.policy import client_network
+from domain.sign_in.policy import AttemptLimit, client_network
 from domain.sign_in.ports import TokenHasher
 from domain.sign_in.sessions import OpenedSession
 
+SIGN_IN_TTL_MS = 10 * MINUTE_MS
+"""From the button to the return from the provider."""
+STATE_LENGTH = 43
+VERIFIER_LENGTH = 64
+"""RFC 7636 allows 43 to 128 characters."""
+SIGN_IN_ATTEMPTS = AttemptLimit(60, 15 * MINUTE_MS)
+"""Returns from the provider without success, from one address block: each makes the service call the provider."""
 BOUND_TO = "oidc-sign-in"
 MAX_COOKIE_LENGTH = 2_048
-
-
-@dataclass(frozen=True, slots=True)
-class StartedOidcSignIn:
-    """`cookie` goes to the browser and comes back with it, within `expires_in_s`."""
-
-    url: str
-    cookie: str = field(repr=False)
-    expires_in_s: int = SIGN_IN_TTL_MS // SECOND_MS
-
-
-@dataclass(frozen=True, slots=True)
-class CompletedOidcSignIn:
-    result: OpenedSession | SecondFactorNeeded
-    return_path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +59,24 @@ class OidcSignInService:
     members: OidcMemberProvisioner
     logins: LoginService
 
-    async def begin(self, return_path: str = "") -> StartedOidcSignIn:
-        """Raises ValidationFailed for a `return_path` that is no page of the dashboard; Unavailable `PROVIDER_UNAVAILABLE`."""
+    async def begin(self, return_path: str = "") -> tuple[str, str]:
+        """The address of the provider's page, and a cookie that comes back with the browser within `SIGN_IN_TTL_MS`.
+
+        Raises ValidationFailed for a `return_path` that is no page of the dashboard; Unavailable `PROVIDER_UNAVAILABLE`."""
         check_return_path(return_path)
         random = self.ids.random_alphanumeric
         secrets = OidcFlowSecrets(random(STATE_LENGTH), random(STATE_LENGTH), random(VERIFIER_LENGTH))
         url = await self.provider.authorization_url(secrets)
         expires_ms = self.clock.now_ms() + SIGN_IN_TTL_MS
         content = json.dumps([secrets.state, secrets.nonce, secrets.verifier, return_path, expires_ms])
-        return StartedOidcSignIn(url, urlsafe_b64encode(self.vault.seal(content, BOUND_TO)).decode())
+        return url, urlsafe_b64encode(self.vault.seal(content, BOUND_TO)).decode()
 
-    async def finish(self, returned: OidcAuthorizationResponse, cookie: str, *, client: ClientInfo) -> CompletedOidcSignIn:
-        """Raises ValidationFailed `SIGN_IN_MISMATCH` for a return that this browser did not begin, that is too late or was used;
+    async def finish(
+        self, returned: OidcAuthorizationResponse, cookie: str, *, client: ClientInfo
+    ) -> tuple[OpenedSession | SecondFactorNeeded, str]:
+        """The outcome, and the page of the dashboard to return to.
+
+        Raises ValidationFailed `SIGN_IN_MISMATCH` for a return that this browser did not begin, that is too late or was used;
         Unauthenticated `PROVIDER_REJECTED`; PermissionDenied; RateLimited; Unavailable."""
         secrets, return_path = self._open(cookie, returned.state)
         subject = f"oidc:{client_network(client.address)}"
@@ -109,7 +107,7 @@ class OidcSignInService:
                 factor_at_provider=self.policy.replaces_second_factor(identity),
                 ends_ms=now_ms + self.policy.session_ms,
             )
-        return CompletedOidcSignIn(result, return_path)
+        return result, return_path
 
     def _open(self, cookie: str, state: str) -> tuple[OidcFlowSecrets, str]:
         """Raises ValidationFailed `SIGN_IN_MISMATCH`."""

@@ -1,32 +1,6 @@
-"""Which members are alive: those whose beats this instance has seen grow within the lease, by its own monotonic clock.
-
-A hung member is judged by that alone. One that is gone is found sooner: nobody answers when it is called. One that is cut off
-from the database says so itself when it is called.
-
-The silence of others counts only while this instance itself sees the table: after a time without the database nobody has beaten.
-When another one has beaten meanwhile, only this instance was late, and the silence of the others counts.
-
-A wrong judgement costs time only. An instance that is taken for dead loses its partitions, and the fence rejects what it still
-tries to store.
-
-The lease of an instance: until when it may accept and confirm what devices send.
-
-An instance renews its lease with each beat in the database. When it cannot, it asks the others over the cluster's bus.
-
-- If another one still renews, this one is cut off alone. Its lease ends, its devices connect elsewhere.
-- If every other one answers that it cannot renew either, the database is away. Nobody can take anything over, and nobody can
-  revoke a device, so telemetry goes on into the log. Each round of answers is good for as long as a beat.
-- If one does not answer, nothing is known, and the lease ends: that one may reach the database and revoke devices there.
-
-With its answer, each instance names the devices whose credentials it has changed since the asking one last reached the database.
-These are refused until the database answers: a revocation that was committed a moment before holds everywhere.
-
-Whether each member reaches the cluster's log, and who may own partitions therefore.
-
-A member that beats in the database but does not reach the log would keep its partitions and store nothing. So each beat says
-how its member reaches the log. While some member reaches it steadily, those that do not are replaced. While none does, the log
-is away: nobody could do better, and nothing moves. Nor does anything in the seconds after, when some are connected again before
-others.
+"""Who is alive in a cluster, by this instance's own monotonic clock: the other members, this instance itself, and who reaches the
+log. A wrong judgement costs time only. An instance that is taken for dead loses its partitions, and the fence rejects what it
+still tries to store.
 """
 
 from __future__ import annotations
@@ -55,6 +29,13 @@ MAX_GAP_MS = 1_500
 
 
 class ClusterFailureDetector:
+    """Which members are alive: those whose beats this instance has seen grow within the lease.
+
+    A hung member is judged by that alone. One that is gone is found sooner: nobody answers when it is called. One that is cut
+    off from the database says so itself when it is called. The silence of others counts only while this instance itself sees the
+    table: after a time without the database nobody has beaten. When another one has beaten meanwhile, only this instance was
+    late, and the silence of the others counts."""
+
     def __init__(self) -> None:
         self._observed_ms = 0
         self._seen: dict[str, tuple[int, int]] = {}
@@ -106,7 +87,19 @@ CHANGES_MARGIN_MS = 10_000
 
 @service
 class OwnLeaseValidityService:
-    """`renewed_ms`: the start of the last beat that was confirmed, monotonic. `members`: those that were known then, also
+    """The lease of this instance: until when it may accept and confirm what devices send.
+
+    It renews its lease with each beat in the database. When it cannot, it asks the others over the cluster's bus.
+
+    - If another one still renews, this one is cut off alone. Its lease ends, its devices connect elsewhere.
+    - If every other one answers that it cannot renew either, the database is away. Nobody can take anything over, and nobody can
+      revoke a device, so telemetry goes on into the log. Each round of answers is good for as long as a beat.
+    - If one does not answer, nothing is known, and the lease ends: that one may reach the database and revoke devices there.
+
+    With its answer, each instance names the devices whose credentials it has changed since the asking one last reached the
+    database. These are refused until the database answers: a revocation that was committed a moment before holds everywhere.
+
+    `renewed_ms`: the start of the last beat that was confirmed, monotonic. `members`: those that were known then, also
     silent ones. `changes` returns the devices whose credentials this instance has changed in the last ms, None if it does
     not know all of them; `unknown` those whose stored credentials it could not read after a change. `refuse` closes the
     connections of a device and lets it in no more until the database answers. `is_replaced`: whether others replace this
@@ -211,6 +204,12 @@ GAP_MS, STEADY_MS = 1_500, 5_000
 
 
 class InboundLogReachabilityMonitor:
+    """Whether this instance reaches the cluster's log; each of its beats says so to the others.
+
+    A member that beats in the database but does not reach the log would keep its partitions and store nothing. While some member
+    reaches the log steadily, those that do not are replaced (`without_log`). While none does, the log is away: nobody could do
+    better, and nothing moves. Nor does anything in the seconds after, when some are connected again before others."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._answered_ms = self._steady_since_ms = clock.monotonic_ms()

@@ -4,17 +4,13 @@ The owner of a partition runs the rules of its devices and stores their telemetr
 partition's log. Owner, epoch and position are one row in the database. Each change of owner increments the epoch, and a commit
 names the epoch and the position that it continues: this comparison is the fence. No lock, lease or clock decides what is stored.
 
-An instance of the cluster.
-
-Which partition a device belongs to: Fibonacci hashing, which spreads neighbouring device numbers and any step between them.
-
+A device belongs to a partition by Fibonacci hashing, which spreads neighbouring device numbers and any step between them.
 Python, Rust and SQL compute the same number. A device number is below 2^31, so 64-bit integers suffice everywhere. A partition is
 a range of hashes, so a database finds its devices with an index on the hash, whatever the number of partitions is.
 
-Which instance should own which partition: rendezvous hashing with a bound on the load of each instance.
-
-Every instance computes the same assignment from the same members, without talking to the others. When the members change, few
-partitions move: those of an instance that left, and about one share for an instance that joined.
+An instance should own a partition by rendezvous hashing, with a bound on the load of each instance. Every instance computes the
+same assignment from the same members, without talking to the others. When the members change, few partitions move: those of an
+instance that left, and about one share for an instance that joined.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ as free.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from domain.partitions.model import NOBODY, Partition, PartitionLogAdvance, PartitionLostError, assign
 
@@ -26,18 +26,13 @@ class PartitionOwnershipPlan:
 
 
 @dataclass(slots=True)
-class _OwnedPartition:
-    epoch: int
-    position: int
-
-
-@dataclass(slots=True)
 class OwnedPartitions:
     """The partitions of this instance. `count` is the number of partitions in the cluster."""
 
     instance: str
     count: int
-    _owned: dict[int, _OwnedPartition] = field(default_factory=dict)
+    _owned: dict[int, Partition] = field(default_factory=dict)
+    """The rows as this instance has claimed them and committed to them since."""
 
     def __contains__(self, partition: int) -> bool:
         return partition in self._owned
@@ -72,7 +67,7 @@ class OwnedPartitions:
 
     def add(self, row: Partition) -> None:
         """This instance has claimed the partition with this row."""
-        self._owned[row.partition] = _OwnedPartition(row.epoch, row.position)
+        self._owned[row.partition] = row
 
     def drop(self, partition: int) -> None:
         self._owned.pop(partition, None)
@@ -98,9 +93,9 @@ class OwnedPartitions:
     def on_committed(self, progress: PartitionLogAdvance) -> None:
         owned = self._owned.get(progress.partition)
         if owned is not None and owned.epoch == progress.epoch:
-            owned.position = progress.after
+            self._owned[progress.partition] = replace(owned, position=progress.after)
 
-    def _find(self, partition: int) -> _OwnedPartition:
+    def _find(self, partition: int) -> Partition:
         owned = self._owned.get(partition)
         if owned is None:
             raise PartitionLostError(f"This instance does not own partition {partition}.")

@@ -1,8 +1,5 @@
-"""Ports of a cluster: the tables of partitions and members, and the question which instances are gone.
-
-The port of the log of what devices send, by partition.
-
-How an instance asks the others about its lease while the database is away.
+"""Ports of a cluster: the tables of partitions and members, the replicated log of what devices send, and the questions to other
+instances: which are gone, and which have a lease while the database is away.
 """
 
 from __future__ import annotations

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from domain.accounts.policy import check_name
 from domain.devices.model import FirmwareProfile
 from domain.devices.registration import check_references
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.checks import check_capacity
-from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
-from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import event_of
+from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import ClaimId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId, ProvisioningCodeId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.provisioning import model
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import ProvisioningTx
 from domain.sign_in.ports import TokenHasher
+
+CODE_PREFIX = "lbp_"
+CODE_RANDOM_LENGTH = 26
+"""Letters and digits: 154 bits."""
+DISPLAY_PREFIX_LENGTH = len(CODE_PREFIX) + 4
+MAX_CODE_TTL_MS = 366 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,37 +41,32 @@ class ProvisioningCodeInput:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedProvisioningCode:
-    """`secret` is returned once and not stored."""
-
-    code: ProvisioningCode
-    secret: str = field(repr=False)
-
-
+@service
 class ProvisioningCodeService:
-    def __init__(self, *, uow: UnitOfWork[ProvisioningTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._digest = digest
+    uow: UnitOfWork[ProvisioningTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
+    digest: TokenHasher
 
-    async def create(self, caller: SessionCaller, wanted: ProvisioningCodeInput) -> CreatedProvisioningCode:
-        """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `PROVISIONING_CODE_LIMIT`."""
-        now_ms = self._clock.now_ms()
-        model.check_expiry(wanted.expires_ms, now_ms)
-        secret = f"{model.CODE_PREFIX}{self._ids.random_alphanumeric(model.CODE_RANDOM_LENGTH)}"
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+    async def create(self, caller: SessionCaller, wanted: ProvisioningCodeInput) -> tuple[ProvisioningCode, str]:
+        """The code and its text, which is not stored.
+
+        Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `PROVISIONING_CODE_LIMIT`."""
+        now_ms = self.clock.now_ms()
+        if not now_ms < wanted.expires_ms <= now_ms + MAX_CODE_TTL_MS:
+            raise ValidationFailed.for_field("expiresAt", "must be in the future, and at most a year ahead.")
+        secret = f"{CODE_PREFIX}{self.ids.random_alphanumeric(CODE_RANDOM_LENGTH)}"
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             existing = await tx.provisioning_codes.list_by_account(caller.account_id)
             check_capacity(len(existing), "PROVISIONING_CODE_LIMIT", "An account has at most {limit} provisioning codes")
             await check_references(tx, caller.account_id, wanted.project_id, wanted.device_type_id)
             project_id = wanted.project_id or (await tx.projects.get_default(caller.account_id)).project_id
             code = ProvisioningCode(
-                code_id=ProvisioningCodeId(self._ids.new_id(IdPrefix.PROVISIONING_CODE)),
+                code_id=ProvisioningCodeId(self.ids.new_id(IdPrefix.PROVISIONING_CODE)),
                 account_id=caller.account_id,
                 name=check_name(wanted.name),
-                prefix=secret[: model.DISPLAY_PREFIX_LENGTH],
-                code_hash=self._digest.sha256(secret),
+                prefix=secret[:DISPLAY_PREFIX_LENGTH],
+                code_hash=self.digest.sha256(secret),
                 project_id=project_id,
                 board_type=wanted.board_type,
                 app_type=wanted.app_type,
@@ -81,36 +82,36 @@ class ProvisioningCodeService:
             )
             await tx.provisioning_codes.add(code)
             text = f"Provisioning code {code.name} ({code.prefix}…) was created for {code.max_devices} devices"
-            self._emit(tx, caller, "provisioning_code_created", text, {"codeId": code.code_id})
-        return CreatedProvisioningCode(code, secret)
+            tx.emit(event_of(caller, "provisioning_code_created", text, self.clock.now_ms(), codeId=code.code_id))
+        return code, secret
 
     async def list(self, caller: SessionCaller) -> Sequence[ProvisioningCode]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.provisioning_codes.list_by_account(caller.account_id)
 
     async def revoke(self, caller: SessionCaller, code_id: ProvisioningCodeId) -> None:
         """Deletes the code and what waits for it, at once; the devices that have used it stay. Raises NotFound."""
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             code = await tx.provisioning_codes.get_for_update(caller.account_id, code_id)
             if code is None:
                 raise NotFound.for_resource("provisioning code", code_id)
             await tx.provisioning_codes.delete(code_id)
             text = f"Provisioning code {code.name} ({code.prefix}…) was revoked"
-            self._emit(tx, caller, "provisioning_code_revoked", text, {"codeId": code_id})
+            tx.emit(event_of(caller, "provisioning_code_revoked", text, self.clock.now_ms(), codeId=code_id))
 
     async def list_claims(
         self, caller: SessionCaller, *, status: ClaimStatus | None, before: ClaimId | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:
         """Newest first."""
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return await tx.device_claims.list_by_account(caller.account_id, status, before, limit)
 
     async def decide(self, caller: SessionCaller, claim_id: ClaimId, *, approve: bool) -> DeviceProvisioningClaim:
         """A denied claim may be approved later; an approved one denied until the device has fetched its credentials.
 
         Raises NotFound, Conflict `ALREADY_CLAIMED`."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             claim = await tx.device_claims.get_for_update(caller.account_id, claim_id)
             if claim is None:
                 raise NotFound.for_resource("claim", claim_id)
@@ -122,8 +123,6 @@ class ProvisioningCodeService:
             claim = replace(claim, status=status, decided_by=caller.label, decided_ms=now_ms)
             await tx.device_claims.upsert(claim)
             text = f"Device {claim.hardware_id} was {'approved' if approve else 'denied'}"
-            self._emit(tx, caller, "device_claim_decided", text, {"claimId": claim_id, "hardwareId": claim.hardware_id})
+            data = {"claimId": claim_id, "hardwareId": claim.hardware_id}
+            tx.emit(event_of(caller, "device_claim_decided", text, self.clock.now_ms(), **data))
         return claim
-
-    def _emit(self, tx: ProvisioningTx, caller: SessionCaller, kind: EventKind, text: str, data: dict[str, Json]) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, text, self._clock.now_ms(), data=data))

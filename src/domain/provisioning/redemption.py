@@ -16,18 +16,22 @@ from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, RevealedCredentials
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.registration import add_device, check_device_capacity
-from domain.kernel.caller import SystemCaller
-from domain.kernel.clock import Clock
+from domain.kernel.caller import Role, SystemCaller
+from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
-from domain.kernel.errors import Unauthenticated
+from domain.kernel.domain_event import EventKind, event_of
+from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated
 from domain.kernel.ids import ClaimId, DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.provisioning import model
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import ProvisioningTx
-from domain.sign_in.policy import client_network
+from domain.sign_in.policy import AttemptLimit, client_network
 from domain.sign_in.ports import TokenHasher
+
+MAX_DENIED_CLAIMS = 200
+"""Denied hardware ids of one code; more of them mean that somebody plays with it."""
+WRONG_CODES = AttemptLimit(20, 15 * MINUTE_MS)
+"""Wrong codes from one block of addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +74,21 @@ class ProvisioningCodeRedemptionService:
         failures = await tx.login_failures.get_for_update(subject)
         code = await tx.provisioning_codes.find_by_hash_for_update(self.digest.sha256(request.secret))
         maker = None if code is None else await tx.memberships.get_for_share(code.created_by)
-        try:
-            return model.check_code_is_valid(code, maker, now_ms)
-        except Unauthenticated as error:
-            model.WRONG_CODES.check(failures, now_ms, "wrong provisioning codes")
-            await tx.login_failures.upsert(model.WRONG_CODES.count(failures, subject, now_ms))
-            return error
+        if code is not None and now_ms < code.expires_ms and maker is not None and maker.role.is_at_least(Role.ADMIN):
+            return code
+        WRONG_CODES.check(failures, now_ms, "wrong provisioning codes")
+        await tx.login_failures.upsert(WRONG_CODES.count(failures, subject, now_ms))
+        return Unauthenticated(  # one error for all reasons, so that a stranger learns nothing
+            "This provisioning code is unknown, expired or revoked, or its maker is no Admin any more. Ask for a new one.",
+            code="PROVISIONING_CODE_INVALID",
+        )
 
     async def _claim(
         self, tx: ProvisioningTx, code: ProvisioningCode, request: ProvisioningClaimInput, now_ms: int
     ) -> RevealedCredentials | None:
         claim = await tx.device_claims.find_for_update(code.code_id, request.hardware_id)
-        model.check_claim_is_open(claim)
+        if claim is not None and claim.status is ClaimStatus.DENIED:
+            raise PermissionDenied("An Admin has denied this hardware id. Ask an Admin to approve it.", code="CLAIM_DENIED")
         existing = await self._find_registered(tx, code, request.hardware_id)
         if claim is None or claim.status is ClaimStatus.CLAIMED:  # claimed, and the device was deleted since
             await self._check_room(tx, code)
@@ -92,7 +99,8 @@ class ProvisioningCodeRedemptionService:
                 self._emit(tx, code, claim, "device_claim_requested", "waits for approval", now_ms)
         if claim.status is ClaimStatus.WAITING:
             return None
-        model.check_not_used_up(code)
+        if code.claimed_count >= code.max_devices:  # also for a claim that was approved after others had used the code up
+            raise _used_up_error()
         return await self._give_credentials(tx, code, replace(claim, address=request.address), existing, now_ms)
 
     async def _give_credentials(
@@ -116,14 +124,18 @@ class ProvisioningCodeRedemptionService:
         if not found:
             return None
         if found[0].status is not DeviceStatus.PENDING or found[0].project_id != code.project_id:
-            raise model.already_claimed_error()
+            raise Conflict(
+                "This hardware id has its credentials already; a code gives them once. Delete the device, then it can claim "
+                "again; or give it new credentials by hand.",
+                code="ALREADY_CLAIMED",
+            )
         return found[0]
 
     async def _check_room(self, tx: ProvisioningTx, code: ProvisioningCode) -> None:
         open_count = sum([await tx.device_claims.count(code.code_id, one) for one in (ClaimStatus.WAITING, ClaimStatus.APPROVED)])
         denied_count = await tx.device_claims.count(code.code_id, ClaimStatus.DENIED)
-        if code.claimed_count + open_count >= code.max_devices or denied_count >= model.MAX_DENIED_CLAIMS:
-            raise model.code_used_up_error()
+        if code.claimed_count + open_count >= code.max_devices or denied_count >= MAX_DENIED_CLAIMS:
+            raise _used_up_error()
 
     def _new_claim(
         self,
@@ -143,8 +155,15 @@ class ProvisioningCodeRedemptionService:
     ) -> None:
         text = f"Device {claim.hardware_id} {what} (provisioning code {code.name})"
         data = {"codeId": code.code_id, "claimId": claim.claim_id, "hardwareId": claim.hardware_id}
-        tx.emit(DomainEvent.from_caller(_caller(code, claim), kind, text, now_ms, device_id=claim.device_id, data={**data}))
+        tx.emit(event_of(_caller(code, claim), kind, text, now_ms, claim.device_id, **data))
 
 
 def _caller(code: ProvisioningCode, claim: DeviceProvisioningClaim) -> SystemCaller:
     return SystemCaller(code.account_id, "provisioning", code.code_id, address=claim.address)
+
+
+def _used_up_error() -> Conflict:
+    return Conflict(
+        "This provisioning code was used for as many devices as it is for. Ask an Admin for a new one.",
+        code="PROVISIONING_CODE_USED_UP",
+    )

@@ -1,4 +1,4 @@
-"""Stops rules whose actions fire each other without end."""
+"""Stops rules whose actions fire each other without end. Apart from the use cases, because it counts from batch to batch."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Rules: conditions on a device's telemetry, and the command that runs when they become true.
+"""Rules: conditions on a device's telemetry, and the command that runs when they become true. Needs no I/O.
 
 A rule is edge-triggered. It *matches* while its conditions hold and *fires* once, at the change from not matched to matched.
 The engine keeps a `RuleState` for each rule and stores every change of it, so that a restart neither fires again nor loses a
-match. `reference.py` defines conditions, matches and firings.
-
-What a rule may contain, and whether an edit re-arms it. Needs no I/O.
+match. `reference.py` defines conditions, matches and firings. An edit re-arms a rule only if it changes when the rule matches.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ MAX_SILENT_SECONDS = 366 * 86_400
 """One year. The limit keeps every deadline far inside 64-bit milliseconds."""
 MAX_FOR_SECONDS = 30 * 86_400
 MAX_COOLDOWN_SECONDS = 30 * 86_400
-
+MAX_RULES_PER_DEVICE = 64
 MetricValue = bool | float | str
 """A reading's value: a number (IEEE double), a boolean or text."""
 
@@ -245,9 +243,6 @@ def in_firing_order(rules: Sequence[EngineRule]) -> list[EngineRule]:
     return sorted((rule for rule in rules if rule.enabled), key=lambda rule: (rule.priority, rule.rule_no))
 
 
-MAX_RULES_PER_DEVICE = 64
-
-
 def check_rule(rule: Rule, known_metrics: Collection[str]) -> None:
     """Raises ValidationFailed `VALIDATION_ERROR` or `UNKNOWN_METRIC` with the fields."""
     faults = list(_bound_errors(rule))
@@ -272,19 +267,6 @@ def check_metrics_known(
         )
 
 
-def apply_changes(rule: Rule, changes: Mapping[str, Any]) -> Rule:
-    """The rule after an edit. It is re-armed only when its match criteria changed or it is enabled again."""
-    after = replace(rule, **changes, revision=rule.revision + 1)
-    if after.enabled and not rule.enabled:
-        after = replace(after, disabled_reason=None)
-    return after.rearm() if needs_rearm(rule, after) else after
-
-
-def needs_rearm(before: Rule, after: Rule) -> bool:
-    """Whether the edit resets the match."""
-    return after.match_criteria != before.match_criteria or (after.enabled and not before.enabled)
-
-
 def _bound_errors(rule: Rule) -> Iterator[FieldError]:
     if not 1 <= len(rule.conditions) <= MAX_CONDITIONS:
         yield FieldError("conditions", f"must have 1 to {MAX_CONDITIONS} conditions, not {len(rule.conditions)}.")
@@ -302,3 +284,16 @@ def _unknown_metric_errors(field: str, conditions: Sequence[RuleCondition], know
         for index, condition in enumerate(conditions)
         if condition.metric not in known
     ]
+
+
+def apply_changes(rule: Rule, changes: Mapping[str, Any]) -> Rule:
+    """The rule after an edit. It is re-armed only when its match criteria changed or it is enabled again."""
+    after = replace(rule, **changes, revision=rule.revision + 1)
+    if after.enabled and not rule.enabled:
+        after = replace(after, disabled_reason=None)
+    return after.rearm() if needs_rearm(rule, after) else after
+
+
+def needs_rearm(before: Rule, after: Rule) -> bool:
+    """Whether the edit resets the match."""
+    return after.match_criteria != before.match_criteria or (after.enabled and not before.enabled)

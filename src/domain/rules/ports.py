@@ -1,8 +1,4 @@
-"""The repository port of rules. The port to the engine is in `telemetry_engine_port.py`.
-
-The ports of the metrics of a device, reported and made known before.
-
-Port to the engine that parses telemetry and evaluates rules.
+"""Ports of the rules part: its repositories, and the engine that parses telemetry and evaluates rules.
 
 There are two engines: the native one and the readable reference. Both pass one contract suite and return equal results for the
 same calls. No call does I/O.
@@ -26,18 +22,6 @@ from domain.rules.model import (
     RuleSuppression,
     RuleTransition,
 )
-
-
-class DeviceMetricRepository(ErasableReadings, Protocol):
-    """The metrics that a device has reported, and those that are known before. The readings repository of the telemetry part
-    implements it."""
-
-    async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
-        """(metric number, name, unit), by name."""
-
-    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
-
-    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
 
 
 class RuleRepository(Protocol):
@@ -66,30 +50,126 @@ class RuleRepository(Protocol):
         """Every enabled rule, by device number; read at startup."""
 
 
+class DeviceMetricRepository(ErasableReadings, Protocol):
+    """The metrics that a device has reported, and those that are known before. The readings repository of the telemetry part
+    implements it."""
+
+    async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
+        """(metric number, name, unit), by name."""
+
+    async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
+
+    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
+
+
+class RulesTx(CommandsTx, Protocol):
+    """The repositories of this part and of those below it."""
+
+    @property
+    def readings(self) -> DeviceMetricRepository: ...
+
+    @property
+    def rules(self) -> RuleRepository: ...
+
+
 TelemetryRow = tuple[int, int, int, bytes]
 """(device number, time in ms, digest, packed readings), as the telemetry table stores it; the first three are its key."""
-
 Checkpoint = tuple[int, int, bytes]
 """(device number, newest time in ms, packed values): all that a device has reported last."""
-
 NewMetric = tuple[int, int, str, str | None]
 """(device number, metric number, name, unit): a device reports this metric, or this unit, for the first time."""
-
 WatchedReading = tuple[int, int, str, float | None, str | None, str | None]
 """(device number, time in ms, metric, value, text, unit). A boolean has both: 1.0 or 0.0, and "true" or "false"."""
-
 ClockOffset = tuple[int, int]
 """(device number, how far the device's clock is ahead of the service's in ms; negative when it is behind)."""
-
 MessageFault = tuple[int, str, int]
 """(device number, code, count). Codes: `FAULT_CODES` of the payload parser."""
-
 UnpackedReading = tuple[int, int, float | None, str | None, int | None]
 """(time in ms, metric number, value, text, reported time in ms) of one stored reading; booleans as in
 `WatchedReading`. The reported time is None unless it was too far ahead to be used."""
-
 AggregateCell = tuple[int, int, int, float, float, float, float, int]
 """(bucket start in ms, metric number, count, low, high, sum, last, time of the last in ms) of a metric's numbers."""
+
+
+class TelemetryEngine(Protocol):
+    def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
+        """Replace the device's rules; its values stay. Each rule continues from the state in its spec.
+
+        A rule that current values already satisfy is first evaluated at the device's next message. A waiting rule (a `silent`
+        condition, or `for_seconds` running) has its timer at once, in the past if it is overdue.
+        """
+
+    def remove_device(self, device_no: int) -> None:
+        """Remove the device's values, rules and timers."""
+
+    def set_watched(self, device_no: int, on: bool) -> None:
+        """Whether `watched_readings` includes this device, because a feed client or webhook watches it."""
+
+    def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
+        """Tell (metric number, name) from the database, which alone assigns numbers."""
+
+    def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
+        """Replace the device's last values by those of a `checkpoint`. Raises ValueError for any other bytes.
+
+        `now_ms`: nothing arrived later; what says so was written while the service's clock was ahead, and counts as now.
+        """
+
+    def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
+        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. Of an older row only values
+        that are later than the latest ones count, as of a late message. One from more than two minutes after `now_ms` changes
+        nothing when the device has values from before: the service's clock was ahead when it was stored.
+
+        Raises ValueError for bytes that are not a packed row.
+        """
+
+    def ingest(self, batch: RawTelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
+        """Take the messages from index `start` on, up to the first one with a metric name that has no number: then add the
+        result's `unknown_metric_names`, and call again with its `consumed`. The results of all calls belong to one transaction.
+
+        `now_ms`: a message that arrived later, by a clock that was set back meanwhile, counts as arrived now."""
+
+    def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
+        """The service's clock has just been set by `step_ms` (negative: back), to `now_ms`: all arrivals, and what counts from
+        them, move along, so that `for_seconds`, `silent` and cooldowns last as long as they would have. A message that is
+        ingested from now on, and arrived before by the clock as it was, counts as arrived now."""
+
+    def deafen(self, since_ms: int, partition: tuple[int, int] | None = None) -> None:
+        """Since `since_ms` the devices, or those of a partition (number, count), could not be heard: the timers of each stand
+        still until it speaks, or until `hear_all`. Call it when they have been restored. A device that is deaf already stays
+        so since the earlier time."""
+
+    def hear_all(self, at_ms: int) -> BatchResult:
+        """Whoever has not spoken yet could do so by now: silences and waits go on, without the time that nobody heard."""
+
+    def tick(self, now_ms: int) -> BatchResult:
+        """Evaluate every rule whose timer is due: `for_seconds` reached, a metric silent long enough."""
+
+    def next_timer_ms(self) -> int | None:
+        """When to call `tick` next (Unix ms); None without a timer."""
+
+    def checkpoint(self, limit: int) -> list[Checkpoint]:
+        """Of at most `limit` devices whose values changed since they were last returned."""
+
+    def drop_partition(self, partition: int, partitions: int) -> int:
+        """Remove all devices of a partition, as `remove_device` does, because another engine has them now. Returns how many."""
+
+    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[Checkpoint]:
+        """`checkpoint` of the devices of one partition; the others keep their changes."""
+
+    def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
+        """Of these devices, those whose newest message had a `ts` that was used."""
+
+    def latest(self, device_no: int) -> list[LatestReading]:
+        """Of each metric the value with the greatest time, also if it came late, in the order the metrics were first reported."""
+
+    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> InstantDryRunResult:
+        """Evaluate and explain `rule` for the values that rules see, overridden by `readings`. Changes nothing."""
+
+    def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
+        """Readings of stored `(time, packed)` rows, row by row, of one metric or of all."""
+
+    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
+        """An empty aggregator with buckets of `step_ms`, of one metric or of all."""
 
 
 class RawTelemetryBatch(Protocol):
@@ -179,94 +259,3 @@ class BucketAggregator(Protocol):
 
     def cells(self) -> list[AggregateCell]:
         """The aggregates so far, newest bucket first, then by metric number."""
-
-
-class TelemetryEngine(Protocol):
-    def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
-        """Replace the device's rules; its values stay. Each rule continues from the state in its spec.
-
-        A rule that current values already satisfy is first evaluated at the device's next message. A waiting rule (a `silent`
-        condition, or `for_seconds` running) has its timer at once, in the past if it is overdue.
-        """
-
-    def remove_device(self, device_no: int) -> None:
-        """Remove the device's values, rules and timers."""
-
-    def set_watched(self, device_no: int, on: bool) -> None:
-        """Whether `watched_readings` includes this device, because a feed client or webhook watches it."""
-
-    def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
-        """Tell (metric number, name) from the database, which alone assigns numbers."""
-
-    def restore(self, device_no: int, latest: bytes, now_ms: int | None = None) -> None:
-        """Replace the device's last values by those of a `checkpoint`. Raises ValueError for any other bytes.
-
-        `now_ms`: nothing arrived later; what says so was written while the service's clock was ahead, and counts as now.
-        """
-
-    def replay(self, device_no: int, ts_ms: int, packed: bytes, now_ms: int | None = None) -> None:
-        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. Of an older row only values
-        that are later than the latest ones count, as of a late message. One from more than two minutes after `now_ms` changes
-        nothing when the device has values from before: the service's clock was ahead when it was stored.
-
-        Raises ValueError for bytes that are not a packed row.
-        """
-
-    def ingest(self, batch: RawTelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
-        """Take the messages from index `start` on, up to the first one with a metric name that has no number: then add the
-        result's `unknown_metric_names`, and call again with its `consumed`. The results of all calls belong to one transaction.
-
-        `now_ms`: a message that arrived later, by a clock that was set back meanwhile, counts as arrived now."""
-
-    def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
-        """The service's clock has just been set by `step_ms` (negative: back), to `now_ms`: all arrivals, and what counts from
-        them, move along, so that `for_seconds`, `silent` and cooldowns last as long as they would have. A message that is
-        ingested from now on, and arrived before by the clock as it was, counts as arrived now."""
-
-    def deafen(self, since_ms: int, partition: tuple[int, int] | None = None) -> None:
-        """Since `since_ms` the devices, or those of a partition (number, count), could not be heard: the timers of each stand
-        still until it speaks, or until `hear_all`. Call it when they have been restored. A device that is deaf already stays
-        so since the earlier time."""
-
-    def hear_all(self, at_ms: int) -> BatchResult:
-        """Whoever has not spoken yet could do so by now: silences and waits go on, without the time that nobody heard."""
-
-    def tick(self, now_ms: int) -> BatchResult:
-        """Evaluate every rule whose timer is due: `for_seconds` reached, a metric silent long enough."""
-
-    def next_timer_ms(self) -> int | None:
-        """When to call `tick` next (Unix ms); None without a timer."""
-
-    def checkpoint(self, limit: int) -> list[Checkpoint]:
-        """Of at most `limit` devices whose values changed since they were last returned."""
-
-    def drop_partition(self, partition: int, partitions: int) -> int:
-        """Remove all devices of a partition, as `remove_device` does, because another engine has them now. Returns how many."""
-
-    def checkpoint_partition(self, partition: int, partitions: int, limit: int) -> list[Checkpoint]:
-        """`checkpoint` of the devices of one partition; the others keep their changes."""
-
-    def clock_offsets(self, device_nos: Sequence[int]) -> list[ClockOffset]:
-        """Of these devices, those whose newest message had a `ts` that was used."""
-
-    def latest(self, device_no: int) -> list[LatestReading]:
-        """Of each metric the value with the greatest time, also if it came late, in the order the metrics were first reported."""
-
-    def dry_run(self, device_no: int, rule: EngineRule, readings: Mapping[str, MetricValue], at_ms: int) -> InstantDryRunResult:
-        """Evaluate and explain `rule` for the values that rules see, overridden by `readings`. Changes nothing."""
-
-    def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
-        """Readings of stored `(time, packed)` rows, row by row, of one metric or of all."""
-
-    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
-        """An empty aggregator with buckets of `step_ms`, of one metric or of all."""
-
-
-class RulesTx(CommandsTx, Protocol):
-    """The repositories of this part and of those below it."""
-
-    @property
-    def readings(self) -> DeviceMetricRepository: ...
-
-    @property
-    def rules(self) -> RuleRepository: ...

@@ -1,8 +1,6 @@
-"""Use cases of rules: create, read, edit, delete.
+"""Use cases of rules: create, read, edit, delete, and make the metrics known that rules may name.
 
 The engine's rules are replaced after the commit, and only while no batch is between engine and database (`EngineCommitLock`).
-
-Makes metrics known before a device has reported them, so that rules may name them. None is forgotten.
 """
 
 from __future__ import annotations
@@ -19,16 +17,18 @@ from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, RuleId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules.model import MAX_RULES_PER_DEVICE, EngineRule, Rule, apply_changes, check_rule, needs_rearm
 from domain.rules.ports import RulesTx, TelemetryEngine
 
+MAX_METRICS_PER_DEVICE = 128
+
 
 @dataclass(frozen=True, slots=True)
-class AvailableRuleMetricsAndCommands:
+class RuleContext:
     """The metrics and commands that a rule of a device can use."""
 
     metrics: tuple[str, ...]
@@ -61,13 +61,13 @@ class RuleService:
             await get_device(tx, caller.account_id, device_id)
             return await get_rule(tx, device_id, rule_id)
 
-    async def get_context(self, caller: SessionCaller, device_id: DeviceId) -> AvailableRuleMetricsAndCommands:
+    async def get_context(self, caller: SessionCaller, device_id: DeviceId) -> RuleContext:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             metrics = await tx.readings.list_device_metrics(device.device_no)
             commands = await self.commands.effective_definitions(tx, device)
         usable = tuple(definition for definition in commands if not definition.requires_approval)
-        return AvailableRuleMetricsAndCommands(tuple(name for _, name, _ in metrics), usable)
+        return RuleContext(tuple(name for _, name, _ in metrics), usable)
 
     async def create(self, caller: SessionCaller, device_id: DeviceId, fields: Mapping[str, Any]) -> Rule:
         """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""
@@ -130,6 +130,15 @@ class RuleService:
             await tx.rules.delete(rule_id)
             await self._emit_change(tx, caller, device, rule, "rule_deleted", now_ms)
 
+    async def declare_metrics(self, caller: SessionCaller, device_id: DeviceId, names: Collection[str]) -> tuple[str, ...]:
+        """Make metrics known before the device has reported them, so that rules may name them. None is forgotten. All that are
+        known then, by name. Raises PermissionDenied below Member; NotFound, ValidationFailed."""
+        require_role(caller, Role.MEMBER)
+        async with self.uow.write(caller, Role.MEMBER) as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            _, known = await declare_metrics(tx, caller, device, names, self.clock.now_ms())
+        return known
+
     async def reload_device(self, device_id: DeviceId) -> None:
         """Load the device's rules from the database into the engine, after another instance has changed them."""
         async with self.engine_commit_lock, self.uow.read() as tx:
@@ -151,8 +160,7 @@ class RuleService:
         self, tx: RulesTx, caller: SessionCaller, device: Device, rule: Rule, kind: EventKind, now_ms: int
     ) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {rule.name}"
-        data: dict[str, Json] = {"ruleId": rule.rule_id}
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
+        tx.emit(event_of(caller, kind, text, now_ms, device, ruleId=rule.rule_id))
         specs = [each.to_spec() for each in await tx.rules.list_by_device(device.device_id)]
         tx.after_commit(lambda: self._replace_engine_rules(device.device_no, specs))
 
@@ -168,23 +176,6 @@ async def get_rule(tx: RulesTx, device_id: DeviceId, rule_id: RuleId) -> Rule:
     return rule
 
 
-MAX_METRICS_PER_DEVICE = 128
-
-
-class DeviceMetricDeclarationService:
-    def __init__(self, *, uow: UnitOfWork[RulesTx], clock: Clock) -> None:
-        self._uow = uow
-        self._clock = clock
-
-    async def declare(self, caller: SessionCaller, device_id: DeviceId, names: Collection[str]) -> tuple[str, ...]:
-        """All that are known then, by name. Raises PermissionDenied below Member; NotFound, ValidationFailed."""
-        require_role(caller, Role.MEMBER)
-        async with self._uow.write(caller, Role.MEMBER) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
-            _, known = await declare_metrics(tx, caller, device, names, self._clock.now_ms())
-        return known
-
-
 async def declare_metrics(
     tx: RulesTx, caller: SessionCaller, device: Device, names: Collection[str], now_ms: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -198,5 +189,5 @@ async def declare_metrics(
     numbers = await tx.readings.assign_metric_numbers(new)
     await tx.readings.upsert_device_metrics([(device.device_no, number, None) for number, _ in numbers])
     text = f"Metrics made known: {', '.join(new)}"
-    tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device.device_id))
+    tx.emit(event_of(caller, "device_updated", text, now_ms, device))
     return before, tuple(sorted({*before, *new}))

@@ -4,13 +4,6 @@ The codec encodes the plan as the retained `sched` message of our firmware, Tasm
 revision changes exactly when the plan changes; the device reports the revision it stores, and a slot is synced only while both
 are equal. Whether a stock firmware can store a slot depends only on fields that never change (its times and creation time), not
 on the current time: otherwise a slot could become "stored" without ever having been sent to the device.
-
-Keep the schedule plans stored on devices in sync.
-
-The transaction that changes a slot also decides whether the plan changed, and increases its revision. The plan is published after
-the commit as a retained message. A lost message is published again at startup, and when a device reports another revision. Stock
-firmware gets the plan while it is online, and again when it reconnects without having confirmed the revision. A device that keeps
-reporting a wrong revision gets the plan at most once a minute.
 """
 
 from __future__ import annotations
@@ -31,57 +24,22 @@ from domain.schedules.ports import SchedulesTx
 
 MAX_PLAN_BYTES = 200
 """The buffer size of our firmware for this message."""
-
-
+MAX_TRACKED_DEVICES = 10_000
 _MAX_HORIZON_S: dict[FirmwareProfile, int] = {FirmwareProfile.TASMOTA: 6 * 86_400, FirmwareProfile.SHELLY: 300 * 86_400}
 """Tasmota's timers have a day of the week, Shelly's jobs a day of the year: a later edge would run one cycle too early."""
-
-
-def fits_firmware(profile: FirmwareProfile, schedule: Schedule) -> bool:
-    """Whether the firmware can store this slot. Tasmota's timers have no seconds."""
-    if schedule.rrule is not None or schedule.on_command != PLAIN_ON or schedule.off_command != PLAIN_OFF:
-        return False
-    if profile is FirmwareProfile.NATIVE:
-        return True
-    horizon_s = _MAX_HORIZON_S.get(profile)
-    if horizon_s is None or (profile is FirmwareProfile.TASMOTA and (schedule.on_ts % 60 or schedule.off_ts % 60)):
-        return False
-    return max(schedule.on_ts, schedule.off_ts) <= schedule.created_ms // 1000 + horizon_s
-
-
-def build_plan(device: Device, schedules: Iterable[Schedule]) -> tuple[PlanRow, ...]:
-    """The rows by slot, without the slots that the firmware cannot store; the service runs those."""
-    fitting = sorted(
-        (schedule for schedule in schedules if fits_firmware(device.profile, schedule)), key=lambda schedule: schedule.slot
-    )
-    return tuple((row.slot, row.on_ts, row.off_ts, row.enabled) for row in fitting)
-
-
-def encode_sched_payload(revision: int, rows: Iterable[PlanRow]) -> bytes:
-    payload = json.dumps({"rev": revision, "s": [list(row) for row in rows]}, separators=(",", ":")).encode()
-    if len(payload) >= MAX_PLAN_BYTES:
-        raise ValueError(f"a plan of {len(payload)} bytes exceeds the {MAX_PLAN_BYTES} bytes of the firmware")
-    return payload
-
-
-def is_firmware_synced(device: Device, schedule: Schedule) -> bool:
-    """Whether the device stores this slot in its current version."""
-    return fits_firmware(device.profile, schedule) and device.sched_rev == device.sched_rev_device
-
-
-def runs_on_device(device: Device, schedule: Schedule) -> bool:
-    """Whether the offline device runs this slot itself; the service must then not queue the command again."""
-    return not device.is_online and is_firmware_synced(device, schedule)
-
-
-MAX_TRACKED_DEVICES = 10_000
-
 PlanPublisher = Callable[[DeviceId], None]
 """Called after a commit: enqueues the publication of a device's plan (`InProcessDevicePlanQueue`). Is quick and never raises."""
 
 
 @service
 class DevicePlanSyncService:
+    """Keeps the plans stored on devices in sync.
+
+    The transaction that changes a slot also decides whether the plan changed, and increases its revision. The plan is published
+    after the commit as a retained message. A lost message is published again at startup, and when a device reports another
+    revision. Stock firmware gets the plan while it is online, and again when it reconnects without having confirmed the revision.
+    A device that keeps reporting a wrong revision gets the plan at most once a minute."""
+
     uow: UnitOfWork[SchedulesTx]
     clock: Clock
     link: OutboundDeviceMessagePort
@@ -90,7 +48,7 @@ class DevicePlanSyncService:
     _republished_ms: dict[DeviceId, int] = field(default_factory=dict, init=False)
 
     async def plan_rows(self, tx: SchedulesTx, device: Device) -> tuple[PlanRow, ...]:
-        return build_plan(device, await tx.schedules.list_active(device.device_id))
+        return _build_plan(device, await tx.schedules.list_active(device.device_id))
 
     async def revise_if_changed(self, tx: SchedulesTx, device: Device, before: tuple[PlanRow, ...]) -> bool:
         """Increase the revision if the plan differs from `before`. Returns whether it did."""
@@ -105,7 +63,7 @@ class DevicePlanSyncService:
         by_device: dict[DeviceId, list[Schedule]] = {device.device_id: [] for device in devices}
         for schedule in await tx.schedules.list_active_by_devices(by_device) if by_device else ():
             by_device[schedule.device_id].append(schedule)
-        return {device.device_id: build_plan(device, by_device[device.device_id]) for device in devices}
+        return {device.device_id: _build_plan(device, by_device[device.device_id]) for device in devices}
 
     async def revise_many_if_changed(
         self, tx: SchedulesTx, devices: Sequence[Device], before: Mapping[DeviceId, tuple[PlanRow, ...]]
@@ -170,3 +128,40 @@ class DevicePlanSyncService:
             self._republished_ms.clear()  # many devices differ: some republish too often, but memory stays bounded
         self._republished_ms[device_id] = now_ms
         return True
+
+
+def is_firmware_synced(device: Device, schedule: Schedule) -> bool:
+    """Whether the device stores this slot in its current version."""
+    return _fits_firmware(device.profile, schedule) and device.sched_rev == device.sched_rev_device
+
+
+def runs_on_device(device: Device, schedule: Schedule) -> bool:
+    """Whether the offline device runs this slot itself; the service must then not queue the command again."""
+    return not device.is_online and is_firmware_synced(device, schedule)
+
+
+def _fits_firmware(profile: FirmwareProfile, schedule: Schedule) -> bool:
+    """Whether the firmware can store this slot. Tasmota's timers have no seconds."""
+    if schedule.rrule is not None or schedule.on_command != PLAIN_ON or schedule.off_command != PLAIN_OFF:
+        return False
+    if profile is FirmwareProfile.NATIVE:
+        return True
+    horizon_s = _MAX_HORIZON_S.get(profile)
+    if horizon_s is None or (profile is FirmwareProfile.TASMOTA and (schedule.on_ts % 60 or schedule.off_ts % 60)):
+        return False
+    return max(schedule.on_ts, schedule.off_ts) <= schedule.created_ms // 1000 + horizon_s
+
+
+def _build_plan(device: Device, schedules: Iterable[Schedule]) -> tuple[PlanRow, ...]:
+    """The rows by slot, without the slots that the firmware cannot store; the service runs those."""
+    fitting = sorted(
+        (schedule for schedule in schedules if _fits_firmware(device.profile, schedule)), key=lambda schedule: schedule.slot
+    )
+    return tuple((row.slot, row.on_ts, row.off_ts, row.enabled) for row in fitting)
+
+
+def encode_sched_payload(revision: int, rows: Iterable[PlanRow]) -> bytes:
+    payload = json.dumps({"rev": revision, "s": [list(row) for row in rows]}, separators=(",", ":")).encode()
+    if len(payload) >= MAX_PLAN_BYTES:
+        raise ValueError(f"a plan of {len(payload)} bytes exceeds the {MAX_PLAN_BYTES} bytes of the firmware")
+    return payload

@@ -6,10 +6,6 @@ decided without I/O, and written together. A batch is bounded, so that other tas
 
 A failed batch is retried slot by slot. A slot that an internal error makes undecidable is quarantined, so that it does not block
 the slots due after it.
-
-From a due edge to the command that runs it, and from the command to the edge's outcome.
-
-Domain events of schedule edges: every due edge emits one, whether it ran or why it did not.
 """
 
 from __future__ import annotations
@@ -55,6 +51,11 @@ from domain.schedules.model import (
 from domain.schedules.ports import RecurrenceCalculator, SchedulesTx
 
 SCHEDULE_SKIPPED: Final = "schedule_skipped"
+MAX_LEFT_EDGES = 16
+"""Of one slot that were due while no device could be heard; the earliest of more are not told one by one."""
+SHORT_BATCH, LONG_BATCH = 80, 320
+"""Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait
+for a batch: there it is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,112 +81,6 @@ class DueSlotWithDecision:
         if self.decision.superseded_count == 0 or schedule.next_edge is None or schedule.next_fire_ts is None:
             return None
         return ScheduleEdgeOccurrence(schedule.next_fire_ts, schedule.next_edge)
-
-
-def edge_event(slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:
-    schedule, decision = slot.schedule, slot.decision
-    extra: dict[str, Json] = {"lateSeconds": decision.late_s}
-    edge = decision.due.edge
-    if result.outcome in RAN_OUTCOMES:
-        command = command_for_edge(schedule, edge).command
-        text = f"Slot {schedule.slot} switched {edge}: {command}"
-        if result.outcome is EdgeOutcome.RAN_ON_DEVICE:
-            text = f"Slot {schedule.slot} switched {edge} by the device: {command}"
-        if result.execution is not None:
-            extra["executionId"] = result.execution.execution_id
-        return _schedule_event(schedule, SCHEDULE_FIRED, text, now_ms, edge, extra, slot.device)
-    extra["reason"] = result.outcome.value
-    text = f"Slot {schedule.slot} did not switch {edge}: {result.reason}"
-    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
-
-
-def superseded_event(slot: DueSlotWithDecision, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
-    """The event of edges that a later one superseded: it names the first and gives their number."""
-    schedule, decision = slot.schedule, slot.decision
-    late_s = now_ms // SECOND_MS - due_ts
-    extra: dict[str, Json] = {"reason": EdgeOutcome.SUPERSEDED.value, "lateSeconds": late_s, "edges": decision.superseded_count}
-    text = f"Slot {schedule.slot}: {decision.superseded_count} missed edge(s) skipped because {decision.due.edge} is due"
-    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
-
-
-def quarantined_event(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, now_ms: int) -> DomainEvent:
-    """The event of an edge that an internal error has skipped."""
-    text = f"Slot {schedule.slot} was skipped because of an internal error. See the service log."
-    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, {"reason": outcome.value}, None)
-
-
-def describe_misfire_policy(schedule: Schedule) -> str:
-    if schedule.misfire is MisfirePolicy.SKIP:
-        return "this slot skips missed edges."
-    return f"this slot runs at most {max_lateness_s(schedule)} s late."
-
-
-def command_for_edge(schedule: Schedule, edge: SwitchEdge) -> ScheduledCommand:
-    return schedule.on_command if edge is SwitchEdge.ON else schedule.off_command
-
-
-def _schedule_event(
-    schedule: Schedule, kind: EventKind, text: str, now_ms: int, edge: SwitchEdge, extra: dict[str, Json], device: Device | None
-) -> DomainEvent:
-    return DomainEvent(
-        account_id=schedule.account_id,
-        kind=kind,
-        description=text,
-        at_ms=now_ms,
-        source=f"schedule:{schedule.schedule_id}",
-        device_id=schedule.device_id,
-        data={
-            "scheduleId": schedule.schedule_id,
-            "slot": schedule.slot,
-            "edge": edge.value,
-            "command": command_for_edge(schedule, edge).command,
-            **extra,
-        },
-        device_name=None if device is None else device.name,
-    )
-
-
-def automation_command(slot: DueSlotWithDecision, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
-    """The command of the slot's edge, or the result if the slot may run none."""
-    schedule, device, decision = slot.schedule, slot.device, slot.decision
-    if device is None or device.status is DeviceStatus.DELETING:
-        return denied_result(NotFound.for_resource("device", schedule.device_id))
-    if schedule.created_by is None:
-        return denied_result(
-            PermissionDenied("the member who saved it has left the account. Save it again.", code="GRANT_MISSING")
-        )
-    slot_command = command_for_edge(schedule, decision.due.edge)
-    caller = SystemCaller(schedule.account_id, "schedule", schedule.schedule_id, on_behalf_of=schedule.created_by)
-    request = CommandRequest(device, slot_command.command, slot_command.params, _command_ttl_ms(schedule, decision, now_ms))
-    return AutomationCommand(caller, request, TriggeredBy.SCHEDULE)
-
-
-def command_result(slot: DueSlotWithDecision, outcome: Execution | DomainError) -> ScheduleEdgeResult:
-    if isinstance(outcome, DomainError):
-        return denied_result(outcome)
-    return ScheduleEdgeResult(fired_outcome(slot.decision.late_s), execution=outcome)
-
-
-def denied_result(error: DomainError) -> ScheduleEdgeResult:
-    return ScheduleEdgeResult(outcome_for_error(error), error.message)
-
-
-def _command_ttl_ms(schedule: Schedule, decision: DueScheduleEdgeDecision, now_ms: int) -> int:
-    """How long an offline device may take to reconnect and still get the command: the slot's misfire grace, but not past the
-    next edge."""
-    ttl_ms = max(DEFAULT_TTL_MS, (max_lateness_s(schedule) - decision.late_s) * SECOND_MS)
-    if decision.next_edge is not None:
-        ttl_ms = min(ttl_ms, max(SECOND_MS, decision.next_edge.ts * SECOND_MS - now_ms))
-    return min(ttl_ms, MAX_TTL_MS)
-
-
-SHORT_BATCH, LONG_BATCH = 80, 320
-"""Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait
-for a batch: there it is short."""
-
-
-MAX_LEFT_EDGES = 16
-"""Of one slot that were due while no device could be heard; the earliest of more are not told one by one."""
 
 
 class SlotDecisionFailedError(Exception):
@@ -240,7 +135,8 @@ class ScheduleFiringService:
             except Exception:
                 after = None
             await tx.schedules.save(apply_edge_outcome(schedule, edge, outcome, after, now_ms))
-            tx.emit(quarantined_event(schedule, edge, outcome, now_ms))
+            text = f"Slot {schedule.slot} was skipped because of an internal error. See the service log."
+            tx.emit(_schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, {"reason": outcome.value}, None))
 
     async def _decide(self, tx: SchedulesTx, due: Sequence[Schedule], now_ms: int, lateness_allowance_s: int) -> None:
         found = await tx.devices.list_by_ids({schedule.device_id for schedule in due})
@@ -362,6 +258,97 @@ class ScheduleFiringService:
     def _emit_edge_events(self, tx: SchedulesTx, slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> None:
         is_left, first = result.outcome is EdgeOutcome.LEFT_TO_DEVICE, slot.first_superseded
         if first is not None and not (is_left and first in [edge for edge, _ in self._due_edges(slot)]):
-            tx.emit(superseded_event(slot, first.edge, first.ts, now_ms))
+            tx.emit(_superseded_event(slot, first.edge, first.ts, now_ms))
         if not is_left:  # announced when the device confirms it
             tx.emit(edge_event(slot, result, now_ms))
+
+
+def automation_command(slot: DueSlotWithDecision, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
+    """The command of the slot's edge, or the result if the slot may run none."""
+    schedule, device, decision = slot.schedule, slot.device, slot.decision
+    if device is None or device.status is DeviceStatus.DELETING:
+        return _denied_result(NotFound.for_resource("device", schedule.device_id))
+    if schedule.created_by is None:
+        return _denied_result(
+            PermissionDenied("the member who saved it has left the account. Save it again.", code="GRANT_MISSING")
+        )
+    slot_command = _command_for_edge(schedule, decision.due.edge)
+    caller = SystemCaller(schedule.account_id, "schedule", schedule.schedule_id, on_behalf_of=schedule.created_by)
+    request = CommandRequest(device, slot_command.command, slot_command.params, _command_ttl_ms(schedule, decision, now_ms))
+    return AutomationCommand(caller, request, TriggeredBy.SCHEDULE)
+
+
+def command_result(slot: DueSlotWithDecision, outcome: Execution | DomainError) -> ScheduleEdgeResult:
+    if isinstance(outcome, DomainError):
+        return _denied_result(outcome)
+    return ScheduleEdgeResult(fired_outcome(slot.decision.late_s), execution=outcome)
+
+
+def _denied_result(error: DomainError) -> ScheduleEdgeResult:
+    return ScheduleEdgeResult(outcome_for_error(error), error.message)
+
+
+def describe_misfire_policy(schedule: Schedule) -> str:
+    if schedule.misfire is MisfirePolicy.SKIP:
+        return "this slot skips missed edges."
+    return f"this slot runs at most {max_lateness_s(schedule)} s late."
+
+
+def _command_for_edge(schedule: Schedule, edge: SwitchEdge) -> ScheduledCommand:
+    return schedule.on_command if edge is SwitchEdge.ON else schedule.off_command
+
+
+def _command_ttl_ms(schedule: Schedule, decision: DueScheduleEdgeDecision, now_ms: int) -> int:
+    """How long an offline device may take to reconnect and still get the command: the slot's misfire grace, but not past the
+    next edge."""
+    ttl_ms = max(DEFAULT_TTL_MS, (max_lateness_s(schedule) - decision.late_s) * SECOND_MS)
+    if decision.next_edge is not None:
+        ttl_ms = min(ttl_ms, max(SECOND_MS, decision.next_edge.ts * SECOND_MS - now_ms))
+    return min(ttl_ms, MAX_TTL_MS)
+
+
+def edge_event(slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:
+    schedule, decision = slot.schedule, slot.decision
+    extra: dict[str, Json] = {"lateSeconds": decision.late_s}
+    edge = decision.due.edge
+    if result.outcome in RAN_OUTCOMES:
+        command = _command_for_edge(schedule, edge).command
+        text = f"Slot {schedule.slot} switched {edge}: {command}"
+        if result.outcome is EdgeOutcome.RAN_ON_DEVICE:
+            text = f"Slot {schedule.slot} switched {edge} by the device: {command}"
+        if result.execution is not None:
+            extra["executionId"] = result.execution.execution_id
+        return _schedule_event(schedule, SCHEDULE_FIRED, text, now_ms, edge, extra, slot.device)
+    extra["reason"] = result.outcome.value
+    text = f"Slot {schedule.slot} did not switch {edge}: {result.reason}"
+    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
+
+
+def _superseded_event(slot: DueSlotWithDecision, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
+    """The event of edges that a later one superseded: it names the first and gives their number."""
+    schedule, decision = slot.schedule, slot.decision
+    late_s = now_ms // SECOND_MS - due_ts
+    extra: dict[str, Json] = {"reason": EdgeOutcome.SUPERSEDED.value, "lateSeconds": late_s, "edges": decision.superseded_count}
+    text = f"Slot {schedule.slot}: {decision.superseded_count} missed edge(s) skipped because {decision.due.edge} is due"
+    return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, edge, extra, slot.device)
+
+
+def _schedule_event(
+    schedule: Schedule, kind: EventKind, text: str, now_ms: int, edge: SwitchEdge, extra: dict[str, Json], device: Device | None
+) -> DomainEvent:
+    return DomainEvent(
+        account_id=schedule.account_id,
+        kind=kind,
+        description=text,
+        at_ms=now_ms,
+        source=f"schedule:{schedule.schedule_id}",
+        device_id=schedule.device_id,
+        data={
+            "scheduleId": schedule.schedule_id,
+            "slot": schedule.slot,
+            "edge": edge.value,
+            "command": _command_for_edge(schedule, edge).command,
+            **extra,
+        },
+        device_name=None if device is None else device.name,
+    )

@@ -7,11 +7,6 @@ misfire policy of its slot.
 
 A device has one relay, so only its latest edge can be made good; and it is not made good against a later edge, a later command,
 or somebody at the device. A report from before the due second tells nothing about the edge.
-
-Resolves the edges that were left to devices: when a device reports its relay, or some seconds after it is back.
-
-Each left edge is claimed by deleting its row, in the transaction that writes its outcome, its event and its command. So a kill
-leaves it unresolved or resolved, and two instances resolve it once.
 """
 
 from __future__ import annotations
@@ -27,6 +22,7 @@ from domain.commands.submission import CommandSubmissionService
 from domain.devices.absence import AbsenceTracker
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.edges import DueScheduleEdgeDecision, ScheduleEdgeOccurrence, apply_resolved_outcome, max_lateness_s
@@ -45,7 +41,11 @@ UNHEARD_POLL_MS = SECOND_MS
 """While a device may still tell what it did when nobody could hear it."""
 RESOLVE_AFTER_MS = 10 * SECOND_MS
 """How long a device that is back may take to report its relay."""
+RESOLVE_BATCH_SIZE = 160
+RECENT_COMMANDS = 20
 PERSON_CAUSES = frozenset({"button", "switch", "manual"})
+_QUERIES = frozenset({"STATUS", "GET_SCHEDULES"})
+_UNKNOWN = "whether the device ran it is not known, and a later edge, command or person has decided since."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,72 +58,31 @@ class RelayEvidence:
     is_by_command: bool = False
 
 
-class OfflineScheduleEdgeOutcome(Enum):
+class Conclusion(Enum):
+    """What is known about a left edge."""
+
     CONFIRMED = auto()
     NOT_RUN = auto()
     SUPERSEDED = auto()
     """Nobody knows whether it ran, and it is not made good any more."""
 
 
-def judge_by_relay(
-    edges: Sequence[OfflineScheduleEdge], evidence: RelayEvidence
-) -> Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]:
-    """Conclusions on the left edges of one device; empty when the report says nothing about them."""
-    relevant = sorted((edge for edge in edges if edge.due_ts * SECOND_MS <= evidence.at_ms), key=lambda edge: edge.due_ts)
-    if not relevant or evidence.is_by_command:
-        return {}
-    latest, is_by_schedule = relevant[-1], evidence.cause in SCHEDULE_CAUSES
-    if evidence.relay is latest.relay and latest.is_held:
-        earlier = OfflineScheduleEdgeOutcome.CONFIRMED if is_by_schedule else OfflineScheduleEdgeOutcome.SUPERSEDED
-        return dict.fromkeys(relevant[:-1], earlier) | {latest: OfflineScheduleEdgeOutcome.CONFIRMED}
-    last = OfflineScheduleEdgeOutcome.SUPERSEDED if evidence.cause in PERSON_CAUSES else OfflineScheduleEdgeOutcome.NOT_RUN
-    return dict.fromkeys(relevant[:-1], OfflineScheduleEdgeOutcome.SUPERSEDED) | {latest: last}
-
-
-def judge_by_plan(edges: Sequence[OfflineScheduleEdge]) -> Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]:
-    """Conclusions for a device that is back and has not reported its relay."""
-    ordered = sorted(edges, key=lambda edge: edge.due_ts)
-    latest = ordered[-1]
-    if latest.holds_plan:
-        return dict.fromkeys(ordered, OfflineScheduleEdgeOutcome.CONFIRMED)
-    return dict.fromkeys(ordered[:-1], OfflineScheduleEdgeOutcome.SUPERSEDED) | {latest: OfflineScheduleEdgeOutcome.NOT_RUN}
-
-
-def decision_of(edge: OfflineScheduleEdge, now_ts: int, allowed_s: int, *, confirmed: bool) -> DueScheduleEdgeDecision:
-    """A left edge in the form of a decided one. A confirmed edge ran in its second."""
-    late_s = 0 if confirmed else max(0, now_ts - edge.due_ts)
-    other = SwitchEdge.OFF if edge.edge is SwitchEdge.ON else SwitchEdge.ON
-    following = None if edge.next_ts is None else ScheduleEdgeOccurrence(edge.next_ts, other)
-    return DueScheduleEdgeDecision(ScheduleEdgeOccurrence(edge.due_ts, edge.edge), 0, late_s, late_s > allowed_s, following)
-
-
-def may_be_made_good(edge: OfflineScheduleEdge, schedule: Schedule, now_ts: int) -> bool:
-    """Whether the slot is still as it was when the edge was left, and its next edge is not due yet."""
-    if schedule.status is ScheduleStatus.CANCELLED or schedule.revision != edge.revision or not schedule.enabled:
-        return False
-    return schedule.last_outcome is EdgeOutcome.LEFT_TO_DEVICE and (edge.next_ts is None or now_ts < edge.next_ts)
-
-
-BATCH_SIZE = 160
-RECENT_COMMANDS = 20
-_QUERIES = frozenset({"STATUS", "GET_SCHEDULES"})
-_UNKNOWN = "whether the device ran it is not known, and a later edge, command or person has decided since."
-
-
+@service
 class LeftEdgeResolver:
-    def __init__(
-        self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, commands: CommandSubmissionService, absence: AbsenceTracker
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._commands = commands
-        self._absence = absence
+    """Resolves left edges when a device reports its relay, or some seconds after it is back. Each edge is claimed by deleting its
+    row, in the transaction that writes its outcome, its event and its command. So a kill leaves it unresolved or resolved, and
+    two instances resolve it once."""
+
+    uow: UnitOfWork[SchedulesTx]
+    clock: Clock
+    commands: CommandSubmissionService
+    absence: AbsenceTracker
 
     async def on_relay_reports(self, tx: SchedulesTx, reports: Sequence[tuple[Device, RelayEvidence]]) -> None:
         """Reports of online devices that have left edges, in their order, in the transaction of the reports."""
         edges = await _list_by_device(tx, {device.device_id for device, _ in reports})
         for device, evidence in reports:
-            conclusions = judge_by_relay(edges.get(device.device_id, ()), evidence)
+            conclusions = _judge_by_relay(edges.get(device.device_id, ()), evidence)
             if conclusions:
                 await self._resolve(tx, device, conclusions)
                 edges[device.device_id] = [edge for edge in edges[device.device_id] if edge not in conclusions]
@@ -141,15 +100,15 @@ class LeftEdgeResolver:
     async def resolve_due(self) -> int | None:
         """Resolve the edges of devices that are back and have not reported their relay. Returns in how many milliseconds to call
         again."""
-        now_ms = self._clock.steady_ms()
-        async with self._uow.read() as tx:
-            found = await tx.schedules.list_left_to_resolve(BATCH_SIZE)
+        now_ms = self.clock.steady_ms()
+        async with self.uow.read() as tx:
+            found = await tx.schedules.list_left_to_resolve(RESOLVE_BATCH_SIZE)
         if not found:
             return None
         due_ms = now_ms + RESOLVE_AFTER_MS
-        async with self._uow.write(caller=None, background=True) as tx:
+        async with self.uow.write(caller=None, background=True) as tx:
             devices = {one.device_id: one for one in await tx.devices.list_by_ids({edge.device_id for edge in found})}
-            spoken = {one.device_id for one in devices.values() if self._absence.unheard_since_ms(one) is None}
+            spoken = {one.device_id for one in devices.values() if self.absence.unheard_since_ms(one) is None}
             heard = [edge for edge in found if edge.device_id in spoken]
             new = [
                 edge
@@ -160,14 +119,12 @@ class LeftEdgeResolver:
                 await tx.schedules.set_resolve_time(new, due_ms)
             due = [edge for edge in heard if edge.resolve_ms is not None and edge.resolve_ms <= now_ms]
             for device_id, edges in groupby(sorted(due, key=lambda edge: edge.device_id), key=lambda edge: edge.device_id):
-                await self._resolve(tx, devices[device_id], judge_by_plan(list(edges)))
+                await self._resolve(tx, devices[device_id], _judge_by_plan(list(edges)))
         waiting = [edge.resolve_ms for edge in heard if edge.resolve_ms is not None and now_ms < edge.resolve_ms <= due_ms]
         unheard_ms = [now_ms + UNHEARD_POLL_MS] if len(heard) < len(found) else []
         return min([*waiting, *unheard_ms, due_ms]) - now_ms
 
-    async def _resolve(
-        self, tx: SchedulesTx, device: Device, conclusions: Mapping[OfflineScheduleEdge, OfflineScheduleEdgeOutcome]
-    ) -> None:
+    async def _resolve(self, tx: SchedulesTx, device: Device, conclusions: Mapping[OfflineScheduleEdge, Conclusion]) -> None:
         claimed = await tx.schedules.take_left(list(conclusions))
         schedules = {one.schedule_id: one for one in await tx.schedules.list_by_ids({edge.schedule_id for edge in claimed})}
         ordered = sorted(claimed, key=lambda edge: edge.due_ts)
@@ -184,13 +141,13 @@ class LeftEdgeResolver:
         device: Device,
         schedule: Schedule,
         edge: OfflineScheduleEdge,
-        conclusion: OfflineScheduleEdgeOutcome,
+        conclusion: Conclusion,
         *,
         is_latest: bool,
     ) -> None:
-        now_ms = self._clock.now_ms()
-        confirmed = conclusion is OfflineScheduleEdgeOutcome.CONFIRMED
-        decision = decision_of(edge, now_ms // SECOND_MS, max_lateness_s(schedule), confirmed=confirmed)
+        now_ms = self.clock.now_ms()
+        confirmed = conclusion is Conclusion.CONFIRMED
+        decision = _decision_of(edge, now_ms // SECOND_MS, max_lateness_s(schedule), confirmed=confirmed)
         slot = DueSlotWithDecision(schedule, device, decision)
         result = await self._result(tx, slot, edge, conclusion, now_ms)
         if is_latest:
@@ -200,18 +157,13 @@ class LeftEdgeResolver:
         tx.emit(edge_event(slot, result, now_ms))
 
     async def _result(
-        self,
-        tx: SchedulesTx,
-        slot: DueSlotWithDecision,
-        edge: OfflineScheduleEdge,
-        conclusion: OfflineScheduleEdgeOutcome,
-        now_ms: int,
+        self, tx: SchedulesTx, slot: DueSlotWithDecision, edge: OfflineScheduleEdge, conclusion: Conclusion, now_ms: int
     ) -> ScheduleEdgeResult:
         schedule, device, decision = slot.schedule, slot.device, slot.decision
-        if conclusion is OfflineScheduleEdgeOutcome.CONFIRMED:
+        if conclusion is Conclusion.CONFIRMED:
             return ScheduleEdgeResult(EdgeOutcome.RAN_ON_DEVICE)
         assert device is not None  # noqa: S101 - `_resolve` passes it
-        if conclusion is OfflineScheduleEdgeOutcome.SUPERSEDED or not may_be_made_good(edge, schedule, now_ms // SECOND_MS):
+        if conclusion is Conclusion.SUPERSEDED or not _may_be_made_good(edge, schedule, now_ms // SECOND_MS):
             return ScheduleEdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
         if decision.is_missed:
             reason = f"the device did not run it {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
@@ -221,8 +173,45 @@ class LeftEdgeResolver:
         command = automation_command(slot, now_ms)
         if not isinstance(command, AutomationCommand):
             return command
-        [outcome] = await self._commands.run_unattended(tx, [command], now_ms)
+        [outcome] = await self.commands.run_unattended(tx, [command], now_ms)
         return command_result(slot, outcome)
+
+
+def _judge_by_relay(edges: Sequence[OfflineScheduleEdge], evidence: RelayEvidence) -> Mapping[OfflineScheduleEdge, Conclusion]:
+    """Conclusions on the left edges of one device; empty when the report says nothing about them."""
+    relevant = sorted((edge for edge in edges if edge.due_ts * SECOND_MS <= evidence.at_ms), key=lambda edge: edge.due_ts)
+    if not relevant or evidence.is_by_command:
+        return {}
+    latest, is_by_schedule = relevant[-1], evidence.cause in SCHEDULE_CAUSES
+    if evidence.relay is latest.relay and latest.is_held:
+        earlier = Conclusion.CONFIRMED if is_by_schedule else Conclusion.SUPERSEDED
+        return dict.fromkeys(relevant[:-1], earlier) | {latest: Conclusion.CONFIRMED}
+    last = Conclusion.SUPERSEDED if evidence.cause in PERSON_CAUSES else Conclusion.NOT_RUN
+    return dict.fromkeys(relevant[:-1], Conclusion.SUPERSEDED) | {latest: last}
+
+
+def _judge_by_plan(edges: Sequence[OfflineScheduleEdge]) -> Mapping[OfflineScheduleEdge, Conclusion]:
+    """Conclusions for a device that is back and has not reported its relay."""
+    ordered = sorted(edges, key=lambda edge: edge.due_ts)
+    latest = ordered[-1]
+    if latest.holds_plan:
+        return dict.fromkeys(ordered, Conclusion.CONFIRMED)
+    return dict.fromkeys(ordered[:-1], Conclusion.SUPERSEDED) | {latest: Conclusion.NOT_RUN}
+
+
+def _decision_of(edge: OfflineScheduleEdge, now_ts: int, allowed_s: int, *, confirmed: bool) -> DueScheduleEdgeDecision:
+    """A left edge in the form of a decided one. A confirmed edge ran in its second."""
+    late_s = 0 if confirmed else max(0, now_ts - edge.due_ts)
+    other = SwitchEdge.OFF if edge.edge is SwitchEdge.ON else SwitchEdge.ON
+    following = None if edge.next_ts is None else ScheduleEdgeOccurrence(edge.next_ts, other)
+    return DueScheduleEdgeDecision(ScheduleEdgeOccurrence(edge.due_ts, edge.edge), 0, late_s, late_s > allowed_s, following)
+
+
+def _may_be_made_good(edge: OfflineScheduleEdge, schedule: Schedule, now_ts: int) -> bool:
+    """Whether the slot is still as it was when the edge was left, and its next edge is not due yet."""
+    if schedule.status is ScheduleStatus.CANCELLED or schedule.revision != edge.revision or not schedule.enabled:
+        return False
+    return schedule.last_outcome is EdgeOutcome.LEFT_TO_DEVICE and (edge.next_ts is None or now_ts < edge.next_ts)
 
 
 async def _is_overtaken(tx: SchedulesTx, schedule: Schedule, edge: OfflineScheduleEdge) -> bool:

@@ -57,10 +57,6 @@ class ScheduledCommand:
     command: str
     params: Json = None
 
-    @property
-    def is_plain(self) -> bool:
-        return self.command in ("ON", "OFF") and self.params is None
-
 
 PLAIN_ON = ScheduledCommand("ON")
 PLAIN_OFF = ScheduledCommand("OFF")

@@ -1,19 +1,13 @@
-"""Use cases of slots: put, edit, cancel, look.
+"""Use cases of slots: put, edit, cancel, look, and plan ahead.
 
 Putting a slot replaces what it held: the old schedule is cancelled and stays in the history, the new one begins with revision 1.
 Editing keeps the schedule and counts its revision up. Both are one transaction with the firmware's plan and the log.
-
-Validates what is saved in a slot, and prepares it.
-
-The planned switches of an account's devices in a stretch of time, for a calendar.
-
-Only what is still to come is planned: an edge before the next one of its schedule has been decided already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from domain.commands.model import CommandDefinition
@@ -25,7 +19,7 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import is_portable_timezone
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import FieldError, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix, ScheduleId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -50,79 +44,13 @@ MAX_LABEL_LENGTH = 64
 MAX_MISFIRE_GRACE_S = 24 * 3_600
 MILLISECONDS_THRESHOLD = 10**11
 """As seconds this is the year 5138, as milliseconds 1973: a larger value is in milliseconds."""
-
-
-def check_schedule(schedule: Schedule, recurrence: RecurrenceCalculator) -> None:
-    """Raises ValidationFailed that names every invalid field."""
-    faults = list(_field_errors(schedule))
-    if not (is_portable_timezone(schedule.timezone) and recurrence.is_known_timezone(schedule.timezone)):
-        message = f"{schedule.timezone[:64]!r} is not an IANA time zone such as Europe/Berlin or UTC."
-        faults.append(FieldError("timezone", message))
-    elif schedule.rrule is not None and not faults:
-        fault = recurrence.find_error(schedule.rrule, schedule.timezone, schedule.on_ts, schedule.off_ts)
-        faults += [fault] if fault else []
-    if faults:
-        raise ValidationFailed(f"The schedule is not valid: {faults[0].field}: {faults[0].message}", details=faults)
-
-
-def _field_errors(schedule: Schedule) -> Iterator[FieldError]:
-    yield from slot_errors(schedule.slot)
-    for field, ts in (("onTs", schedule.on_ts), ("offTs", schedule.off_ts)):
-        if ts >= MILLISECONDS_THRESHOLD:
-            yield FieldError(field, f"must be in Unix seconds; {ts} looks like milliseconds. Divide it by 1000.")
-        elif ts <= 0:
-            yield FieldError(field, "must be in Unix seconds, after 1970.")
-    if schedule.on_ts == schedule.off_ts:
-        yield FieldError("offTs", "must differ from onTs; a slot cannot switch on and off in the same second.")
-    if len(schedule.label) > MAX_LABEL_LENGTH:
-        yield FieldError("label", f"must have at most {MAX_LABEL_LENGTH} characters.")
-    if not MIN_MISFIRE_GRACE_S <= schedule.misfire_grace_s <= MAX_MISFIRE_GRACE_S:
-        yield FieldError("misfireGraceSeconds", f"must be {MIN_MISFIRE_GRACE_S} to {MAX_MISFIRE_GRACE_S} seconds.")
-
-
-def slot_errors(slot: int) -> Iterator[FieldError]:
-    if not 0 <= slot < SLOTS_PER_DEVICE:
-        yield FieldError("slot", f"must be 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
-
-
-def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: RecurrenceCalculator) -> Schedule:
-    """The schedule to store: with its first edge, and a higher revision if its times or commands changed.
-
-    `before`: the schedule that the slot held, this one or the one it replaces. Raises ValidationFailed when no edge is left.
-    """
-    same = before is not None and before.schedule_id == schedule.schedule_id
-    if before is not None and same and _behavior_key(before) == _behavior_key(schedule):
-        return schedule
-    done_ts = 0 if before is None or before.last_fired_ms is None else before.last_fired_ms // 1000
-    first = initial_edge(schedule, now_ts, done_ts, recurrence)
-    if first is None:
-        details = [FieldError(field, "is in the past.") for field in ("onTs", "offTs")]
-        raise ValidationFailed("Both times of the slot are in the past. Set at least one in the future.", details=details)
-    running = same and schedule.status is ScheduleStatus.ACTIVE and first.edge is SwitchEdge.OFF
-    return replace(
-        schedule,
-        status=ScheduleStatus.ACTIVE if running else ScheduleStatus.PENDING,
-        revision=schedule.revision + 1 if same else 1,
-        next_fire_ts=first.ts if schedule.enabled else None,
-        next_edge=first.edge if schedule.enabled else None,
-    )
-
-
-def _behavior_key(schedule: Schedule) -> tuple[object, ...]:
-    return (
-        schedule.on_ts,
-        schedule.off_ts,
-        schedule.enabled,
-        schedule.on_command,
-        schedule.off_command,
-        schedule.rrule,
-        schedule.timezone,
-    )
-
-
 HISTORY_LIMIT = 100
 RECENT_HISTORY_LIMIT = 20
 """How many schedules to search for the last one of a slot."""
+DEFAULT_SPAN_MS = 7 * DAY_MS
+MAX_SPAN_MS = 35 * DAY_MS
+MAX_OCCURRENCES = 1_500
+"""Working out one recurrence costs up to 0.1 ms on the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +140,7 @@ class ScheduleService:
             rows = await self.plans.plan_rows(tx, device)
             schedule = replace(before, **changes, created_by=caller.membership_id, updated_ms=now_ms)
             await self._check_schedule(tx, caller, device, schedule, now_ms)
-            schedule = prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
+            schedule = _prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
             await tx.schedules.save(schedule)
             self._emit_change(tx, caller, device, schedule, "schedule_updated", now_ms)
             return await self._revise_plan(tx, device, schedule, rows)
@@ -247,7 +175,7 @@ class ScheduleService:
         current = await tx.schedules.get_by_slot(device.device_id, slot)
         before = current or await _last_schedule_in_slot(tx, device.device_id, slot)
         rows = await self.plans.plan_rows(tx, device)
-        schedule = prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
+        schedule = _prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
         if current is not None:
             await tx.schedules.save(edges.cancel(current, now_ms))
         await tx.schedules.add(schedule)
@@ -264,17 +192,7 @@ class ScheduleService:
             device_id=device.device_id,
             device_no=device.device_no,
             slot=slot,
-            on_ts=schedule_input.on_ts,
-            off_ts=schedule_input.off_ts,
-            label=schedule_input.label,
-            enabled=schedule_input.enabled,
             status=ScheduleStatus.PENDING,
-            on_command=schedule_input.on_command,
-            off_command=schedule_input.off_command,
-            rrule=schedule_input.rrule,
-            timezone=schedule_input.timezone,
-            misfire=schedule_input.misfire,
-            misfire_grace_s=schedule_input.misfire_grace_s,
             revision=1,
             next_fire_ts=None,
             next_edge=None,
@@ -283,12 +201,13 @@ class ScheduleService:
             created_by=caller.membership_id,
             created_ms=now_ms,
             updated_ms=now_ms,
+            **{each.name: getattr(schedule_input, each.name) for each in fields(schedule_input)},
         )
 
     async def _check_schedule(
         self, tx: SchedulesTx, caller: SessionCaller, device: Device, schedule: Schedule, now_ms: int
     ) -> None:
-        check_schedule(schedule, self.recurrence)
+        _check_fields(schedule, self.recurrence)
         for field, slot_command in (("onCommand", schedule.on_command), ("offCommand", schedule.off_command)):
             try:
                 await self.commands.check_unattended(tx, caller, device, slot_command.command, slot_command.params, now_ms)
@@ -305,27 +224,20 @@ class ScheduleService:
     def _emit_change(
         self, tx: SchedulesTx, caller: SessionCaller, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
     ) -> None:
-        data: dict[str, Json] = {
-            "scheduleId": schedule.schedule_id,
-            "slot": schedule.slot,
-            "onTs": schedule.on_ts,
-            "offTs": schedule.off_ts,
-            "enabled": schedule.enabled,
-        }
-        text = f"Slot {schedule.slot}: {kind.replace('_', ' ')}"
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
+        event = event_of(
+            caller,
+            kind,
+            f"Slot {schedule.slot}: {kind.replace('_', ' ')}",
+            now_ms,
+            device,
+            scheduleId=schedule.schedule_id,
+            slot=schedule.slot,
+            onTs=schedule.on_ts,
+            offTs=schedule.off_ts,
+            enabled=schedule.enabled,
+        )
+        tx.emit(event)
         tx.after_commit(self.wake)
-
-
-def _schedule_view(device: Device, schedule: Schedule) -> ScheduleWithSyncState:
-    return ScheduleWithSyncState(schedule, is_firmware_synced(device, schedule))
-
-
-def check_slot(slot: int) -> None:
-    """Raises ValidationFailed."""
-    faults = list(slot_errors(slot))
-    if faults:
-        raise ValidationFailed.for_field(faults[0].field, faults[0].message)
 
 
 async def _last_schedule_in_slot(tx: SchedulesTx, device_id: DeviceId, slot: int) -> Schedule | None:
@@ -334,10 +246,8 @@ async def _last_schedule_in_slot(tx: SchedulesTx, device_id: DeviceId, slot: int
     return next((schedule for schedule in recent if schedule.slot == slot), None)
 
 
-DEFAULT_SPAN_MS = 7 * DAY_MS
-MAX_SPAN_MS = 35 * DAY_MS
-MAX_OCCURRENCES = 1_500
-"""Working out one recurrence costs up to 0.1 ms on the event loop."""
+def _schedule_view(device: Device, schedule: Schedule) -> ScheduleWithSyncState:
+    return ScheduleWithSyncState(schedule, is_firmware_synced(device, schedule))
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,22 +266,25 @@ class ScheduleOccurrencesResult:
     is_complete: bool
 
 
+@service
 class ScheduleOccurrenceService:
-    def __init__(self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, recurrence: RecurrenceCalculator) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._recurrence = recurrence
+    """The planned switches of an account's devices in a stretch of time, for a calendar. Only what is still to come is planned:
+    an edge before the next one of its schedule has been decided already."""
+
+    uow: UnitOfWork[SchedulesTx]
+    clock: Clock
+    recurrence: RecurrenceCalculator
 
     async def list(
         self, caller: SessionCaller, from_ms: int | None = None, until_ms: int | None = None
     ) -> ScheduleOccurrencesResult:
         """Switches from `from_ms` (default: now) until before `until_ms` (default: a week later), of paused slots too. Raises
         ValidationFailed."""
-        from_ms = self._clock.now_ms() if from_ms is None else from_ms
+        from_ms = self.clock.now_ms() if from_ms is None else from_ms
         until_ms = from_ms + DEFAULT_SPAN_MS if until_ms is None else until_ms
         if not from_ms < until_ms <= from_ms + MAX_SPAN_MS:
             raise ValidationFailed.for_field("until", f"must be after `from`, by at most {MAX_SPAN_MS // DAY_MS} days.")
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             schedules = await tx.schedules.list_active_by_account(caller.account_id)
             devices = await tx.devices.list_by_ids({schedule.device_id for schedule in schedules})
         by_id: Mapping[DeviceId, Device] = {device.device_id: device for device in devices}
@@ -390,6 +303,81 @@ class ScheduleOccurrenceService:
         start_ts = max(from_ts, schedule.next_fire_ts or from_ts)
         for edge in SwitchEdge:
             after_ts = start_ts - 1
-            while (at_ts := next_occurrence_ts(schedule, edge, after_ts, self._recurrence)) is not None and at_ts < until_ts:
+            while (at_ts := next_occurrence_ts(schedule, edge, after_ts, self.recurrence)) is not None and at_ts < until_ts:
                 yield edge, at_ts
                 after_ts = at_ts
+
+
+def check_slot(slot: int) -> None:
+    """Raises ValidationFailed."""
+    faults = list(_slot_errors(slot))
+    if faults:
+        raise ValidationFailed.for_field(faults[0].field, faults[0].message)
+
+
+def _check_fields(schedule: Schedule, recurrence: RecurrenceCalculator) -> None:
+    """Raises ValidationFailed that names every invalid field."""
+    faults = list(_field_errors(schedule))
+    if not (is_portable_timezone(schedule.timezone) and recurrence.is_known_timezone(schedule.timezone)):
+        message = f"{schedule.timezone[:64]!r} is not an IANA time zone such as Europe/Berlin or UTC."
+        faults.append(FieldError("timezone", message))
+    elif schedule.rrule is not None and not faults:
+        fault = recurrence.find_error(schedule.rrule, schedule.timezone, schedule.on_ts, schedule.off_ts)
+        faults += [fault] if fault else []
+    if faults:
+        raise ValidationFailed(f"The schedule is not valid: {faults[0].field}: {faults[0].message}", details=faults)
+
+
+def _field_errors(schedule: Schedule) -> Iterator[FieldError]:
+    yield from _slot_errors(schedule.slot)
+    for field, ts in (("onTs", schedule.on_ts), ("offTs", schedule.off_ts)):
+        if ts >= MILLISECONDS_THRESHOLD:
+            yield FieldError(field, f"must be in Unix seconds; {ts} looks like milliseconds. Divide it by 1000.")
+        elif ts <= 0:
+            yield FieldError(field, "must be in Unix seconds, after 1970.")
+    if schedule.on_ts == schedule.off_ts:
+        yield FieldError("offTs", "must differ from onTs; a slot cannot switch on and off in the same second.")
+    if len(schedule.label) > MAX_LABEL_LENGTH:
+        yield FieldError("label", f"must have at most {MAX_LABEL_LENGTH} characters.")
+    if not MIN_MISFIRE_GRACE_S <= schedule.misfire_grace_s <= MAX_MISFIRE_GRACE_S:
+        yield FieldError("misfireGraceSeconds", f"must be {MIN_MISFIRE_GRACE_S} to {MAX_MISFIRE_GRACE_S} seconds.")
+
+
+def _slot_errors(slot: int) -> Iterator[FieldError]:
+    if not 0 <= slot < SLOTS_PER_DEVICE:
+        yield FieldError("slot", f"must be 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
+
+
+def _prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: RecurrenceCalculator) -> Schedule:
+    """The schedule to store: with its first edge, and a higher revision if its times or commands changed.
+
+    `before`: the schedule that the slot held, this one or the one it replaces. Raises ValidationFailed when no edge is left.
+    """
+    same = before is not None and before.schedule_id == schedule.schedule_id
+    if before is not None and same and _behavior_key(before) == _behavior_key(schedule):
+        return schedule
+    done_ts = 0 if before is None or before.last_fired_ms is None else before.last_fired_ms // 1000
+    first = initial_edge(schedule, now_ts, done_ts, recurrence)
+    if first is None:
+        details = [FieldError(field, "is in the past.") for field in ("onTs", "offTs")]
+        raise ValidationFailed("Both times of the slot are in the past. Set at least one in the future.", details=details)
+    running = same and schedule.status is ScheduleStatus.ACTIVE and first.edge is SwitchEdge.OFF
+    return replace(
+        schedule,
+        status=ScheduleStatus.ACTIVE if running else ScheduleStatus.PENDING,
+        revision=schedule.revision + 1 if same else 1,
+        next_fire_ts=first.ts if schedule.enabled else None,
+        next_edge=first.edge if schedule.enabled else None,
+    )
+
+
+def _behavior_key(schedule: Schedule) -> tuple[object, ...]:
+    return (
+        schedule.on_ts,
+        schedule.off_ts,
+        schedule.enabled,
+        schedule.on_command,
+        schedule.off_command,
+        schedule.rrule,
+        schedule.timezone,
+    )

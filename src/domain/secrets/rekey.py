@@ -10,18 +10,24 @@ survey reads the pages without a change, to find out which keys are still needed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from domain.devices.model import DeviceCredentials
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.idempotency import StoredResponse
-from domain.kernel.ids import ChannelId, DeviceId, UserId, WebhookId
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.notifications.model import NotificationChannel
 from domain.notifications.ports import NotificationsTx
+from domain.sign_in.model import TotpEnrollment
+from domain.webhooks.model import Webhook, url_seal_context
 from domain.webhooks.ports import WebhooksTx
-from domain.webhooks.secrets import url_seal_context
+
+T = TypeVar("T")
 
 PAGE_SECRETS = 200
 """About 2 ms of AES, and as many one-row updates."""
@@ -43,20 +49,24 @@ class RekeyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _SecretToReencrypt:
+class _Secret:
+    """`owner`: what it is bound to. `replace` stores another ciphertext if this one is still stored; the number of rows."""
+
     owner: str
     sealed: bytes = field(repr=False)
+    replace: Callable[[bytes], Awaitable[int]]
 
 
+@service
 class RekeyService:
-    def __init__(self, *, uow: UnitOfWork[RekeyTx], vault: Vault, key_of: Callable[[bytes], str]) -> None:
-        """`key_of` returns the id of the key that a secret is encrypted with."""
-        self._uow = uow
-        self._vault = vault
-        self._key_id_of = key_of
+    """`key_of` returns the id of the key that a secret is encrypted with."""
+
+    uow: UnitOfWork[RekeyTx]
+    vault: Vault
+    key_of: Callable[[bytes], str]
 
     async def count_secrets(self) -> int:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             counts = [await tx.credentials.count(), await tx.webhooks.count_sealed(), await tx.second_factors.count_totp()]
             counts += [await tx.notification_channels.count_sealed(), len(await tx.service_secrets.list_all())]
             return sum(counts) + await tx.stored_responses.count()
@@ -70,86 +80,79 @@ class RekeyService:
 
         Raises Unavailable when the database does not respond."""
         report = RekeyReport()
-        for rekey_page in (
-            self._rekey_credentials,
-            self._rekey_webhooks,
-            self._rekey_totp_secrets,
-            self._rekey_channels,
-            self._rekey_service_secrets,
-        ):
-            after: str | None = None
-            while (after := await rekey_page(after, report, read_only)) is not None:
+        for read_page in _PAGES:
+            last: Any = None
+            while (last := await self._rekey_page(read_page, last, report, read_only)) is not None:
                 progress(report.checked)
-        last: StoredResponse | None = None
-        while (last := await self._rekey_responses(last, report, read_only)) is not None:
-            progress(report.checked)
         progress(report.checked)
         return report
 
-    async def _rekey_credentials(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
-            page = await tx.credentials.page(None if after is None else DeviceId(after), PAGE_SECRETS)
-            secrets = [_SecretToReencrypt(found.device_id, found.sealed) for found in page]
-            for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
-                report.rekeyed += await tx.credentials.rekey(DeviceId(owner), before, sealed)
-        return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
-
-    async def _rekey_webhooks(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
-            page = await tx.webhooks.list_page(None if after is None else WebhookId(after), PAGE_SECRETS)
-            secrets = [_SecretToReencrypt(found.webhook_id, found.sealed_secret) for found in page]
-            for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
-                report.rekeyed += await tx.webhooks.rekey(WebhookId(owner), before, sealed)
-            by_context = {url_seal_context(found.webhook_id): found for found in page}
-            urls = [
-                _SecretToReencrypt(owner, found.sealed_url) for owner, found in by_context.items() if found.sealed_url is not None
-            ]
-            for owner, before, sealed in self._reencrypt_outdated(urls, report, read_only):
-                report.rekeyed += await tx.webhooks.rekey_url(by_context[owner].webhook_id, before, sealed)
-        return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
-
-    async def _rekey_responses(self, after: StoredResponse | None, report: RekeyReport, read_only: bool) -> StoredResponse | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
-            page = await tx.stored_responses.page(after, PAGE_SECRETS)
-            by_owner = {found.seal_context: found for found in page}
-            secrets = [_SecretToReencrypt(owner, found.body) for owner, found in by_owner.items()]
-            for owner, _, sealed in self._reencrypt_outdated(secrets, report, read_only):
-                report.rekeyed += await tx.stored_responses.rekey(by_owner[owner], sealed)
-        return page[-1] if len(page) == PAGE_SECRETS else None
-
-    async def _rekey_totp_secrets(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
-            page = await tx.second_factors.list_totp_page(None if after is None else UserId(after), PAGE_SECRETS)
-            secrets = [_SecretToReencrypt(found.user_id, found.sealed) for found in page]
-            for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
-                report.rekeyed += await tx.second_factors.rekey_totp(UserId(owner), before, sealed)
-        return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
-
-    async def _rekey_channels(self, after: str | None, report: RekeyReport, read_only: bool) -> str | None:
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
-            page = await tx.notification_channels.list_sealed_page(None if after is None else ChannelId(after), PAGE_SECRETS)
-            secrets = [_SecretToReencrypt(found.channel_id, found.sealed or b"") for found in page]
-            for owner, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
-                report.rekeyed += await tx.notification_channels.rekey(ChannelId(owner), before, sealed)
-        return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
-
-    async def _rekey_service_secrets(self, after: str | None, report: RekeyReport, read_only: bool) -> None:
-        """A handful; always one page."""
-        async with self._uow.read() if read_only else self._uow.write(caller=None) as tx:
-            secrets = [_SecretToReencrypt(name, sealed) for name, sealed in await tx.service_secrets.list_all()]
-            for name, before, sealed in self._reencrypt_outdated(secrets, report, read_only):
-                report.rekeyed += await tx.service_secrets.rekey(name, before, sealed)
-
-    def _reencrypt_outdated(
-        self, secrets: list[_SecretToReencrypt], report: RekeyReport, read_only: bool
-    ) -> Iterator[tuple[str, bytes, bytes]]:
-        """(owner, old value, new value) of the secrets that need the newest key."""
-        for secret in secrets:
-            report.checked += 1
-            try:
-                report.by_key[self._key_id_of(secret.sealed)] += 1
-                if read_only or not self._vault.needs_rekey(secret.sealed):
+    async def _rekey_page(self, read_page: _ReadPage, after: Any, report: RekeyReport, read_only: bool) -> Any:
+        """What the next page begins after; None behind the last page."""
+        async with self.uow.read() if read_only else self.uow.write(caller=None) as tx:
+            secrets, last = await read_page(tx, after)
+            for secret in secrets:
+                report.checked += 1
+                try:
+                    report.by_key[self.key_of(secret.sealed)] += 1
+                    if read_only or not self.vault.needs_rekey(secret.sealed):
+                        continue
+                    renewed = self.vault.seal(self.vault.open(secret.sealed, secret.owner), secret.owner)
+                except Unavailable:
+                    report.unreadable.append(secret.owner)
                     continue
-                yield secret.owner, secret.sealed, self._vault.seal(self._vault.open(secret.sealed, secret.owner), secret.owner)
-            except Unavailable:
-                report.unreadable.append(secret.owner)
+                report.rekeyed += await secret.replace(renewed)
+        return last
+
+
+_Page: TypeAlias = tuple[Sequence[_Secret], Any]
+"""The secrets of a page, and the object after which the next page begins; None behind the last page."""
+_ReadPage: TypeAlias = Callable[[RekeyTx, Any], Awaitable[_Page]]
+
+
+def _last(page: Sequence[T]) -> T | None:
+    return page[-1] if len(page) == PAGE_SECRETS else None
+
+
+async def _credentials(tx: RekeyTx, after: DeviceCredentials | None) -> _Page:
+    page = await tx.credentials.page(None if after is None else after.device_id, PAGE_SECRETS)
+    rekey = tx.credentials.rekey
+    return [_Secret(one.device_id, one.sealed, partial(rekey, one.device_id, one.sealed)) for one in page], _last(page)
+
+
+async def _webhooks(tx: RekeyTx, after: Webhook | None) -> _Page:
+    page = await tx.webhooks.list_page(None if after is None else after.webhook_id, PAGE_SECRETS)
+    rekey, rekey_url = tx.webhooks.rekey, tx.webhooks.rekey_url
+    secrets = [_Secret(one.webhook_id, one.sealed_secret, partial(rekey, one.webhook_id, one.sealed_secret)) for one in page]
+    for one in page:
+        if one.sealed_url is not None:
+            replace = partial(rekey_url, one.webhook_id, one.sealed_url)
+            secrets.append(_Secret(url_seal_context(one.webhook_id), one.sealed_url, replace))
+    return secrets, _last(page)
+
+
+async def _totp_secrets(tx: RekeyTx, after: TotpEnrollment | None) -> _Page:
+    page = await tx.second_factors.list_totp_page(None if after is None else after.user_id, PAGE_SECRETS)
+    rekey = tx.second_factors.rekey_totp
+    return [_Secret(one.user_id, one.sealed, partial(rekey, one.user_id, one.sealed)) for one in page], _last(page)
+
+
+async def _channels(tx: RekeyTx, after: NotificationChannel | None) -> _Page:
+    page = await tx.notification_channels.list_sealed_page(None if after is None else after.channel_id, PAGE_SECRETS)
+    rekey = tx.notification_channels.rekey
+    sealed = [(one.channel_id, one.sealed or b"") for one in page]
+    return [_Secret(channel_id, each, partial(rekey, channel_id, each)) for channel_id, each in sealed], _last(page)
+
+
+async def _service_secrets(tx: RekeyTx, after: None) -> _Page:
+    """A handful; always one page."""
+    rekey = tx.service_secrets.rekey
+    return [_Secret(name, sealed, partial(rekey, name, sealed)) for name, sealed in await tx.service_secrets.list_all()], None
+
+
+async def _responses(tx: RekeyTx, after: StoredResponse | None) -> _Page:
+    page = await tx.stored_responses.page(after, PAGE_SECRETS)
+    return [_Secret(one.seal_context, one.body, partial(tx.stored_responses.rekey, one)) for one in page], _last(page)
+
+
+_PAGES: tuple[_ReadPage, ...] = (_credentials, _webhooks, _totp_secrets, _channels, _service_secrets, _responses)

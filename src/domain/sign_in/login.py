@@ -10,15 +10,15 @@ from domain.accounts.model import Account, Membership, MembershipWithUser, User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, PASSWORD_MAX_LENGTH, normalize_email
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo, LoginChallenge, LoginFailures
 from domain.sign_in.policy import (
-    CHALLENGE_TOKEN_LENGTH,
     CHALLENGE_TTL_MS,
     LOGIN_FAILURE_WINDOW_MS,
+    WRONG_FACTOR,
     HmacKnownBrowserTokenCodec,
     LoginThrottleSubjects,
     challenge_expired_error,
@@ -30,6 +30,7 @@ from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChec
 from domain.sign_in.sessions import OpenedSession, SessionOpener
 
 FactorMethod = Literal["passkey", "totp", "recoveryCode"]
+CHALLENGE_TOKEN_LENGTH = 40
 MAX_THROTTLED_PAIRS = 1_000
 """Pairs of email and address counted between two flushes; further pairs are not counted."""
 
@@ -103,7 +104,7 @@ class LoginService:
                 if candidate is not None:
                     text = f"{count} logins as {email} were throttled"
                     caller = candidate.membership.to_session(address)
-                    tx.emit(DomainEvent.from_caller(caller, "login_throttled", text, now_ms))
+                    tx.emit(event_of(caller, "login_throttled", text, now_ms))
 
     async def _verify_password(self, candidate: _LoginCandidate | None, password: str) -> tuple[bool, str | None]:
         """Whether the password is correct, and a new hash if the stored one uses outdated parameters."""
@@ -187,11 +188,8 @@ class LoginService:
                 member = MembershipWithUser(membership, user)
                 return await self.opener.open(tx, member, account, client, now_ms, ends_ms=challenge.session_ends_ms)
             caller, text = membership.to_session(client.address), f"Wrong second factor for {user.email}"
-            tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
-        raise Unauthenticated(
-            "The code is wrong, or was used before. Enter the next code of your app, or a recovery code.",
-            code="SECOND_FACTOR_INVALID",
-        )
+            tx.emit(event_of(caller, "second_factor_failed", text, now_ms))
+        raise Unauthenticated(WRONG_FACTOR, code="SECOND_FACTOR_INVALID")
 
 
 async def _factor_methods(tx: SignInTx, user_id: UserId) -> Sequence[FactorMethod]:
@@ -227,4 +225,4 @@ async def _count_failure(
         await tx.login_failures.upsert(increment_failures(before, subject, now_ms, LOGIN_FAILURE_WINDOW_MS))
     if candidate is not None:
         description = f"Failed login as {candidate.user.email}"
-        tx.emit(DomainEvent.from_caller(candidate.membership.to_session(address), "login_failed", description, now_ms))
+        tx.emit(event_of(candidate.membership.to_session(address), "login_failed", description, now_ms))

@@ -1,20 +1,19 @@
-"""The passkeys of the signed-in user: add, list, remove. A change needs a recent proof of presence, as for all factors.
+"""The passkeys of a user: add, list and remove them, and sign in with one.
 
-Sign-in with a passkey, instead of password and second factor: the authenticator has checked the person. It also gives the
-questions (challenges) for a passkey as second factor and as step-up.
+A passkey signs in instead of password and second factor, because the authenticator has checked the person. A change of passkeys
+needs a recent proof of presence, as for all factors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from domain.accounts.model import MembershipWithUser, User
 from domain.accounts.policy import check_name
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, JsonObject
+from domain.kernel.domain_event import JsonObject, event_of
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, PasskeyId, UserId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -39,16 +38,8 @@ from domain.sign_in.second_factor import (
     purpose_of_second_factor,
     purpose_of_step_up,
 )
-from domain.sign_in.sessions import OpenedSession, SessionOpener, revoke_user_sessions
+from domain.sign_in.sessions import OpenedSession, SessionOpener
 from domain.sign_in.step_up import require_verification
-
-
-@dataclass(frozen=True, slots=True)
-class AddedPasskey:
-    """`recovery_codes` only with the first second factor of the user, shown once."""
-
-    passkey: Passkey
-    recovery_codes: Sequence[str] = field(repr=False)
 
 
 @service
@@ -74,8 +65,9 @@ class PasskeyManagementService:
         challenge = self.challenges.issue(purpose_of_registration(caller.session_id), now_ms)
         return self.codec.creation_options(user, challenge, existing)
 
-    async def add(self, caller: SessionCaller, name: str, response: JsonObject) -> AddedPasskey:
-        """The first second factor of a user signs out all other sessions. Raises ValidationFailed `PASSKEY_REFUSED`, Conflict."""
+    async def add(self, caller: SessionCaller, name: str, response: JsonObject) -> tuple[Passkey, Sequence[str]]:
+        """The passkey; and recovery codes, shown once, with the first second factor of the user, which signs out all other
+        sessions. Raises ValidationFailed `PASSKEY_REFUSED`, Conflict."""
         name = check_name(name)
         credential, challenge = await self._verify(caller, response)
         now_ms = self.clock.now_ms()
@@ -87,12 +79,9 @@ class PasskeyManagementService:
             is_first = not await tx.second_factors.is_enabled(caller.user_id)
             passkey = self._build(user, name, credential, now_ms)
             await tx.passkeys.add(passkey)
-            codes: Sequence[str] = ()
-            if is_first:
-                await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-                codes = await self.recovery_codes.replace(tx, caller.user_id)
-            self._emit(tx, caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms)
-        return AddedPasskey(passkey, codes)
+            codes = await self.recovery_codes.begin(tx, caller, now_ms) if is_first else ()
+            tx.emit(event_of(caller, "passkey_added", f"{user.name} added the passkey {name}", now_ms))
+        return passkey, codes
 
     async def remove(self, caller: SessionCaller, passkey_id: str) -> None:
         """Raises NotFound, and Conflict `SECOND_FACTOR_REQUIRED` for the last factor of a user who needs one."""
@@ -103,7 +92,7 @@ class PasskeyManagementService:
             if not found or not await tx.passkeys.delete(caller.user_id, found[0].passkey_id):
                 raise NotFound("You have no such passkey. Check the id.")
             await complete_factor_removal(tx, caller, self.requirement)
-            self._emit(tx, caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms)
+            tx.emit(event_of(caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms))
 
     async def _verify(self, caller: SessionCaller, response: JsonObject) -> tuple[NewPasskeyCredential, VerifiedPasskeyChallenge]:
         refused = passkey_refused_error("the browser's response is wrong, or this page is not at the address that people use.")
@@ -138,12 +127,11 @@ class PasskeyManagementService:
             created_ms=now_ms,
         )
 
-    def _emit(self, tx: SignInTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))
-
 
 @service
 class PasskeySignInService:
+    """Sign-in with a passkey, and the questions (challenges) for one as second factor and as step-up."""
+
     uow: UnitOfWork[SignInTx]
     clock: Clock
     codec: PasskeyCodec
@@ -198,7 +186,7 @@ class PasskeySignInService:
         passkey = await self.verifier.use(tx, verified, now_ms)
         if passkey is None:
             caller, text = memberships[0].to_session(client.address), f"A passkey of {user.email} was refused"
-            tx.emit(DomainEvent.from_caller(caller, "second_factor_failed", text, now_ms))
+            tx.emit(event_of(caller, "second_factor_failed", text, now_ms))
             return None
         how = f" with the passkey {passkey.name}"
         return await self.opener.open(tx, MembershipWithUser(memberships[0], user), account, client, now_ms, how=how)

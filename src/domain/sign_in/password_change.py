@@ -11,20 +11,12 @@ import hmac
 from dataclasses import replace
 
 from domain.accounts.model import User
-from domain.accounts.policy import (
-    CODE_COOLDOWN_MS,
-    CODE_DIGITS,
-    CODE_MAX_ATTEMPTS,
-    CODE_TTL_MS,
-    TranslatableMailTemplate,
-    check_password,
-    choose_language,
-)
+from domain.accounts.policy import TranslatableMailTemplate, check_password, choose_language
 from domain.accounts.ports import Mailer, Translator
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.unit_of_work import UnitOfWork
@@ -34,6 +26,10 @@ from domain.sign_in.ports import PasswordHasher, SignInTx, TokenHasher
 from domain.sign_in.sessions import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
+CODE_DIGITS = 6
+CODE_TTL_MS = 10 * MINUTE_MS
+CODE_COOLDOWN_MS = MINUTE_MS
+CODE_MAX_ATTEMPTS = 5
 MAIL = TranslatableMailTemplate(
     "Your Latchboard code",
     """Hello {name},
@@ -71,7 +67,7 @@ class PasswordChangeService:
             stored_code = PasswordChangeCode(user.user_id, self._hash_code(user, code), now_ms, now_ms + CODE_TTL_MS, 0, False)
             await tx.one_time_codes.upsert(stored_code)
             description = f"{user.name} requested a code to change the password"
-            tx.emit(DomainEvent.from_caller(caller, "otp_requested", description, now_ms))
+            tx.emit(event_of(caller, "otp_requested", description, now_ms))
         minutes = CODE_TTL_MS // MINUTE_MS
         subject, text = MAIL.write(self.translator, language, name=user.name, code=code, minutes=minutes)
         try:
@@ -99,7 +95,7 @@ class PasswordChangeService:
                 await tx.login_failures.upsert(CODE_ATTEMPTS.count(wrong_codes, _code_subject(user), now_ms))
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
             description = f"{user.name} changed the password" if accepted else f"{user.name} entered a wrong code"
-            tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
+            tx.emit(event_of(caller, kind, description, now_ms))
         if not accepted:
             raise ValidationFailed.for_field(
                 "otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID"
@@ -118,7 +114,7 @@ class PasswordChangeService:
             await require_verification(tx, caller, now_ms)
             await tx.users.save(user.with_password(new_hash, now_ms))
             await revoke_user_sessions(tx, user.user_id, now_ms)
-            tx.emit(DomainEvent.from_caller(caller, "password_changed", f"{user.name} set a first password", now_ms))
+            tx.emit(event_of(caller, "password_changed", f"{user.name} set a first password", now_ms))
 
     async def change_password_with_current(self, caller: SessionCaller, current_password: str, new_password: str) -> None:
         """For every role. Ends all sessions. Raises PermissionDenied `PASSWORD_MISMATCH`, or RateLimited after ten wrong ones."""
@@ -144,7 +140,7 @@ class PasswordChangeService:
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
             failed = f"{current.name} entered a wrong current password"
             description = f"{current.name} changed the password" if accepted else failed
-            tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
+            tx.emit(event_of(caller, kind, description, now_ms))
         if not accepted:
             raise PermissionDenied("The current password is wrong. Enter the one you sign in with.", code="PASSWORD_MISMATCH")
 

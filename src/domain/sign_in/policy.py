@@ -1,19 +1,11 @@
-"""Rules of login throttling, without I/O.
+"""Rules of signing in, without I/O: how often a login, a code or a request may be wrong, which browsers are known, and who needs
+a second factor.
 
 Login throttling must stop guessing without locking out the owner of an email. A device that has signed in as this user before
 has an allowance of its own, which no stranger can use up. Everybody else is counted by three subjects. The pair of email and
 address block is strict: it delays only the clients that guess. The address block alone stops clients that guess for many emails.
 The email alone stops guesses from many addresses; it is lenient, its delay is short, and it is skipped for a block from which
 this email has signed in before. A user who is delayed gets a link by mail that makes the browser one of the user's devices.
-
-At most so many wrong attempts in a window: codes, passwords that are entered again, requests for a link.
-
-Rules of the second factor, without I/O: who needs one, how long a proof counts, and how often a code may be wrong.
-
-Devices (browsers, programs) that have signed in as a user before: each holds a signed token, usually in a cookie.
-
-A token is `<device id>.<signature>`, bound to one user. It is no credential: it only gives its device an allowance of its own for
-wrong passwords, so that strangers who guess cannot keep the user out. A device keeps the tokens of the last few users.
 """
 
 from __future__ import annotations
@@ -26,7 +18,8 @@ from enum import StrEnum
 
 from domain.kernel.backoff import Backoff
 from domain.kernel.caller import Role
-from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, is_of_earlier_clock
+from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS, is_of_earlier_clock
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, RateLimited, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.sign_in.model import KNOWN_LOGIN_PREFIX, LoginFailures
@@ -67,24 +60,16 @@ class AttemptLimit:
 LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
 
 
-@dataclass(frozen=True, slots=True)
-class LoginBackoff:
-    """No delay for the first `free_failures`; then `backoff` gives the delay after each failure."""
-
-    free_failures: int
-    backoff: Backoff
-
-    def delay_ms(self, count: int) -> int:
-        if count < self.free_failures:
-            return 0
-        return int(self.backoff.pause_s(count - self.free_failures + 1) * SECOND_MS)
+def _login_backoff(first_delayed: int, max_s: float) -> Backoff:
+    """No delay after the failures before `first_delayed`; after that one 1 s, and then twice as long each time."""
+    return Backoff((0.0,) * (first_delayed - 1) + Backoff.doubling(1, max_s).pauses_s)
 
 
 LOGIN_BACKOFFS = {
-    "device": LoginBackoff(5, Backoff.doubling(1, 60)),
-    "pair": LoginBackoff(5, Backoff.doubling(1, 60)),
-    "address": LoginBackoff(30, Backoff.doubling(1, 60)),
-    "email": LoginBackoff(20, Backoff.doubling(1, 10)),
+    "device": _login_backoff(5, 60),
+    "pair": _login_backoff(5, 60),
+    "address": _login_backoff(30, 60),
+    "email": _login_backoff(20, 10),
 }
 
 
@@ -127,7 +112,7 @@ def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
     if failures is None or is_over(failures, LOGIN_FAILURE_WINDOW_MS, now_ms):
         return
     backoff = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]
-    wait_ms = failures.last_ms + backoff.delay_ms(failures.count) - now_ms
+    wait_ms = failures.last_ms + int(backoff.pause_s(failures.count) * SECOND_MS) - now_ms
     if wait_ms > 0:
         seconds = -(-wait_ms // SECOND_MS)
         raise RateLimited(
@@ -138,27 +123,18 @@ def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
         )
 
 
-UNLOCK_REQUESTS = AttemptLimit(60, HOUR_MS)
-"""Requests for an unlock link from one address block."""
-UNLOCK_LINK_TTL_MS = HOUR_MS
-UNLOCK_COOLDOWN_MS = 55 * MINUTE_MS
-"""Less than a link lives: whoever asks for links in somebody's name, that user always has a mail with a valid one."""
 CODE_ATTEMPTS = AttemptLimit(10, DAY_MS)
 """Wrong codes of one user, over all codes."""
 PASSWORD_CONFIRMATIONS = AttemptLimit(10, 15 * MINUTE_MS)
 """For a signed-in user who enters the password again."""
-
+CODE_TRIES = AttemptLimit(5, 15 * MINUTE_MS)
+"""Wrong second factors of one user. Only who knows the password, or holds a session, can use them up."""
 
 CHALLENGE_TTL_MS = 5 * MINUTE_MS
-CHALLENGE_TOKEN_LENGTH = 40
-RECOVERY_CODES = 10
-RECOVERY_CODE_LENGTH = 10
-"""Letters and digits: 59 bits."""
 STEP_UP_TTL_MS = 5 * MINUTE_MS
 """How long a proof of presence counts for a change of the factors and for the reveal of credentials."""
 APPROVAL_STEP_UP_TTL_MS = 15 * MINUTE_MS
-CODE_TRIES = AttemptLimit(5, 15 * MINUTE_MS)
-"""Wrong second factors of one user. Only who knows the password, or holds a session, can use them up."""
+WRONG_FACTOR = "The code is wrong, or was used before. Enter the next code of your app, or a recovery code."
 
 
 class RolesRequiringSecondFactor(StrEnum):
@@ -189,19 +165,20 @@ def normalize_code(code: str) -> str:
     return "".join(code.split()).replace("-", "")
 
 
-def format_recovery_code(code: str) -> str:
-    return f"{code[:5]}-{code[5:]}"
-
-
 MAX_TOKENS = 4
 DEVICE_ID_LENGTH = 20
 _TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9]{{{DEVICE_ID_LENGTH}}}\.[0-9a-f]{{64}}")
 
 
+@service
 class HmacKnownBrowserTokenCodec:
-    def __init__(self, *, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
-        self._ids = ids
-        self._digest = digest
+    """The tokens of devices (browsers, programs) that have signed in as a user before, usually in a cookie.
+
+    A token is `<device id>.<signature>`, bound to one user. It is no credential: it only gives its device an allowance of its own
+    for wrong passwords, so that strangers who guess cannot keep the user out. A device keeps the tokens of the last few users."""
+
+    ids: IdAndSecretGenerator
+    digest: TokenHasher
 
     def find_device(self, tokens: str, user_id: UserId) -> str | None:
         """The id of the device, if one of its tokens is of this user."""
@@ -215,12 +192,12 @@ class HmacKnownBrowserTokenCodec:
         """The device's tokens with one of this user in front; the same ones if it has one."""
         if self.find_device(tokens, user_id) is not None:
             return "~".join(_split(tokens))
-        device_id = self._ids.random_alphanumeric(DEVICE_ID_LENGTH)
+        device_id = self.ids.random_alphanumeric(DEVICE_ID_LENGTH)
         added = f"{device_id}.{self._sign(device_id, user_id)}"
         return "~".join([added, *_split(tokens)][:MAX_TOKENS])
 
     def _sign(self, device_id: str, user_id: UserId) -> str:
-        return self._digest.hmac_sha256("device", f"{user_id}:{device_id}").hex()
+        return self.digest.hmac_sha256("device", f"{user_id}:{device_id}").hex()
 
 
 def _split(tokens: str) -> list[str]:

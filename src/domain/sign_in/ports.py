@@ -1,9 +1,4 @@
-"""The ports of signing in: tokens, sessions, codes, unlock links, failures, hashes.
-
-Ports of the second factor.
-
-Ports of passkeys.
-"""
+"""Ports of signing in: sessions and tokens, codes and links, failures, hashes, second factors and passkeys."""
 
 from __future__ import annotations
 

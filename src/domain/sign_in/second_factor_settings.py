@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound, Unauthenticated, ValidationFailed
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
@@ -20,7 +20,6 @@ from domain.sign_in.model import TotpEnrollment
 from domain.sign_in.policy import RolesRequiringSecondFactor, normalize_code, second_factor_required_error
 from domain.sign_in.ports import SignInTx, TotpCodec
 from domain.sign_in.second_factor import RecoveryCodeIssuer, complete_factor_removal
-from domain.sign_in.sessions import revoke_user_sessions
 from domain.sign_in.step_up import require_verification
 
 
@@ -99,11 +98,8 @@ class SecondFactorService:
                 )
             is_first = not await tx.second_factors.is_enabled(caller.user_id)
             await tx.second_factors.upsert_totp(replace(secret, confirmed_ms=now_ms, last_step=step))
-            codes: Sequence[str] = ()
-            if is_first:
-                await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-                codes = await self.recovery_codes.replace(tx, caller.user_id)
-            self._emit(tx, caller, "second_factor_enabled", "An authenticator app was set up", now_ms)
+            codes = await self.recovery_codes.begin(tx, caller, now_ms) if is_first else ()
+            tx.emit(event_of(caller, "second_factor_enabled", "An authenticator app was set up", now_ms))
         return codes
 
     async def renew_recovery_codes(self, caller: SessionCaller) -> Sequence[str]:
@@ -114,7 +110,7 @@ class SecondFactorService:
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor, and recovery codes stand in for one. Set it up first.")
             codes = await self.recovery_codes.replace(tx, caller.user_id)
-            self._emit(tx, caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms)
+            tx.emit(event_of(caller, "recovery_codes_renewed", "The recovery codes were replaced", now_ms))
         return codes
 
     async def remove_totp(self, caller: SessionCaller) -> None:
@@ -126,7 +122,7 @@ class SecondFactorService:
                 raise NotFound("You have no authenticator app.")
             await tx.second_factors.delete_totp(caller.user_id)
             await complete_factor_removal(tx, caller, self.requirement)
-            self._emit(tx, caller, "second_factor_removed", "The authenticator app was removed", now_ms)
+            tx.emit(event_of(caller, "second_factor_removed", "The authenticator app was removed", now_ms))
 
     async def remove(self, caller: SessionCaller) -> None:
         """All factors. Raises Conflict `SECOND_FACTOR_REQUIRED` where one is required, NotFound without one."""
@@ -138,7 +134,4 @@ class SecondFactorService:
             if not await tx.second_factors.is_enabled(caller.user_id):
                 raise NotFound("You have no second factor.")
             await tx.second_factors.delete_all(caller.user_id)
-            self._emit(tx, caller, "second_factor_removed", "The second factor was removed", now_ms)
-
-    def _emit(self, tx: SignInTx, caller: SessionCaller, kind: EventKind, text: str, now_ms: int) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms))
+            tx.emit(event_of(caller, "second_factor_removed", "The second factor was removed", now_ms))

@@ -1,18 +1,9 @@
-"""The sessions of a user: refresh, logout, list and end them.
+"""The sessions of a user: open, refresh, list and end them.
 
-A refresh token is used once and replaced by the next one of its session. A second use means that two parties hold it, so the
-whole session is revoked. After a logout the session cannot be refreshed, and its access token is valid until it expires. A
-session that is revoked ends at once: each call reads its row.
-
-Opens a session at sign-in and issues its tokens.
-
-A session is the chain of refresh tokens that follow from one sign-in (their family). Every access token names its session, so
-that ending the session ends the access tokens too.
-
-Opens a session for a user whose sign-in is complete, whichever way the user signed in, and records it.
-
-Ends sessions with their refresh and access tokens, in the transaction of the caller. The next call of such a token fails, on
-every instance, because each call reads the session's row.
+A session is the chain of refresh tokens that follow from one sign-in (their family). A refresh token is used once and replaced by
+the next one of its session. A second use means that two parties hold it, so the whole session is revoked. After a logout the
+session cannot be refreshed, and its access token is valid until it expires. A session that is revoked ends at once, on every
+instance: each call reads its row.
 """
 
 from __future__ import annotations
@@ -24,24 +15,14 @@ from domain.accounts.model import Account, Membership, MembershipWithUser
 from domain.accounts.policy import ACCESS_TOKEN_TTL_MS, REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS, clean_user_agent
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import NotFound, Unauthenticated
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId, UserId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo, RefreshToken, UserSession
 from domain.sign_in.policy import HmacKnownBrowserTokenCodec
 from domain.sign_in.ports import AccessTokenCodec, SignInTx, TokenHasher
-
-
-async def revoke_session(tx: SignInTx, session_id: SessionId, now_ms: int) -> None:
-    await tx.refresh_tokens.revoke_family(session_id, now_ms)
-    await tx.user_sessions.revoke(session_id, now_ms)
-
-
-async def revoke_user_sessions(tx: SignInTx, user_id: UserId, now_ms: int, *, keep: SessionId | None = None) -> None:
-    """`keep`: the one session that goes on."""
-    await tx.refresh_tokens.revoke_by_user(user_id, now_ms, keep=keep)
-    await tx.user_sessions.revoke_by_user(user_id, now_ms, keep=keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +32,148 @@ class TokenPair:
     expires_in_s: int = ACCESS_TOKEN_TTL_MS // SECOND_MS
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    tokens: TokenPair
+    member: MembershipWithUser
+    account: Account
+    device_tokens: str = field(repr=False)
+    """What the device shows at its next login (`policy.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedInProfile:
+    member: MembershipWithUser
+    account: Account
+    device_count: int
+
+
+@service
+class UserSessionService:
+    uow: UnitOfWork[SignInTx]
+    clock: Clock
+    issuer: SessionTokenIssuer
+
+    async def refresh(self, refresh_token: str, *, client: ClientInfo) -> TokenPair:
+        """Raises Unauthenticated; `TOKEN_EXPIRED` when only its time is over."""
+        now_ms = self.clock.now_ms()
+        token_hash = self.issuer.hash(refresh_token)
+        error = Unauthenticated("This refresh token is no longer valid. Sign in again.")
+        async with self.uow.write(caller=None) as tx:
+            token = await _get_token_for_update(tx, token_hash)
+            if token is None or token.revoked_ms is not None:
+                raise error
+            membership = await tx.memberships.get(token.membership_id)
+            if membership is None:
+                raise error
+            if token.spent_ms is None and now_ms >= token.expires_ms:
+                raise Unauthenticated("This refresh token has expired. Sign in again.", code="TOKEN_EXPIRED")
+            if await tx.refresh_tokens.mark_spent(token_hash, now_ms):
+                return await self.issuer.renew(tx, membership, token.family, client, now_ms)
+            await revoke_session(tx, token.family, now_ms)
+            description = "A used refresh token was presented again; its session was ended"
+            caller = membership.to_session(client.address)
+            tx.emit(event_of(caller, "session_revoked", description, now_ms))
+        raise error
+
+    async def logout(self, refresh_token: str, *, client: ClientInfo) -> None:
+        """End the token's session; its access token lives on until it expires. An unknown token is not an error."""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
+            token = await _get_token_for_update(tx, self.issuer.hash(refresh_token))
+            if token is None or token.revoked_ms is not None:
+                return
+            await tx.refresh_tokens.revoke_family(token.family, now_ms)
+            await tx.user_sessions.sign_out(token.family, now_ms)
+            membership = await tx.memberships.get(token.membership_id)
+            if membership is not None:
+                caller = membership.to_session(client.address)
+                tx.emit(event_of(caller, "logout", "Signed out", now_ms))
+
+    async def list_sessions(self, caller: SessionCaller) -> Sequence[UserSession]:
+        """The caller's own open sessions, the last used first."""
+        async with self.uow.read() as tx:
+            return await tx.user_sessions.list_open(caller.user_id, self.clock.now_ms())
+
+    async def end_session(self, caller: SessionCaller, session_id: str) -> None:
+        """Sign out one of the caller's own sessions at once. Raises NotFound."""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            session = await tx.user_sessions.get_for_update(SessionId(session_id))
+            if session is None or session.user_id != caller.user_id or not session.is_open(now_ms):
+                raise NotFound.for_resource("session", session_id)
+            await revoke_session(tx, session.session_id, now_ms)
+            tx.emit(event_of(caller, "session_revoked", "A session was signed out", now_ms))
+
+    async def end_other_sessions(self, caller: SessionCaller) -> None:
+        """Sign out all sessions of the caller but the present one."""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            await tx.users.get_for_update(caller.user_id)
+            await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
+            tx.emit(event_of(caller, "session_revoked", "All other sessions were signed out", now_ms))
+
+    async def get_profile(self, caller: SessionCaller) -> SignedInProfile:
+        async with self.uow.read() as tx:
+            user = await tx.users.get(caller.user_id)
+            membership = await tx.memberships.get(caller.membership_id)
+            account = await tx.accounts.get(caller.account_id)
+            projects = await tx.projects.list_with_device_counts(caller.account_id)
+        if user is None or membership is None or account is None:
+            raise Unauthenticated("This user is no longer a member of the account.")
+        return SignedInProfile(MembershipWithUser(membership, user), account, sum(count for _, count in projects))
+
+
+async def _get_token_for_update(tx: SignInTx, token_hash: bytes) -> RefreshToken | None:
+    """Read under a lock on the session and the user: a token issued concurrently would survive the revocation of its family.
+
+    The session first, as in every transaction for a caller: there its row is locked before any other."""
+    token = await tx.refresh_tokens.get(token_hash)
+    if token is None:
+        return None
+    await tx.user_sessions.get_for_update(token.family)
+    if await tx.users.get_for_update(token.user_id) is None:
+        return None
+    return await tx.refresh_tokens.get(token_hash)
+
+
+@service
+class SessionOpener:
+    """Opens a session for a user whose sign-in is complete, whichever way the user signed in, and records it."""
+
+    issuer: SessionTokenIssuer
+    devices: HmacKnownBrowserTokenCodec
+
+    async def open(
+        self,
+        tx: SignInTx,
+        member: MembershipWithUser,
+        account: Account,
+        client: ClientInfo,
+        now_ms: int,
+        *,
+        how: str = "",
+        ends_ms: int | None = None,
+        provider_factor_ms: int | None = None,
+    ) -> OpenedSession:
+        """`how`: what the log says of the way, such as ` with a passkey`. The last two are those of `UserSession`."""
+        user, membership = member.user, member.membership
+        tokens = await self.issuer.open_session(
+            tx, membership, client, now_ms, ends_ms=ends_ms, provider_factor_ms=provider_factor_ms
+        )
+        caller = membership.to_session(client.address)
+        tx.emit(event_of(caller, "login", f"{user.name} signed in{how}", now_ms))
+        return OpenedSession(tokens, member, account, self.devices.add_token(client.device_tokens, user.user_id))
+
+
+@service
 class SessionTokenIssuer:
-    def __init__(self, *, ids: IdAndSecretGenerator, tokens: AccessTokenCodec, digest: TokenHasher) -> None:
-        self._ids = ids
-        self._tokens = tokens
-        self._digest = digest
+    """Issues the tokens of a session: its next refresh token, and an access token that names the session, so that ending the
+    session ends it too."""
+
+    ids: IdAndSecretGenerator
+    tokens: AccessTokenCodec
+    digest: TokenHasher
 
     async def open_session(
         self,
@@ -83,11 +201,11 @@ class SessionTokenIssuer:
             self._new_session(membership, client, now_ms), expires_ms=now_ms + ACCESS_TOKEN_TTL_MS, signed_out_ms=now_ms
         )
         await tx.user_sessions.add(session)
-        return self._tokens.issue(membership, session.session_id, now_ms)
+        return self.tokens.issue(membership, session.session_id, now_ms)
 
     def _new_session(self, membership: Membership, client: ClientInfo, now_ms: int) -> UserSession:
         return UserSession(
-            session_id=SessionId(self._ids.new_id(IdPrefix.SESSION)),
+            session_id=SessionId(self.ids.new_id(IdPrefix.SESSION)),
             user_id=membership.user_id,
             membership_id=membership.membership_id,
             created_ms=now_ms,
@@ -111,7 +229,7 @@ class SessionTokenIssuer:
     async def _issue(
         self, tx: SignInTx, membership: Membership, session_id: SessionId, now_ms: int, expires_ms: int
     ) -> TokenPair:
-        refresh_token = self._ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
+        refresh_token = self.ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
         await tx.refresh_tokens.add(
             RefreshToken(
                 token_hash=self.hash(refresh_token),
@@ -122,11 +240,11 @@ class SessionTokenIssuer:
                 expires_ms=expires_ms,
             )
         )
-        return TokenPair(self._tokens.issue(membership, session_id, now_ms), refresh_token)
+        return TokenPair(self.tokens.issue(membership, session_id, now_ms), refresh_token)
 
     def hash(self, refresh_token: str) -> bytes:
         """The form in which a refresh token is stored."""
-        return self._digest.sha256(refresh_token)
+        return self.digest.sha256(refresh_token)
 
 
 def _expiry(now_ms: int, ends_ms: int | None) -> int:
@@ -135,133 +253,12 @@ def _expiry(now_ms: int, ends_ms: int | None) -> int:
     return expires_ms if ends_ms is None else min(expires_ms, ends_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class SignedInProfile:
-    member: MembershipWithUser
-    account: Account
-    device_count: int
+async def revoke_session(tx: SignInTx, session_id: SessionId, now_ms: int) -> None:
+    await tx.refresh_tokens.revoke_family(session_id, now_ms)
+    await tx.user_sessions.revoke(session_id, now_ms)
 
 
-class UserSessionService:
-    def __init__(self, *, uow: UnitOfWork[SignInTx], clock: Clock, issuer: SessionTokenIssuer) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._issuer = issuer
-
-    async def refresh(self, refresh_token: str, *, client: ClientInfo) -> TokenPair:
-        """Raises Unauthenticated; `TOKEN_EXPIRED` when only its time is over."""
-        now_ms = self._clock.now_ms()
-        token_hash = self._issuer.hash(refresh_token)
-        error = Unauthenticated("This refresh token is no longer valid. Sign in again.")
-        async with self._uow.write(caller=None) as tx:
-            token = await _get_token_for_update(tx, token_hash)
-            if token is None or token.revoked_ms is not None:
-                raise error
-            membership = await tx.memberships.get(token.membership_id)
-            if membership is None:
-                raise error
-            if token.spent_ms is None and now_ms >= token.expires_ms:
-                raise Unauthenticated("This refresh token has expired. Sign in again.", code="TOKEN_EXPIRED")
-            if await tx.refresh_tokens.mark_spent(token_hash, now_ms):
-                return await self._issuer.renew(tx, membership, token.family, client, now_ms)
-            await revoke_session(tx, token.family, now_ms)
-            description = "A used refresh token was presented again; its session was ended"
-            caller = membership.to_session(client.address)
-            tx.emit(DomainEvent.from_caller(caller, "session_revoked", description, now_ms))
-        raise error
-
-    async def logout(self, refresh_token: str, *, client: ClientInfo) -> None:
-        """End the token's session; its access token lives on until it expires. An unknown token is not an error."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
-            token = await _get_token_for_update(tx, self._issuer.hash(refresh_token))
-            if token is None or token.revoked_ms is not None:
-                return
-            await tx.refresh_tokens.revoke_family(token.family, now_ms)
-            await tx.user_sessions.sign_out(token.family, now_ms)
-            membership = await tx.memberships.get(token.membership_id)
-            if membership is not None:
-                caller = membership.to_session(client.address)
-                tx.emit(DomainEvent.from_caller(caller, "logout", "Signed out", now_ms))
-
-    async def list_sessions(self, caller: SessionCaller) -> Sequence[UserSession]:
-        """The caller's own open sessions, the last used first."""
-        async with self._uow.read() as tx:
-            return await tx.user_sessions.list_open(caller.user_id, self._clock.now_ms())
-
-    async def end_session(self, caller: SessionCaller, session_id: str) -> None:
-        """Sign out one of the caller's own sessions at once. Raises NotFound."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            session = await tx.user_sessions.get_for_update(SessionId(session_id))
-            if session is None or session.user_id != caller.user_id or not session.is_open(now_ms):
-                raise NotFound.for_resource("session", session_id)
-            await revoke_session(tx, session.session_id, now_ms)
-            tx.emit(DomainEvent.from_caller(caller, "session_revoked", "A session was signed out", now_ms))
-
-    async def end_other_sessions(self, caller: SessionCaller) -> None:
-        """Sign out all sessions of the caller but the present one."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            await tx.users.get_for_update(caller.user_id)
-            await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
-            tx.emit(DomainEvent.from_caller(caller, "session_revoked", "All other sessions were signed out", now_ms))
-
-    async def get_profile(self, caller: SessionCaller) -> SignedInProfile:
-        async with self._uow.read() as tx:
-            user = await tx.users.get(caller.user_id)
-            membership = await tx.memberships.get(caller.membership_id)
-            account = await tx.accounts.get(caller.account_id)
-            projects = await tx.projects.list_with_device_counts(caller.account_id)
-        if user is None or membership is None or account is None:
-            raise Unauthenticated("This user is no longer a member of the account.")
-        return SignedInProfile(MembershipWithUser(membership, user), account, sum(count for _, count in projects))
-
-
-async def _get_token_for_update(tx: SignInTx, token_hash: bytes) -> RefreshToken | None:
-    """Read under a lock on the session and the user: a token issued concurrently would survive the revocation of its family.
-
-    The session first, as in every transaction for a caller: there its row is locked before any other."""
-    token = await tx.refresh_tokens.get(token_hash)
-    if token is None:
-        return None
-    await tx.user_sessions.get_for_update(token.family)
-    if await tx.users.get_for_update(token.user_id) is None:
-        return None
-    return await tx.refresh_tokens.get(token_hash)
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedSession:
-    tokens: TokenPair
-    member: MembershipWithUser
-    account: Account
-    device_tokens: str = field(repr=False)
-    """What the device shows at its next login (`policy.py`)."""
-
-
-class SessionOpener:
-    def __init__(self, *, issuer: SessionTokenIssuer, devices: HmacKnownBrowserTokenCodec) -> None:
-        self._issuer = issuer
-        self._devices = devices
-
-    async def open(
-        self,
-        tx: SignInTx,
-        member: MembershipWithUser,
-        account: Account,
-        client: ClientInfo,
-        now_ms: int,
-        *,
-        how: str = "",
-        ends_ms: int | None = None,
-        provider_factor_ms: int | None = None,
-    ) -> OpenedSession:
-        """`how`: what the log says of the way, such as ` with a passkey`. The last two are those of `UserSession`."""
-        user, membership = member.user, member.membership
-        tokens = await self._issuer.open_session(
-            tx, membership, client, now_ms, ends_ms=ends_ms, provider_factor_ms=provider_factor_ms
-        )
-        caller = membership.to_session(client.address)
-        tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in{how}", now_ms))
-        return OpenedSession(tokens, member, account, self._devices.add_token(client.device_tokens, user.user_id))
+async def revoke_user_sessions(tx: SignInTx, user_id: UserId, now_ms: int, *, keep: SessionId | None = None) -> None:
+    """`keep`: the one session that goes on."""
+    await tx.refresh_tokens.revoke_by_user(user_id, now_ms, keep=keep)
+    await tx.user_sessions.revoke_by_user(user_id, now_ms, keep=keep)

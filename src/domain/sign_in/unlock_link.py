@@ -11,22 +11,21 @@ from dataclasses import replace
 from domain.accounts.model import User
 from domain.accounts.policy import EMAIL_MAX_LENGTH, TranslatableMailTemplate, choose_language, normalize_email
 from domain.accounts.ports import BackgroundMailer, Translator
-from domain.kernel.clock import MINUTE_MS, Clock, is_of_earlier_clock
+from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo, SignInUnlockLink
-from domain.sign_in.policy import (
-    UNLOCK_COOLDOWN_MS,
-    UNLOCK_LINK_TTL_MS,
-    UNLOCK_REQUESTS,
-    HmacKnownBrowserTokenCodec,
-    client_network,
-)
+from domain.sign_in.policy import AttemptLimit, HmacKnownBrowserTokenCodec, client_network
 from domain.sign_in.ports import SignInTx, TokenHasher
 
+UNLOCK_REQUESTS = AttemptLimit(60, HOUR_MS)
+"""Requests for an unlock link from one address block."""
+UNLOCK_LINK_TTL_MS = HOUR_MS
+UNLOCK_COOLDOWN_MS = 55 * MINUTE_MS
+"""Less than a link lives: whoever asks for links in somebody's name, that user always has a mail with a valid one."""
 TOKEN_LENGTH = 40
 MAIL = TranslatableMailTemplate(
     "Sign in to Latchboard in this browser",
@@ -75,8 +74,7 @@ class SignInUnlockLinkService:
             await tx.unlock_links.upsert(SignInUnlockLink(user.user_id, self.digest.sha256(token), now_ms, expires_ms, False))
             await self._emit(tx, user, client, "unlock_requested", "A link to sign in in another browser was sent", now_ms)
         minutes = UNLOCK_LINK_TTL_MS // MINUTE_MS
-        link_text = f"{self.link_url}{token}"
-        values = {"name": user.name, "email": user.email, "link": link_text, "minutes": minutes}
+        values = {"name": user.name, "email": user.email, "link": f"{self.link_url}{token}", "minutes": minutes}
         self.mails.enqueue(user.email, *MAIL.write(self.translator, language, **values))
 
     async def open_link(self, token: str, *, client: ClientInfo) -> str:
@@ -96,7 +94,7 @@ class SignInUnlockLinkService:
     async def _emit(self, tx: SignInTx, user: User, client: ClientInfo, kind: EventKind, description: str, now_ms: int) -> None:
         for membership in await tx.memberships.list_by_user(user.user_id):
             caller = membership.to_session(client.address)
-            tx.emit(DomainEvent.from_caller(caller, kind, f"{user.name}: {description}", now_ms))
+            tx.emit(event_of(caller, kind, f"{user.name}: {description}", now_ms))
 
 
 def _is_cooling_down(link: SignInUnlockLink, now_ms: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from domain.kernel.clock import DAY_MS, Clock
@@ -36,12 +36,6 @@ class FirstRunLinkStatus(StrEnum):
     DONE = "DONE"
 
 
-@dataclass(frozen=True, slots=True)
-class _HashedFirstRunToken:
-    token_hash: bytes = field(repr=False)
-    expires_ms: int
-
-
 @service
 class FirstRunService:
     """The link lives in memory: each start of the service issues another, and the earlier one ends."""
@@ -52,22 +46,23 @@ class FirstRunService:
     ids: IdAndSecretGenerator
     digest: TokenHasher
     on_done: Callable[[], None] = lambda: None
-    _link: _HashedFirstRunToken | None = field(default=None, init=False)
+    _link: tuple[bytes, int] | None = field(default=None, init=False)
+    """The hash of its token, and when it expires (monotonic ms)."""
     _is_done: bool = field(default=False, init=False)
 
     def issue_token(self, token: str | None = None) -> str:
         """The token of a new link; with `token`, that one. Call it when the installation has no account."""
         token = token or self.ids.random_alphanumeric(FIRST_RUN_TOKEN_LENGTH)
-        self._link = _HashedFirstRunToken(self.digest.sha256(token), self.clock.monotonic_ms() + FIRST_RUN_TTL_MS)
+        self._link = self.digest.sha256(token), self.clock.monotonic_ms() + FIRST_RUN_TTL_MS
         return token
 
     async def get_state(self, token: str) -> FirstRunLinkStatus:
         if await self._has_account():
             return FirstRunLinkStatus.DONE
-        link = self._link
-        if link is None or not hmac.compare_digest(link.token_hash, self.digest.sha256(token)):
+        token_hash, expires_ms = self._link or (b"", 0)
+        if not hmac.compare_digest(token_hash, self.digest.sha256(token)):
             return FirstRunLinkStatus.LINK_NEEDED
-        return FirstRunLinkStatus.READY if self.clock.monotonic_ms() < link.expires_ms else FirstRunLinkStatus.LINK_EXPIRED
+        return FirstRunLinkStatus.READY if self.clock.monotonic_ms() < expires_ms else FirstRunLinkStatus.LINK_EXPIRED
 
     async def create_owner(self, token: str, *, name: str, email: str, password: str, client: ClientInfo) -> OpenedSession:
         """Create the account and sign its Owner in. Of several visitors at once, one wins.

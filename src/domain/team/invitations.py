@@ -1,16 +1,9 @@
-"""Invitations: an Admin names email, name and role; the invited person opens the link and sets a password of their own.
+"""Invitations: an Admin names email, name and role; the invited person opens the link, chooses a password and becomes a member.
 
 The link is mailed. Without a mail server, or when it does not accept the mail, the link is given to the Admin to pass on.
-An invitation depends on the one who sent it last: while that member may not give the role, the link does not work.
-
-Accepting an invitation: whoever has the link chooses a password and becomes a member.
-
-The link is checked before the password is hashed, so that strangers cause no work, and again in the transaction that adds the
-member, with the role that the inviter has then.
-
-Ports of invitations.
-
-Rules of invitations, without I/O: when a link is valid, and what its mail says.
+An invitation depends on the one who sent it last: while that member may not give the role, the link does not work. The link is
+checked before the password is hashed, so that strangers cause no work, and again in the transaction that adds the member, with
+the role that the inviter has then.
 """
 
 from __future__ import annotations
@@ -34,7 +27,7 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, UserId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
@@ -81,12 +74,6 @@ def invitation_status(invitation: Invitation, inviter: Membership | None, now_ms
 
 
 @dataclass(frozen=True, slots=True)
-class ListedInvitation:
-    invitation: Invitation
-    status: InvitationStatus
-
-
-@dataclass(frozen=True, slots=True)
 class InvitationResult:
     """`link`: to pass on; None when it was mailed."""
 
@@ -106,7 +93,7 @@ class InvitationService:
     link_url: str
     translator: Translator
 
-    async def list_invitations(self, caller: SessionCaller) -> Sequence[ListedInvitation]:
+    async def list_invitations(self, caller: SessionCaller) -> Sequence[tuple[Invitation, InvitationStatus]]:
         """Oldest first. Raises PermissionDenied below Admin."""
         require_role(caller, Role.ADMIN)
         now_ms = self.clock.now_ms()
@@ -114,7 +101,7 @@ class InvitationService:
             found = await tx.invitations.list_by_account(caller.account_id)
             members = await tx.memberships.list_members(caller.account_id)
         inviters = {member.membership.membership_id: member.membership for member in members}
-        return [ListedInvitation(one, invitation_status(one, inviters.get(one.invited_by), now_ms)) for one in found]
+        return [(one, invitation_status(one, inviters.get(one.invited_by), now_ms)) for one in found]
 
     async def invite(self, caller: SessionCaller, *, email: str, name: str, role: Role, language: str) -> InvitationResult:
         """`language`: of the mail, unless the inviter has stored one. Raises PermissionDenied, ValidationFailed,
@@ -140,7 +127,7 @@ class InvitationService:
             check_capacity(len(pending) + len(members), "MEMBER_LIMIT", "An account has at most {limit} members and invitations")
             await tx.invitations.add(invitation)
             mail = await self._prepare_mail(tx, caller, invitation, token, language)
-            self._emit(tx, caller, "member_invited", f"{invitation.email} was invited as {role}")
+            tx.emit(event_of(caller, "member_invited", f"{invitation.email} was invited as {role}", self.clock.now_ms()))
         return await self._send(invitation, token, mail)
 
     async def resend(self, caller: SessionCaller, invitation_id: str, *, language: str) -> InvitationResult:
@@ -158,7 +145,8 @@ class InvitationService:
             )
             await tx.invitations.save(invitation)
             mail = await self._prepare_mail(tx, caller, invitation, token, language)
-            self._emit(tx, caller, "member_invited", f"The invitation of {invitation.email} was sent again")
+            text = f"The invitation of {invitation.email} was sent again"
+            tx.emit(event_of(caller, "member_invited", text, self.clock.now_ms()))
         return await self._send(invitation, token, mail)
 
     async def revoke(self, caller: SessionCaller, invitation_id: str) -> None:
@@ -167,7 +155,7 @@ class InvitationService:
             invitation = await _get_for_update(tx, caller, invitation_id)
             await tx.invitations.delete(invitation.invitation_id)
             text = f"The invitation of {invitation.email} was revoked"
-            self._emit(tx, caller, "member_invitation_revoked", text)
+            tx.emit(event_of(caller, "member_invitation_revoked", text, self.clock.now_ms()))
 
     async def _prepare_mail(
         self, tx: TeamTx, caller: SessionCaller, invitation: Invitation, token: str, language: str
@@ -210,9 +198,6 @@ class InvitationService:
                 await tx.invitations.save(replace(stored, mailed=False))
         return replace(invitation, mailed=False)
 
-    def _emit(self, tx: TeamTx, caller: SessionCaller, kind: EventKind, text: str) -> None:
-        tx.emit(DomainEvent.from_caller(caller, kind, text, self.clock.now_ms()))
-
 
 async def _get_for_update(tx: TeamTx, caller: SessionCaller, invitation_id: str) -> Invitation:
     """Raises PermissionDenied for an invitation of a role that the caller may not give."""
@@ -224,12 +209,6 @@ async def _get_for_update(tx: TeamTx, caller: SessionCaller, invitation_id: str)
     raise NotFound.for_resource("invitation", invitation_id)
 
 
-@dataclass(frozen=True, slots=True)
-class InvitationPreview:
-    invitation: Invitation
-    account_name: str
-
-
 @service
 class InvitationAcceptanceService:
     uow: UnitOfWork[TeamTx]
@@ -238,16 +217,16 @@ class InvitationAcceptanceService:
     hasher: PasswordHasher
     digest: TokenHasher
 
-    async def preview(self, token: str) -> InvitationPreview:
-        """What the link is for. Raises ValidationFailed `LINK_INVALID`, Conflict `INVITATION_VOID`."""
+    async def preview(self, token: str) -> tuple[Invitation, str]:
+        """What the link is for, and the account's name. Raises ValidationFailed `LINK_INVALID`, Conflict `INVITATION_VOID`."""
         async with self.uow.read() as tx:
             invitation = await self._get_valid(tx, token)
             account = await tx.accounts.get(invitation.account_id)
-        return InvitationPreview(invitation, account.name if account is not None else "")
+        return invitation, account.name if account is not None else ""
 
     async def accept(self, token: str, *, password: str, name: str | None, client: ClientInfo) -> MembershipWithUser:
         """The new member. Raises as `preview`, and Conflict `EMAIL_TAKEN` or `MEMBER_LIMIT`."""
-        account_id = (await self.preview(token)).invitation.account_id
+        account_id = (await self.preview(token))[0].account_id
         password_hash = await self.hasher.hash(check_password(password))
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller=None) as tx:
@@ -267,7 +246,7 @@ class InvitationAcceptanceService:
         member = await store_member(tx, self.ids, invitation.account_id, user, invitation.role)
         await tx.invitations.delete(invitation.invitation_id)
         text = f"{user.name} accepted the invitation as {invitation.role}"
-        tx.emit(DomainEvent.from_caller(member.membership.to_session(client.address), "member_changed", text, user.created_ms))
+        tx.emit(event_of(member.membership.to_session(client.address), "member_changed", text, user.created_ms))
         return member
 
     async def _get_valid(self, tx: TeamTx, token: str) -> Invitation:

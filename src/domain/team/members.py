@@ -20,7 +20,7 @@ from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
@@ -94,7 +94,7 @@ class MemberService(Generic[TxT]):
             self._emit(tx, caller, f"{target.user.name} was removed")
 
     def _emit(self, tx: TeamTx, caller: SessionCaller, description: str) -> None:
-        tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self.clock.now_ms()))
+        tx.emit(event_of(caller, "member_changed", description, self.clock.now_ms()))
 
 
 async def store_member(

@@ -8,7 +8,8 @@ from domain.accounts.model import Account, Membership, MembershipWithUser, Proje
 from domain.accounts.policy import check_email, check_name, check_password
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -29,21 +30,21 @@ class CreatedAccountWithOwner:
     project: Project
 
 
+@service
 class OperatorService:
-    def __init__(self, *, uow: UnitOfWork[TeamTx], clock: Clock, ids: IdAndSecretGenerator, hasher: PasswordHasher) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._hasher = hasher
+    uow: UnitOfWork[TeamTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
+    hasher: PasswordHasher
 
     async def has_no_accounts(self) -> bool:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             return not await tx.accounts.has_any()
 
     async def issue_owner_token(self, issuer: SessionTokenIssuer) -> str | None:
         """An access token for the Owner of the oldest account that has one. Its session cannot be refreshed."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             owner = await _find_first_owner(tx)
             if owner is None:
                 return None
@@ -55,12 +56,12 @@ class OperatorService:
         """Create an account with its Owner and default project. With `only_first`, None when an account already exists.
 
         Raises ValidationFailed or Conflict `EMAIL_TAKEN`."""
-        now_ms = self._clock.now_ms()
-        account = Account(AccountId(self._ids.new_id(IdPrefix.ACCOUNT)), check_name(name), DEFAULT_PLAN, now_ms)
+        now_ms = self.clock.now_ms()
+        account = Account(AccountId(self.ids.new_id(IdPrefix.ACCOUNT)), check_name(name), DEFAULT_PLAN, now_ms)
         user = await self._build_user(email, password, owner_name)
-        project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
+        project_id = ProjectId(self.ids.new_id(IdPrefix.PROJECT))
         project = Project(project_id, account.account_id, DEFAULT_PROJECT_NAME, True, now_ms)
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             if only_first:
                 await tx.accounts.lock_creation()
                 if await tx.accounts.has_any():
@@ -74,7 +75,7 @@ class OperatorService:
     async def add_user(self, account_id: str, *, email: str, password: str, role: Role) -> MembershipWithUser:
         """Raises NotFound for an unknown account, ValidationFailed, or Conflict `EMAIL_TAKEN`."""
         user = await self._build_user(email, password)
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             account = await tx.accounts.get(AccountId(account_id))
             if account is None:
                 raise NotFound(f"There is no account {account_id!r} here. `latchboard account list` lists them.")
@@ -83,56 +84,55 @@ class OperatorService:
 
     async def set_password(self, email: str, password: str) -> None:
         """Set the password of a user who cannot sign in; all sessions of the user end. Raises NotFound."""
-        password_hash = await self._hasher.hash(check_password(password))
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        password_hash = await self.hasher.hash(check_password(password))
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             user = await _get_user_for_update(tx, email)
             await tx.users.save(user.with_password(password_hash, now_ms))
             await revoke_user_sessions(tx, user.user_id, now_ms)
-            for membership in await tx.memberships.list_by_user(user.user_id):
-                self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
+            await self._emit_to_accounts(tx, user, "password_changed", "password was set")
 
     async def confirm_email(self, email: str) -> None:
         """The operator knows that the address is the user's: an identity provider may then sign that user in. Raises NotFound."""
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             user = await _get_user_for_update(tx, email)
             await tx.users.save(replace(user, email_verified=True))
-            for membership in await tx.memberships.list_by_user(user.user_id):
-                text = f"{user.name}: email address was confirmed by the operator"
-                self._emit(tx, membership.account_id, "member_changed", text)
+            await self._emit_to_accounts(tx, user, "member_changed", "email address was confirmed")
 
     async def reset_second_factor(self, email: str) -> None:
         """Remove the second factor of a user who has lost it; all sessions of the user end. Raises NotFound."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             user = await _get_user_for_update(tx, email)
             if not await tx.second_factors.delete_all(user.user_id):
                 raise NotFound(f"{email} has no second factor.")
             await revoke_user_sessions(tx, user.user_id, now_ms)
-            for membership in await tx.memberships.list_by_user(user.user_id):
-                text = f"{user.name}: second factor was reset by the operator"
-                self._emit(tx, membership.account_id, "second_factor_removed", text)
+            await self._emit_to_accounts(tx, user, "second_factor_removed", "second factor was reset")
 
     async def list_accounts(self) -> list[Account]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             found = [await tx.accounts.get(account_id) for account_id in await tx.accounts.list_ids()]
         return [account for account in found if account is not None]
 
     async def _build_user(self, email: str, password: str, name: str | None = None) -> User:
         email = check_email(email)
-        password_hash = await self._hasher.hash(check_password(password))
-        now_ms = self._clock.now_ms()
+        password_hash = await self.hasher.hash(check_password(password))
+        now_ms = self.clock.now_ms()
         shown = check_name(name or email.partition("@")[0])
-        return User(UserId(self._ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
+        return User(UserId(self.ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
 
     async def _add_member(self, tx: TeamTx, account_id: AccountId, user: User, role: Role) -> MembershipWithUser:
-        member = await store_member(tx, self._ids, account_id, user, role)
+        member = await store_member(tx, self.ids, account_id, user, role)
         self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
         return member
 
-    def _emit(self, tx: TeamTx, account_id: AccountId, kind: EventKind, description: str) -> None:
-        caller = SystemCaller(account_id, "operator")
-        tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
+    async def _emit_to_accounts(self, tx: TeamTx, user: User, kind: EventKind, what: str) -> None:
+        """One event in every account that the user is a member of."""
+        for membership in await tx.memberships.list_by_user(user.user_id):
+            self._emit(tx, membership.account_id, kind, f"{user.name}: {what} by the operator")
+
+    def _emit(self, tx: TeamTx, account_id: AccountId, kind: EventKind, text: str) -> None:
+        tx.emit(event_of(SystemCaller(account_id, "operator"), kind, text, self.clock.now_ms()))
 
 
 async def _find_first_owner(tx: TeamTx) -> Membership | None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from domain.accounts.policy import check_name
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import DAY_MS, Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -43,77 +43,62 @@ STANDS_FOR_OTHERS = "fleet"
 _OPERATION = re.compile(r"([a-z-]{1,32}):(read|write)")
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSessionTokenInput:
-    name: str
-    role: Role
-    operations: tuple[str, ...]
-    expires_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedServiceSession:
-    """`token` is returned once and not stored."""
-
-    session: ServiceSessionToken
-    token: str = field(repr=False)
-
-
+@service
 class ServiceSessionTokenService:
-    def __init__(self, *, uow: UnitOfWork[TeamTx], clock: Clock, ids: IdAndSecretGenerator, digest: TokenHasher) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._digest = digest
+    uow: UnitOfWork[TeamTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
+    digest: TokenHasher
 
     async def list(self, caller: SessionCaller) -> Sequence[ServiceSessionToken]:
         """Those of the account. Raises PermissionDenied below Admin."""
         require_role(caller, Role.ADMIN)
-        async with self._uow.read() as tx:
-            return await tx.service_sessions.list_open(caller.account_id, self._clock.now_ms())
+        async with self.uow.read() as tx:
+            return await tx.service_sessions.list_open(caller.account_id, self.clock.now_ms())
 
-    async def create(self, caller: SessionCaller, new: ServiceSessionTokenInput) -> CreatedServiceSession:
-        """Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; ValidationFailed; Conflict `SERVICE_SESSION_LIMIT`."""
+    async def create(
+        self, caller: SessionCaller, *, name: str, role: Role, operations: Sequence[str], expires_ms: int
+    ) -> tuple[ServiceSessionToken, str]:
+        """The session and its token, which is not stored.
+
+        Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; ValidationFailed; Conflict `SERVICE_SESSION_LIMIT`."""
         require_role(caller, Role.ADMIN)
-        now_ms = self._clock.now_ms()
-        _check_new(caller, new, now_ms)
-        token = SERVICE_TOKEN_PREFIX + self._ids.random_alphanumeric(RANDOM_LENGTH)
-        made = self._build(caller, new, token, now_ms)
-        async with self._uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+        now_ms = self.clock.now_ms()
+        _check_new(caller, role, operations, expires_ms, now_ms)
+        token = SERVICE_TOKEN_PREFIX + self.ids.random_alphanumeric(RANDOM_LENGTH)
+        made = ServiceSessionToken(
+            session_id=SessionId(self.ids.new_id(IdPrefix.SESSION)),
+            account_id=caller.account_id,
+            membership_id=caller.membership_id,
+            name=check_name(name),
+            prefix=token[:DISPLAY_LENGTH],
+            secret_hash=self.digest.sha256(token),
+            role=role,
+            operations=tuple(sorted(set(operations))),
+            created_ms=now_ms,
+            expires_ms=expires_ms,
+        )
+        async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             await require_second_factor_if_enabled(tx, caller, now_ms, STEP_UP_TTL_MS)
             existing = await tx.service_sessions.list_open(caller.account_id, now_ms)
             check_capacity(len(existing), "SERVICE_SESSION_LIMIT", "An account has at most {limit} service sessions")
             await tx.user_sessions.add(_user_session(caller, made))
             await tx.service_sessions.add(made)
             text = f"Service session {made.name} ({made.prefix}…) was created as {made.role}: {', '.join(made.operations)}"
-            tx.emit(DomainEvent.from_caller(caller, "service_session_created", text, now_ms))
-        return CreatedServiceSession(made, token)
+            tx.emit(event_of(caller, "service_session_created", text, now_ms))
+        return made, token
 
     async def revoke(self, caller: SessionCaller, session_id: SessionId) -> None:
         """At once, for whoever made it. Raises PermissionDenied, NotFound."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller, Role.ADMIN) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.ADMIN) as tx:
             open_ones = await tx.service_sessions.list_open(caller.account_id, now_ms)
             found = next((each for each in open_ones if each.session_id == session_id), None)
             if found is None:
                 raise NotFound.for_resource("service session", session_id)
             await tx.user_sessions.revoke(session_id, now_ms)
             text = f"Service session {found.name} ({found.prefix}…) was revoked"
-            tx.emit(DomainEvent.from_caller(caller, "session_revoked", text, now_ms))
-
-    def _build(self, caller: SessionCaller, new: ServiceSessionTokenInput, token: str, now_ms: int) -> ServiceSessionToken:
-        return ServiceSessionToken(
-            session_id=SessionId(self._ids.new_id(IdPrefix.SESSION)),
-            account_id=caller.account_id,
-            membership_id=caller.membership_id,
-            name=check_name(new.name),
-            prefix=token[:DISPLAY_LENGTH],
-            secret_hash=self._digest.sha256(token),
-            role=new.role,
-            operations=tuple(sorted(set(new.operations))),
-            created_ms=now_ms,
-            expires_ms=new.expires_ms,
-        )
+            tx.emit(event_of(caller, "session_revoked", text, now_ms))
 
 
 def check_operation(caller: SessionCaller, tag: str, *, is_read: bool, affects: str | None = None) -> None:
@@ -145,14 +130,14 @@ def check_usable(found: ServiceSessionToken | None, user_session: UserSession | 
         raise Unauthenticated("This service session has expired. Create a new one.", code="TOKEN_EXPIRED")
 
 
-def _check_new(caller: SessionCaller, new: ServiceSessionTokenInput, now_ms: int) -> None:
-    if new.role is Role.OWNER or not caller.role.is_at_least(new.role):
+def _check_new(caller: SessionCaller, role: Role, operations: Sequence[str], expires_ms: int, now_ms: int) -> None:
+    if role is Role.OWNER or not caller.role.is_at_least(role):
         raise ValidationFailed.for_field("role", "must be below Owner, and not above your own.")
-    if not now_ms < new.expires_ms <= now_ms + MAX_TTL_MS:
+    if not now_ms < expires_ms <= now_ms + MAX_TTL_MS:
         raise ValidationFailed.for_field("expiresAt", "must be in the future, and at most 366 days ahead.")
-    if not new.operations:
+    if not operations:
         raise ValidationFailed.for_field("operations", "name at least one, such as devices:read.")
-    for index, operation in enumerate(new.operations):
+    for index, operation in enumerate(operations):
         match = _OPERATION.fullmatch(operation)
         if match is None or match[1] not in RESOURCES or (match[1] in READ_ONLY and match[2] == "write"):
             known = ", ".join(each for each in RESOURCES if each not in READ_ONLY)

@@ -1,4 +1,4 @@
-"""Claims due deliveries and starts their attempts, one batch at a time.
+"""Claims due deliveries, starts their attempts, and stores how these ended, one batch at a time.
 
 A batch is one transaction. It stores the results of finished attempts, claims due deliveries under a lease, checks again that
 each webhook is enabled and its key still sees the device, and stores the attempts that begin. Requests are sent only after the
@@ -9,24 +9,15 @@ Every write about a delivery is made under the lease it was claimed with, and no
 lease. A worker that was stopped past its lease therefore changes and sends nothing that another worker has claimed since. Leases
 are not cleared at a start, because a row does not say which process holds its lease: the attempts of a killed process are
 repeated half a minute later.
-
-Stores how attempts ended, and what that says about their webhooks: a success clears a failure, 410 or five days of failures
-disable the webhook.
-
-Deletes the rows that deleted webhooks leave behind: deliveries and attempts, possibly a million after a long outage.
-
-A webhook, or a key with its webhooks, is deleted in one small transaction; from then on it is invisible and nothing is sent to
-it. Its deliveries are deleted afterwards in batches, each in a transaction of its own, so that other transactions can write in
-between. A delivery is recognised by its missing webhook: a crash forgets nothing, and it does not matter who deleted the webhook.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 from domain.kernel.clock import SECOND_MS, Clock, Now
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdAndSecretGenerator, IdPrefix, WebhookId
 from domain.kernel.ports import Vault
@@ -40,84 +31,11 @@ from domain.webhooks.model import (
     WebhookDelivery,
     WebhookDeliveryState,
 )
-from domain.webhooks.policy import (
-    DeliveryWithAttempt,
-    WebhookHealthChange,
-    apply_health_change,
-    finish_attempt,
-    health_change,
-    interrupt_attempt,
-)
+from domain.webhooks.policy import after_response, finish_attempt, interrupt_attempt
 from domain.webhooks.ports import CreateSigner, WebhooksTx
 from domain.webhooks.queues import EndpointQueues
 from domain.webhooks.recipients import WebhookRecipientCache
 from domain.webhooks.requests import DeliveryAttemptResult, InFlightWebhookDelivery, WebhookRequestBuilder
-
-
-class RetryJitter(Protocol):
-    """Port: where the spread of the retry pauses comes from."""
-
-    def spread(self) -> float:
-        """-1 to 1, uniformly distributed."""
-
-
-class DeliveryAttemptResultWriter:
-    def __init__(self, *, recipients: WebhookRecipientCache, jitter: RetryJitter, on_disabled: Callable[[Webhook], None]) -> None:
-        """`on_disabled` is called after the commit that disables a webhook."""
-        self._recipients = recipients
-        self._jitter = jitter
-        self._on_disabled = on_disabled
-
-    async def store(self, tx: WebhooksTx, results: Sequence[DeliveryAttemptResult]) -> None:
-        updates = [self._to_update(one) for one in results if not one.is_not_sent]
-        if updates:
-            await tx.deliveries.finish_many([update.delivery for update in updates])
-            await tx.deliveries.finish_attempts([update.attempt for update in updates])
-        not_sent = [one.in_flight for one in results if one.is_not_sent]
-        if not_sent:
-            await tx.deliveries.finish_many([attempt.delivery for attempt in not_sent])
-            await tx.deliveries.delete_attempts([one.attempt.delivery_id for one in not_sent])
-        for one in results:
-            await self._update_health(tx, one)
-
-    def _to_update(self, result: DeliveryAttemptResult) -> DeliveryWithAttempt:
-        delivery, attempt = result.in_flight.delivery, result.in_flight.attempt
-        if result.response is None:
-            return interrupt_attempt(delivery, attempt, result.at)
-        return finish_attempt(delivery, attempt, result.response, result.at, self._jitter.spread())
-
-    async def _update_health(self, tx: WebhooksTx, result: DeliveryAttemptResult) -> None:
-        """Reads the webhook again only when the response changes something about it."""
-        sent_by = result.in_flight.webhook
-        if (
-            result.response is None
-            or result.is_not_sent
-            or health_change(sent_by, result.response, result.at.steady_ms) is WebhookHealthChange.SAME
-        ):
-            return
-        webhook = await tx.webhooks.get_for_update(sent_by.account_id, sent_by.webhook_id)
-        if webhook is None or not webhook.enabled or webhook.generation != sent_by.generation:
-            return
-        change = health_change(webhook, result.response, result.at.steady_ms)
-        after = apply_health_change(webhook, change, result.at)
-        if after == webhook:
-            return
-        await tx.webhooks.save(after)
-        self._recipients.invalidate_until_commit(tx, webhook.account_id, result.at.wall_ms)
-        if not after.enabled:
-            tx.emit(_disabled_event(after, result.at.wall_ms))
-            tx.after_commit(lambda: self._on_disabled(after))
-
-
-def _disabled_event(webhook: Webhook, now_ms: int) -> DomainEvent:
-    return DomainEvent(
-        account_id=webhook.account_id,
-        kind="webhook_disabled",
-        description=f"Webhook to {webhook.host} was disabled. {webhook.disabled_reason}",
-        at_ms=now_ms,
-        source="service",
-        data={"webhookId": webhook.webhook_id, "reason": webhook.disabled_reason},
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,51 +48,47 @@ class WebhookDeliveryBatch:
     next_due_ms: int | None
 
 
+@service
 class WebhookDeliveryService:
-    def __init__(
-        self,
-        *,
-        uow: UnitOfWork[WebhooksTx],
-        clock: Clock,
-        ids: IdAndSecretGenerator,
-        vault: Vault,
-        create_signer: CreateSigner,
-        recipients: WebhookRecipientCache,
-        jitter: RetryJitter,
-        queues: EndpointQueues,
-    ) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._ids = ids
-        self._recipients = recipients
-        self._queues = queues
-        self.requests = WebhookRequestBuilder(vault=vault, create_signer=create_signer)
-        self._results = DeliveryAttemptResultWriter(recipients=recipients, jitter=jitter, on_disabled=self.on_webhook_changed)
-        self._current_generations: dict[WebhookId, int] = {}
-        self._cancelling: dict[WebhookId, None] = {}
-        """Disabled or deleted webhooks that may still have pending deliveries, cancelled in turn; nothing is claimed for them. A
-        restart forgets them: their deliveries are then cancelled when they fall due."""
+    """`jitter`: -1 to 1, uniformly distributed; spreads the pauses before retries."""
+
+    uow: UnitOfWork[WebhooksTx]
+    clock: Clock
+    ids: IdAndSecretGenerator
+    vault: Vault
+    create_signer: CreateSigner
+    recipients: WebhookRecipientCache
+    jitter: Callable[[], float]
+    queues: EndpointQueues
+    requests: WebhookRequestBuilder = field(init=False)
+    _current_generations: dict[WebhookId, int] = field(default_factory=dict, init=False)
+    _cancelling: dict[WebhookId, None] = field(default_factory=dict, init=False)
+    """Disabled or deleted webhooks that may still have pending deliveries, cancelled in turn; nothing is claimed for them. A
+    restart forgets them: their deliveries are then cancelled when they fall due."""
+
+    def __post_init__(self) -> None:
+        self.requests = WebhookRequestBuilder(vault=self.vault, create_signer=self.create_signer)
 
     async def next_batch(self, results: Sequence[DeliveryAttemptResult]) -> WebhookDeliveryBatch:
         """Raises Unavailable when the database does not answer; pass the same `results` again then."""
-        now = Now.of(self._clock)
+        now = Now.of(self.clock)
         claimed: Sequence[WebhookDelivery] = ()
         chosen: list[WebhookDelivery] = []
         attempts: list[InFlightWebhookDelivery] = []
         try:
-            async with self._uow.write(caller=None) as tx:
-                await self._results.store(tx, results)
+            async with self.uow.write(caller=None) as tx:
+                await self._store_results(tx, results)
                 is_cancelling = await self._cancel_pending(tx)
-                capacity = self._queues.claimable_count()
+                capacity = self.queues.claimable_count()
                 if capacity:
-                    busy = [*self._queues.list_full(), *self._cancelling]
+                    busy = [*self.queues.list_full(), *self._cancelling]
                     claimed = await tx.deliveries.claim(now.steady_ms, now.steady_ms + LEASE_MS, capacity, busy=busy)
-                    await tx.deliveries.finish_many(self._queues.enqueue(claimed))
-                chosen += self._queues.start_next(now.steady_ms)
+                    await tx.deliveries.finish_many(self.queues.enqueue(claimed))
+                chosen += self.queues.start_next(now.steady_ms)
                 attempts += await self._start_attempts(tx, chosen, now.wall_ms)
                 next_due_ms = await tx.deliveries.next_due_ms()
         except BaseException:
-            self._queues.remove(claimed)  # rolled back: no lease covers these
+            self.queues.remove(claimed)  # rolled back: no lease covers these
             self._release_all(chosen)
             raise
         started = {one.delivery.no for one in attempts}
@@ -184,14 +98,14 @@ class WebhookDeliveryService:
 
     async def stop(self, results: Sequence[DeliveryAttemptResult]) -> None:
         """Stores the last results, and gives back every delivery that is claimed but has not begun."""
-        async with self._uow.write(caller=None) as tx:
-            await self._results.store(tx, results)
-            await tx.deliveries.finish_many(self._queues.drain())
+        async with self.uow.write(caller=None) as tx:
+            await self._store_results(tx, results)
+            await tx.deliveries.finish_many(self.queues.drain())
 
     def release(self, attempt: InFlightWebhookDelivery, duration_s: float | None) -> None:
         """Frees the slot of an attempt that has ended. `duration_s`: None when it was cancelled or never sent."""
         if not attempt.is_manual:
-            self._queues.release(attempt.delivery.webhook_id, duration_s)
+            self.queues.release(attempt.delivery.webhook_id, duration_s)
 
     def on_webhook_changed(self, webhook: Webhook) -> None:
         """The webhook was rotated, disabled, deleted or changed: attempts that began before are no longer current."""
@@ -214,22 +128,10 @@ class WebhookDeliveryService:
         """The delivery's webhook, if it is enabled and its key still sees the device."""
         return (await self._find_authorized_webhooks(tx, [delivery], now_ms))[0]
 
-    async def _find_authorized_webhooks(
-        self, tx: WebhooksTx, deliveries: Sequence[WebhookDelivery], now_ms: int
-    ) -> list[Webhook | None]:
-        """One lookup for the whole batch, in the transaction in which its attempts begin."""
-        devices_by_account: dict[AccountId, set[DeviceId]] = {}
-        for delivery in deliveries:
-            devices = devices_by_account.setdefault(delivery.account_id, set())
-            if delivery.device_id is not None:
-                devices.add(delivery.device_id)
-        recipients = await self._recipients.load(tx, devices_by_account, now_ms)
-        return [recipients[one.account_id].find_authorized(one.webhook_id, one.device_id, now_ms) for one in deliveries]
-
     def new_attempt(self, delivery: WebhookDelivery, webhook: Webhook, now_ms: int) -> InFlightWebhookDelivery:
         """The next attempt of a claimed delivery, with an id of its own."""
         attempt = DeliveryAttempt(
-            delivery_id=DeliveryId(self._ids.new_id(IdPrefix.DELIVERY)),
+            delivery_id=DeliveryId(self.ids.new_id(IdPrefix.DELIVERY)),
             delivery_no=delivery.no,
             webhook_id=delivery.webhook_id,
             event_id=delivery.event_id,
@@ -239,6 +141,42 @@ class WebhookDeliveryService:
             created_ms=now_ms,
         )
         return InFlightWebhookDelivery(delivery, attempt, webhook)
+
+    async def _store_results(self, tx: WebhooksTx, results: Sequence[DeliveryAttemptResult]) -> None:
+        """How attempts ended, and what that says about their webhooks."""
+        sent = [self._after_attempt(one) for one in results if not one.is_not_sent]
+        if sent:
+            await tx.deliveries.finish_many([delivery for delivery, _ in sent])
+            await tx.deliveries.finish_attempts([attempt for _, attempt in sent])
+        not_sent = [one.in_flight for one in results if one.is_not_sent]
+        if not_sent:
+            await tx.deliveries.finish_many([one.delivery for one in not_sent])
+            await tx.deliveries.delete_attempts([one.attempt.delivery_id for one in not_sent])
+        for one in results:
+            await self._update_health(tx, one)
+
+    def _after_attempt(self, result: DeliveryAttemptResult) -> tuple[WebhookDelivery, DeliveryAttempt]:
+        delivery, attempt = result.in_flight.delivery, result.in_flight.attempt
+        if result.response is None:
+            return interrupt_attempt(delivery, attempt, result.at)
+        return finish_attempt(delivery, attempt, result.response, result.at, self.jitter())
+
+    async def _update_health(self, tx: WebhooksTx, result: DeliveryAttemptResult) -> None:
+        """Reads the webhook again only when the response changes something about it."""
+        sent_by, response, at = result.in_flight.webhook, result.response, result.at
+        if response is None or result.is_not_sent or after_response(sent_by, response, at) is sent_by:
+            return
+        webhook = await tx.webhooks.get_for_update(sent_by.account_id, sent_by.webhook_id)
+        if webhook is None or not webhook.enabled or webhook.generation != sent_by.generation:
+            return
+        after = after_response(webhook, response, at)
+        if after is webhook:
+            return
+        await tx.webhooks.save(after)
+        self.recipients.invalidate_until_commit(tx, webhook.account_id, at.wall_ms)
+        if not after.enabled:
+            tx.emit(_disabled_event(after, at.wall_ms))
+            tx.after_commit(lambda: self.on_webhook_changed(after))
 
     async def _start_attempts(
         self, tx: WebhooksTx, chosen: Sequence[WebhookDelivery], now_ms: int
@@ -255,6 +193,18 @@ class WebhookDeliveryService:
         if attempts:
             await tx.deliveries.add_attempts([one.attempt for one in attempts])
         return attempts
+
+    async def _find_authorized_webhooks(
+        self, tx: WebhooksTx, deliveries: Sequence[WebhookDelivery], now_ms: int
+    ) -> list[Webhook | None]:
+        """One lookup for the whole batch, in the transaction in which its attempts begin."""
+        devices_by_account: dict[AccountId, set[DeviceId]] = {}
+        for delivery in deliveries:
+            devices = devices_by_account.setdefault(delivery.account_id, set())
+            if delivery.device_id is not None:
+                devices.add(delivery.device_id)
+        recipients = await self.recipients.load(tx, devices_by_account, now_ms)
+        return [recipients[one.account_id].find_authorized(one.webhook_id, one.device_id, now_ms) for one in deliveries]
 
     async def _cancel_pending(self, tx: WebhooksTx) -> bool:
         """Cancels up to CANCEL_BATCH_ROWS deliveries of one disabled webhook; returns whether the next batch should follow at
@@ -276,19 +226,37 @@ class WebhookDeliveryService:
 
     def _release_all(self, deliveries: Iterable[WebhookDelivery]) -> None:
         for delivery in deliveries:
-            self._queues.release(delivery.webhook_id, None)
+            self.queues.release(delivery.webhook_id, None)
 
 
-BATCH_ROWS = 250
+def _disabled_event(webhook: Webhook, now_ms: int) -> DomainEvent:
+    return DomainEvent(
+        account_id=webhook.account_id,
+        kind="webhook_disabled",
+        description=f"Webhook to {webhook.host} was disabled. {webhook.disabled_reason}",
+        at_ms=now_ms,
+        source="service",
+        data={"webhookId": webhook.webhook_id, "reason": webhook.disabled_reason},
+    )
+
+
+CLEANUP_BATCH_ROWS = 250
 """About 5 ms of database time, attempts included."""
 
 
+@service
 class DeletedWebhookCleanup:
-    def __init__(self, *, uow: UnitOfWork[WebhooksTx]) -> None:
-        self._uow = uow
-        self._position: tuple[WebhookId, int] | None = None
-        """The webhook being cleaned up, and the number of its last deleted delivery. Only a cursor: after a restart the search
-        starts again."""
+    """Deletes the rows that deleted webhooks leave behind: deliveries and attempts, possibly a million after a long outage.
+
+    A webhook, or a key with its webhooks, is deleted in one small transaction; from then on it is invisible and nothing is sent
+    to it. Its deliveries are deleted afterwards in batches, each in a transaction of its own, so that other transactions can
+    write in between. A delivery is recognised by its missing webhook: a crash forgets nothing, and it does not matter who deleted
+    the webhook."""
+
+    uow: UnitOfWork[WebhooksTx]
+    _position: tuple[WebhookId, int] | None = field(default=None, init=False)
+    """The webhook being cleaned up, and the number of its last deleted delivery. Only a cursor: after a restart the search
+    starts again."""
 
     async def run_once(self) -> bool:
         """Deletes one batch. False when there is nothing to delete, or other transactions have locked all of it."""
@@ -297,13 +265,13 @@ class DeletedWebhookCleanup:
             if position is None:
                 return False
             webhook_id, after = position
-            async with self._uow.write(caller=None) as tx:
-                deleted = await tx.deliveries.delete_batch_by_webhook(webhook_id, BATCH_ROWS, after=after)
-            self._position = (webhook_id, deleted[-1]) if len(deleted) == BATCH_ROWS else None
+            async with self.uow.write(caller=None) as tx:
+                deleted = await tx.deliveries.delete_batch_by_webhook(webhook_id, CLEANUP_BATCH_ROWS, after=after)
+            self._position = (webhook_id, deleted[-1]) if len(deleted) == CLEANUP_BATCH_ROWS else None
             if deleted or not after:
                 return bool(deleted)
 
     async def _find_next(self) -> tuple[WebhookId, int] | None:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             webhook_id = await tx.deliveries.find_orphaned_webhook_id()
         return None if webhook_id is None else (webhook_id, 0)

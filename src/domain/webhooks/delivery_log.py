@@ -16,13 +16,13 @@ from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdAndSecretGenerator, IdPrefix, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.delivery import WebhookDeliveryService
-from domain.webhooks.model import LEASE_MS, MAX_LISTED_ATTEMPTS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.model import LEASE_MS, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState, encode_payload
 from domain.webhooks.policy import mark_interrupted, require_enabled
 from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.requests import InFlightWebhookDelivery
-from domain.webhooks.secrets import encode_payload
 from domain.webhooks.service import get_webhook
 
+MAX_LISTED_ATTEMPTS = 50
 DUE_FIRST_MS = 0
 """Due before any other delivery, so that the next claim returns it."""
 

@@ -2,10 +2,14 @@
 
 A webhook belongs to one API key and receives the events that the key's grants let it see. A `WebhookDelivery` is one event for
 one webhook, stored in the event's transaction. Each try to send it is a `DeliveryAttempt` with an id of its own.
+
+The URL of a webhook is stored sealed like its secret, because path and query often contain one. Scheme and host are stored plain.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +19,10 @@ from domain.events.model import DEFAULT_TYPES
 from domain.kernel.backoff import Backoff
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.dataclasses import fast_frozen
+from domain.kernel.domain_event import JsonObject
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
+from domain.kernel.ports import Vault
+from domain.webhooks.reference import SECRET_PREFIX
 
 RETRY_BACKOFF = Backoff.doubling(5, 80)
 """Pauses before the retries: five retries, so at most six attempts."""
@@ -25,8 +32,6 @@ MAX_ATTEMPTS = 1 + len(RETRY_BACKOFF.pauses_s)
 RESPONSE_TIMEOUT_S = 10.0
 MAX_CONCURRENT_PER_WEBHOOK = 4
 """How many attempts of one webhook are sent at once."""
-DISABLE_AFTER_MS = 5 * 24 * 3_600_000
-MAX_LISTED_ATTEMPTS = 50
 CANCEL_BATCH_ROWS = 500
 """Rows per transaction when the deliveries of a disabled webhook are cancelled: there may be millions, and other transactions
 must be able to write in between."""
@@ -135,3 +140,41 @@ class DeliveryAttempt:
     succeeded: bool = False
     duration_ms: int | None = None
     next_attempt_ms: int | None = None
+
+
+def encode_payload(payload: JsonObject) -> bytes:
+    """The payload as JSON bytes, the same in the body of every attempt."""
+    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def url_origin(url: str) -> str:
+    """Scheme and host."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def seal_url(vault: Vault, webhook_id: WebhookId, url: str) -> bytes:
+    return vault.seal(url, url_seal_context(webhook_id))
+
+
+def open_url(vault: Vault, webhook: Webhook) -> str:
+    """Raises SecretUnreadable when the key ring lacks the key."""
+    if webhook.sealed_url is None:
+        return webhook.origin
+    return vault.open(webhook.sealed_url, url_seal_context(webhook.webhook_id))
+
+
+def url_seal_context(webhook_id: WebhookId) -> str:
+    """What a sealed URL is bound to: its webhook, and that it is no signing secret."""
+    return f"url:{webhook_id}"
+
+
+SHOWN_PREFIX_LENGTH = len(SECRET_PREFIX) + 4
+
+
+def new_secret(random: bytes) -> str:
+    return SECRET_PREFIX + base64.b64encode(random).decode()
+
+
+def shown_prefix(secret: str) -> str:
+    return secret[:SHOWN_PREFIX_LENGTH]

@@ -1,22 +1,18 @@
-"""What the response to an attempt means, and when the next one is due.
+"""What the response to an attempt means: for the delivery, when the next attempt is due; for the webhook, whether it is disabled.
 
 An attempt succeeds only with a complete 2xx response. After a failure, the pauses of `model.RETRY_BACKOFF` apply, spread by the
 jitter; `Retry-After` may lengthen a pause, never shorten it. An attempt that a crash or a stop interrupted does not count: the
-same attempt number is tried again.
-
-When a webhook is disabled: by a member, by 410 Gone, or after five days without a success.
+same attempt number is tried again. A webhook is disabled by a member, by 410 Gone, or after five days without a success.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from domain.kernel.clock import DAY_MS, SECOND_MS, Now
 from domain.kernel.dataclasses import fast_replace
 from domain.kernel.errors import Conflict
 from domain.webhooks.model import (
-    DISABLE_AFTER_MS,
     LEASE_MS,
     MAX_ATTEMPTS,
     RESPONSE_TIMEOUT_S,
@@ -28,11 +24,55 @@ from domain.webhooks.model import (
 )
 from domain.webhooks.ports import OutboundHttpResponse
 
+DISABLE_AFTER_MS = 5 * 24 * 3_600_000
 JITTER = 0.1
 HTTP_GONE = 410
 MAX_RETRY_AFTER_S = 3_600
 """The longest accepted `Retry-After`: an hour, so that one header cannot postpone a delivery indefinitely."""
 INTERRUPTED_MESSAGE = "The service stopped during this attempt. It is made again."
+GONE_REASON = "The receiver answered 410 Gone. Correct the url, then enable the webhook again."
+DEAD_REASON = (
+    f"No delivery has succeeded for {DISABLE_AFTER_MS // DAY_MS} days. Repair the receiver, then enable the webhook again."
+)
+
+
+def finish_attempt(
+    delivery: WebhookDelivery, attempt: DeliveryAttempt, response: OutboundHttpResponse, at: Now, spread: float
+) -> tuple[WebhookDelivery, DeliveryAttempt]:
+    """Both after the response. `spread`: -1 to 1, by which a pause before the next attempt differs from the planned one."""
+    success = is_success(response)
+    attempts = delivery.attempts + 1
+    is_final = success or attempts >= MAX_ATTEMPTS or response.status == HTTP_GONE
+    pause_ms = None if is_final else retry_pause_ms(attempts, spread, response.retry_after_s)
+    state = WebhookDeliveryState.PENDING
+    if is_final:
+        state = WebhookDeliveryState.DELIVERED if success else WebhookDeliveryState.GIVEN_UP
+    due_ms = delivery.due_ms if pause_ms is None else at.steady_ms + pause_ms
+    next_ms = None if pause_ms is None else at.wall_ms + pause_ms
+    error = None if success else failure_reason(response)
+    return (
+        _update(delivery, state, attempts, due_ms),
+        _finish(attempt, at.wall_ms, response.status, error, success, response.duration_ms, next_ms),
+    )
+
+
+_update = fast_replace(WebhookDelivery, "state", "attempts", "due_ms")
+_finish = fast_replace(DeliveryAttempt, "finished_ms", "status_code", "error", "succeeded", "duration_ms", "next_attempt_ms")
+
+
+def interrupt_attempt(delivery: WebhookDelivery, attempt: DeliveryAttempt, at: Now) -> tuple[WebhookDelivery, DeliveryAttempt]:
+    """A stop of the service interrupted the attempt: it does not count, and the delivery is due again at once."""
+    return (
+        replace(delivery, due_ms=at.steady_ms),
+        replace(attempt, finished_ms=at.wall_ms, error=INTERRUPTED_MESSAGE, next_attempt_ms=at.wall_ms),
+    )
+
+
+def mark_interrupted(attempt: DeliveryAttempt, now_ms: int) -> DeliveryAttempt:
+    """Marks an attempt without an end as interrupted when it can no longer be in flight."""
+    if attempt.finished_ms is not None or now_ms - attempt.created_ms <= (RESPONSE_TIMEOUT_S * SECOND_MS) + LEASE_MS:
+        return attempt
+    return replace(attempt, error=INTERRUPTED_MESSAGE)
 
 
 def is_success(response: OutboundHttpResponse) -> bool:
@@ -55,87 +95,15 @@ def retry_pause_ms(attempts: int, spread: float, retry_after_s: int | None) -> i
     return int(max(planned, requested) * SECOND_MS)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryWithAttempt:
-    delivery: WebhookDelivery
-    attempt: DeliveryAttempt
-
-
-_update = fast_replace(WebhookDelivery, "state", "attempts", "due_ms")
-
-
-_finish = fast_replace(DeliveryAttempt, "finished_ms", "status_code", "error", "succeeded", "duration_ms", "next_attempt_ms")
-
-
-def finish_attempt(
-    delivery: WebhookDelivery, attempt: DeliveryAttempt, response: OutboundHttpResponse, at: Now, spread: float
-) -> DeliveryWithAttempt:
-    success = is_success(response)
-    attempts = delivery.attempts + 1
-    is_final = success or attempts >= MAX_ATTEMPTS or response.status == HTTP_GONE
-    pause_ms = None if is_final else retry_pause_ms(attempts, spread, response.retry_after_s)
-    state = WebhookDeliveryState.PENDING
-    if is_final:
-        state = WebhookDeliveryState.DELIVERED if success else WebhookDeliveryState.GIVEN_UP
-    due_ms = delivery.due_ms if pause_ms is None else at.steady_ms + pause_ms
-    next_ms = None if pause_ms is None else at.wall_ms + pause_ms
-    error = None if success else failure_reason(response)
-    return DeliveryWithAttempt(
-        _update(delivery, state, attempts, due_ms),
-        _finish(attempt, at.wall_ms, response.status, error, success, response.duration_ms, next_ms),
-    )
-
-
-def interrupt_attempt(delivery: WebhookDelivery, attempt: DeliveryAttempt, at: Now) -> DeliveryWithAttempt:
-    """A stop of the service interrupted the attempt: it does not count, and the delivery is due again at once."""
-    return DeliveryWithAttempt(
-        replace(delivery, due_ms=at.steady_ms),
-        replace(attempt, finished_ms=at.wall_ms, error=INTERRUPTED_MESSAGE, next_attempt_ms=at.wall_ms),
-    )
-
-
-def mark_interrupted(attempt: DeliveryAttempt, now_ms: int) -> DeliveryAttempt:
-    """Marks an attempt without an end as interrupted when it can no longer be in flight."""
-    if attempt.finished_ms is not None or now_ms - attempt.created_ms <= (RESPONSE_TIMEOUT_S * SECOND_MS) + LEASE_MS:
-        return attempt
-    return replace(attempt, error=INTERRUPTED_MESSAGE)
-
-
-class WebhookHealthChange(StrEnum):
-    """What the end of an attempt changes about its webhook."""
-
-    SAME = "same"
-    RECOVERED = "recovered"
-    FAILING = "failing"
-    GONE = "gone"
-    DEAD = "dead"
-
-
-def health_change(webhook: Webhook, response: OutboundHttpResponse, steady_ms: int) -> WebhookHealthChange:
+def after_response(webhook: Webhook, response: OutboundHttpResponse, at: Now) -> Webhook:
+    """The webhook after an attempt; itself when nothing about it changes."""
     if is_success(response):
-        return WebhookHealthChange.SAME if webhook.failing_since_ms is None else WebhookHealthChange.RECOVERED
+        return webhook if webhook.failing_since_ms is None else replace(webhook, failing_since_ms=None)
     if response.status == HTTP_GONE and response.error is None:
-        return WebhookHealthChange.GONE
+        return disable(webhook, GONE_REASON, at.wall_ms)
     if webhook.failing_since_ms is None:
-        return WebhookHealthChange.FAILING
-    return WebhookHealthChange.DEAD if steady_ms - webhook.failing_since_ms >= DISABLE_AFTER_MS else WebhookHealthChange.SAME
-
-
-def apply_health_change(webhook: Webhook, change: WebhookHealthChange, at: Now) -> Webhook:
-    match change:
-        case WebhookHealthChange.RECOVERED:
-            return replace(webhook, failing_since_ms=None)
-        case WebhookHealthChange.FAILING:
-            return replace(webhook, failing_since_ms=at.steady_ms)
-        case WebhookHealthChange.GONE:
-            reason = "The receiver answered 410 Gone. Correct the url, then enable the webhook again."
-            return disable(webhook, reason, at.wall_ms)
-        case WebhookHealthChange.DEAD:
-            days = DISABLE_AFTER_MS // DAY_MS
-            reason = f"No delivery has succeeded for {days} days. Repair the receiver, then enable the webhook again."
-            return disable(webhook, reason, at.wall_ms)
-        case WebhookHealthChange.SAME:
-            return webhook
+        return replace(webhook, failing_since_ms=at.steady_ms)
+    return disable(webhook, DEAD_REASON, at.wall_ms) if at.steady_ms - webhook.failing_since_ms >= DISABLE_AFTER_MS else webhook
 
 
 def disable(webhook: Webhook, reason: str | None, now_ms: int) -> Webhook:

@@ -1,8 +1,4 @@
-"""Ports of the webhooks part: its repositories, and the courier that sends HTTP requests.
-
-Port for signing webhooks. A `WebhookSigner` keeps the keyed state of one secret; `reference.py` defines the
-signatures.
-"""
+"""Ports of the webhooks part: its repositories, the courier that sends HTTP requests, and the signer of one secret."""
 
 from __future__ import annotations
 
@@ -155,6 +151,8 @@ class Courier(Protocol):
 
 
 class WebhookSigner(Protocol):
+    """Keeps the keyed state of one secret. `reference.py` defines the signatures."""
+
     def service_signature(self, body: bytes) -> str:
         """`X-Service-Signature`: `sha256=<hex>` over the body, keyed with the whole secret string."""
 

@@ -1,13 +1,11 @@
-"""Which webhooks receive the events of a device: an account's webhooks with what their keys may see, cached where that is safe.
+"""Which webhooks receive the events of a device, and a delivery for each of them in the event's own transaction: a crash at any
+moment loses nothing, because either the event is stored with all its deliveries, or neither is.
 
-The law: a missing cache entry never loses an event. An entry is built inside a writing transaction, and is used only where this
-process is the only writer (`exclusive`); otherwise every lookup reads the database. A change of access appears as an event in its
-own transaction. From that moment until its commit, or for MAX_PENDING_CHANGE_MS when it is rolled back (a rollback is not
-reported), every lookup of the account reads the database and nothing is cached.
-
-Stores a delivery for each webhook that may see an event's device, in the event's own transaction.
-
-So a crash at any moment loses nothing: either the event is stored with all its deliveries, or neither is.
+An account's webhooks, with what their keys may see, are cached where that is safe. The law: a missing cache entry never loses an
+event. An entry is built inside a writing transaction, and is used only where this process is the only writer (`exclusive`);
+otherwise every lookup reads the database. A change of access appears as an event in its own transaction. From that moment until
+its commit, or for MAX_PENDING_CHANGE_MS when it is rolled back (a rollback is not reported), every lookup of the account reads
+the database and nothing is cached.
 """
 
 from __future__ import annotations
@@ -18,10 +16,10 @@ from dataclasses import dataclass, field
 from domain.events.model import Event, is_access_change
 from domain.grants.model import ApiKeyReadAccess, Grant
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, Now
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId, DeviceId, KeyId, WebhookId
-from domain.webhooks.model import Webhook, WebhookDelivery
+from domain.webhooks.model import Webhook, WebhookDelivery, encode_payload
 from domain.webhooks.ports import WebhooksTx
-from domain.webhooks.secrets import encode_payload
 
 MAX_PENDING_CHANGE_MS = MINUTE_MS
 CACHE_TTL_MS = 30 * SECOND_MS
@@ -108,12 +106,13 @@ async def load_recipients(
     }
 
 
+@service
 class WebhookRecipientCache:
-    def __init__(self, *, exclusive: bool) -> None:
-        """`exclusive`: no other process writes to this database."""
-        self._exclusive = exclusive
-        self._entries: dict[AccountId, tuple[AccountWebhookRecipients, int]] = {}
-        self._pending_changes: dict[AccountId, dict[object, int]] = {}
+    """`exclusive`: no other process writes to this database."""
+
+    exclusive: bool
+    _entries: dict[AccountId, tuple[AccountWebhookRecipients, int]] = field(default_factory=dict, init=False)
+    _pending_changes: dict[AccountId, dict[object, int]] = field(default_factory=dict, init=False)
 
     async def load(
         self, tx: WebhooksTx, devices_by_account: Mapping[AccountId, Collection[DeviceId]], now_ms: int
@@ -140,7 +139,7 @@ class WebhookRecipientCache:
         return found
 
     def _is_cacheable(self, account_id: AccountId, now_ms: int) -> bool:
-        return self._exclusive and not self._has_pending_change(account_id, now_ms)
+        return self.exclusive and not self._has_pending_change(account_id, now_ms)
 
     def on_event(self, tx: WebhooksTx, event: Event, now_ms: int) -> None:
         """Handles an event that is being stored: if it changes access, nothing of its account is cached until the commit."""
@@ -175,31 +174,31 @@ class WebhookRecipientCache:
         return bool(changes)
 
 
+@service
 class WebhookDeliveryFanout:
     """An `TransactionEventObserver`. `wake_worker` is called after the commit."""
 
-    def __init__(self, *, recipients: WebhookRecipientCache, clock: Clock, wake_worker: Callable[[], None]) -> None:
-        self._recipients = recipients
-        self._clock = clock
-        self._wake_worker = wake_worker
+    recipients: WebhookRecipientCache
+    clock: Clock
+    wake_worker: Callable[[], None]
 
     async def on_events(self, tx: WebhooksTx, events: Sequence[Event]) -> None:
-        now = Now.of(self._clock)
+        now = Now.of(self.clock)
         public_events: dict[AccountId, list[Event]] = {}
         for event in events:
             if event.is_public and event.device_id is not None:
                 public_events.setdefault(event.account_id, []).append(event)
             else:
-                self._recipients.on_event(tx, event, now.wall_ms)
+                self.recipients.on_event(tx, event, now.wall_ms)
         devices = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in public_events.items()}
-        recipients = await self._recipients.load(tx, devices, now.wall_ms)
+        recipients = await self.recipients.load(tx, devices, now.wall_ms)
         deliveries: list[WebhookDelivery] = []
         for account_id, public in public_events.items():
             for event in public:
                 deliveries += _deliveries_for(recipients[account_id], event, now)
         if deliveries:
             await tx.deliveries.add_many(deliveries)
-            tx.after_commit(self._wake_worker)
+            tx.after_commit(self.wake_worker)
 
 
 def _deliveries_for(recipients: AccountWebhookRecipients, event: Event, now: Now) -> list[WebhookDelivery]:

@@ -10,23 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from domain.events.model import PUBLIC_TYPES
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, has_id_format
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook, WebhookFormat
+from domain.webhooks.model import (
+    CANCEL_BATCH_ROWS,
+    Webhook,
+    WebhookFormat,
+    new_secret,
+    open_url,
+    seal_url,
+    shown_prefix,
+    url_origin,
+)
 from domain.webhooks.policy import disable, enable
 from domain.webhooks.ports import Courier, WebhooksTx
-from domain.webhooks.secrets import check_types, new_secret, open_url, seal_url, shown_prefix, url_origin
 
 SECRET_BYTES = 32
-
-WebhookChangedCallback = Callable[[Webhook], None]
-"""Called after the commit of a change, with the changed webhook; a deleted webhook is passed as disabled."""
 
 MAX_WEBHOOKS_PER_KEY = 20
 
@@ -41,12 +47,14 @@ class WebhookWithSecret:
 
 @service
 class WebhookService:
+    """`on_changed` is called after the commit of a change, with the changed webhook; a deleted webhook is passed as disabled."""
+
     uow: UnitOfWork[WebhooksTx]
     clock: Clock
     ids: IdAndSecretGenerator
     vault: Vault
     courier: Courier
-    on_changed: WebhookChangedCallback
+    on_changed: Callable[[Webhook], None]
 
     async def list(self, caller: SessionCaller) -> Sequence[Webhook]:
         async with self.uow.read() as tx:
@@ -93,7 +101,7 @@ class WebhookService:
             failing_since_ms=None,
             created_ms=now_ms,
             updated_ms=now_ms,
-            types=check_types(types),
+            types=_check_types(types),
             format=webhook_format,
         )
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
@@ -118,7 +126,7 @@ class WebhookService:
         require_role(caller, Role.ADMIN)
         if url is not None:
             self._check_url(url)
-        wanted = check_types(types)
+        wanted = _check_types(types)
         if enabled is True:
             await self._cancel_pending(caller, webhook_id)
         now_ms = self.clock.now_ms()
@@ -193,8 +201,8 @@ class WebhookService:
             raise ValidationFailed.for_field("url", rejection)
 
     def _emit(self, tx: WebhooksTx, caller: SessionCaller, webhook: Webhook, kind: EventKind, description: str) -> None:
-        data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
-        tx.emit(DomainEvent.from_caller(caller, kind, description, self.clock.now_ms(), data=data))
+        named = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
+        tx.emit(event_of(caller, kind, description, self.clock.now_ms(), **named))
 
 
 async def _require_key_with_capacity(tx: WebhooksTx, webhook: Webhook) -> None:
@@ -221,3 +229,16 @@ async def get_webhook(tx: WebhooksTx, caller: SessionCaller, webhook_id: str, *,
     if webhook is None:
         raise NotFound.for_resource("webhook", webhook_id)
     return webhook
+
+
+def _check_types(types: Collection[str] | None) -> tuple[str, ...] | None:
+    """Each type once, in alphabetical order. Raises ValidationFailed for none, and for one that webhooks cannot receive."""
+    if types is None:
+        return None
+    allowed = f"Use one or more of {', '.join(sorted(PUBLIC_TYPES))}."
+    if not types:
+        raise ValidationFailed.for_field("types", f"is empty. {allowed}")
+    for index, name in enumerate(types):
+        if name not in PUBLIC_TYPES:
+            raise ValidationFailed.for_field(f"types.{index}", f"{name[:64]!r} is no event type of webhooks. {allowed}")
+    return tuple(sorted(set(types)))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.webhooks.model import seal_url, url_origin
 from domain.webhooks.ports import WebhooksTx
-from domain.webhooks.secrets import seal_url, url_origin
 
 SEAL_BATCH_ROWS = 200
 

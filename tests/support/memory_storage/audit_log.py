@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
+from domain.audit.seals import AuditSeal, ChainHeads
+from domain.events.cursors import EventLogCursor
 from domain.events.hash_chain import ChainedEvent
 from domain.kernel.canonical_json import canonical_json
 from domain.kernel.errors import Conflict
@@ -49,13 +50,13 @@ class MemoryAuditLogRepository:
     async def last_sealed_ms(self) -> int | None:
         return max(self._database.rows(ROUNDS), default=None)
 
-    async def add_round(self, sealed: AuditSealRound) -> None:
+    async def add_round(self, sealed_ms: int, log: EventLogCursor, seals: Sequence[AuditSeal]) -> None:
         stored = self._database.writable_rows(SEALS)
-        for seal in sealed.seals:
+        for seal in seals:
             if (seal.account_id, seal.number) in stored:
                 raise Conflict("Another process has sealed this account.")
             stored[seal.account_id, seal.number] = seal
-        self._database.writable_rows(ROUNDS)[sealed.sealed_ms] = sealed.log
+        self._database.writable_rows(ROUNDS)[sealed_ms] = log
 
     def _of(self, account_id: AccountId) -> list[AuditSeal]:
         return [seal for seal in self._database.rows(SEALS).values() if seal.account_id == account_id]

@@ -110,8 +110,8 @@ async def test_a_decision_after_that_of_another_instance_rolls_back_the_command(
 
 
 async def revoke_grant(world: ScheduleWorld, device: Device) -> None:
-    for named in await world.granting.list(world.session(), device.device_id):
-        await world.granting.delete(world.session(), device.device_id, named.grant.grant_id)
+    for grant, _ in await world.granting.list(world.session(), device.device_id):
+        await world.granting.delete(world.session(), device.device_id, grant.grant_id)
 
 
 async def disable_device(world: ScheduleWorld, device: Device) -> None:

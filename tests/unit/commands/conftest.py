@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from support.device_world import DeviceWorld

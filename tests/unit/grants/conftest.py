@@ -7,6 +7,4 @@ from support.schedule_world import ScheduleWorld
 
 @pytest.fixture
 async def world() -> ScheduleWorld:
-    world = ScheduleWorld()
-    await world.populate()
-    return world
+    return await ScheduleWorld().populate()

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from support.telemetry_world import TelemetryWorld
@@ -5,6 +7,4 @@ from support.telemetry_world import TelemetryWorld
 
 @pytest.fixture
 async def world() -> TelemetryWorld:
-    world = TelemetryWorld()
-    await world.populate()
-    return world
+    return await TelemetryWorld().populate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.kernel.caller import Role, SessionCaller
+from domain.kernel.caller import SessionCaller
 from support.http import HttpWorld
 
 
@@ -15,6 +15,4 @@ def world() -> HttpWorld:
 
 @pytest.fixture
 async def owner(world: HttpWorld) -> SessionCaller:
-    created = await world.account()
-    membership = created.owner.membership
-    return SessionCaller(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")
+    return await world.owner()

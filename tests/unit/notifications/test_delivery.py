@@ -20,7 +20,7 @@ from domain.kernel.caller import Role
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import ApprovalId, ChannelId
 from domain.notifications import delivery, model
-from domain.notifications.delivery import QUIET_CHECK_MS, NotificationDeliveryService
+from domain.notifications.delivery import QUIET_CHECK_MS, RETRY_PAUSES_MS, NotificationDeliveryService
 from domain.notifications.destinations import (
     Destination,
     MailDestination,
@@ -30,10 +30,8 @@ from domain.notifications.destinations import (
     kind_of,
     seal_destination,
 )
-from domain.notifications.fanout import NotificationFanout
+from domain.notifications.fanout import MAX_PENDING_PER_CHANNEL, NotificationFanout
 from domain.notifications.model import (
-    MAX_PENDING_PER_CHANNEL,
-    RETRY_PAUSES_MS,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -70,7 +68,7 @@ class Desk:
     def __init__(self, world: StoredAccount) -> None:
         self.world, self.clock, self.sender = world, ManualClock(NOW), FakeSender()
         ring = KeyRing.generate()
-        self.vault, self.links = AesVault(ring), JwtApprovalLinkCodec(ring)
+        self.vault, self.links = AesVault(ring=ring), JwtApprovalLinkCodec(ring=ring)
         self.service = NotificationDeliveryService(
             uow=world.uow,
             clock=self.clock,

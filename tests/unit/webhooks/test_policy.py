@@ -10,20 +10,27 @@ from hypothesis import strategies as st
 
 from domain.kernel.clock import Now
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
-from domain.webhooks.model import RETRY_BACKOFF, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.model import (
+    RETRY_BACKOFF,
+    DeliveryAttempt,
+    Webhook,
+    WebhookDelivery,
+    WebhookDeliveryState,
+    new_secret,
+    shown_prefix,
+)
 from domain.webhooks.policy import (
+    DEAD_REASON,
+    GONE_REASON,
     INTERRUPTED_MESSAGE,
     MAX_RETRY_AFTER_S,
-    WebhookHealthChange,
-    apply_health_change,
+    after_response,
     finish_attempt,
-    health_change,
     interrupt_attempt,
     mark_interrupted,
     retry_pause_ms,
 )
 from domain.webhooks.ports import OutboundHttpResponse
-from domain.webhooks.secrets import new_secret, shown_prefix
 
 NOW = 1_800_000_000_000
 AT = Now(NOW, 900_000_000_000)
@@ -76,30 +83,29 @@ def webhook(failing_since_ms: int | None = None) -> Webhook:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_success(status: int) -> None:
-    finished = finish_attempt(delivery(), attempt(), reply(status), AT, 0.0)
-    assert finished.delivery.state is WebhookDeliveryState.DELIVERED
-    assert finished.attempt.succeeded
-    assert finished.attempt.error is None
-    assert finished.attempt.next_attempt_ms is None
+    delivered, finished = finish_attempt(delivery(), attempt(), reply(status), AT, 0.0)
+    assert delivered.state is WebhookDeliveryState.DELIVERED
+    assert finished.succeeded
+    assert finished.error is None
+    assert finished.next_attempt_ms is None
 
 
 @pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
 def test_everything_else_is_failure(answer: OutboundHttpResponse) -> None:
-    finished = finish_attempt(delivery(), attempt(), answer, AT, 0.0)
-    assert finished.delivery.state is WebhookDeliveryState.PENDING
-    assert not finished.attempt.succeeded
-    assert finished.attempt.error
-    assert finished.attempt.next_attempt_ms == NOW + 5_000
-    assert finished.delivery.due_ms == AT.steady_ms + 5_000
+    pending, finished = finish_attempt(delivery(), attempt(), answer, AT, 0.0)
+    assert pending.state is WebhookDeliveryState.PENDING
+    assert not finished.succeeded
+    assert finished.error
+    assert finished.next_attempt_ms == NOW + 5_000
+    assert pending.due_ms == AT.steady_ms + 5_000
 
 
 def test_after_six_attempts_it_is_given_up() -> None:
     pending, pauses = delivery(), []
     for number in range(1, 7):
-        finished = finish_attempt(pending, attempt(number), reply(503), AT, 0.0)
-        pending = finished.delivery
-        if finished.attempt.next_attempt_ms is not None:
-            pauses.append(finished.attempt.next_attempt_ms - NOW)
+        pending, finished = finish_attempt(pending, attempt(number), reply(503), AT, 0.0)
+        if finished.next_attempt_ms is not None:
+            pauses.append(finished.next_attempt_ms - NOW)
     assert pending.state is WebhookDeliveryState.GIVEN_UP
     assert pending.attempts == 6
     assert pauses == [5_000, 10_000, 20_000, 40_000, 80_000]
@@ -116,11 +122,11 @@ def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: i
 
 
 def test_an_interrupted_attempt_does_not_count() -> None:
-    finished = interrupt_attempt(delivery(3), attempt(4), AT)
-    assert finished.delivery.attempts == 3
-    assert finished.delivery.state is WebhookDeliveryState.PENDING
-    assert finished.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
-    assert not finished.attempt.succeeded
+    pending, finished = interrupt_attempt(delivery(3), attempt(4), AT)
+    assert pending.attempts == 3
+    assert pending.state is WebhookDeliveryState.PENDING
+    assert pending.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
+    assert not finished.succeeded
 
 
 def test_an_attempt_without_an_end_is_shown_as_interrupted_once_it_cannot_be_under_way() -> None:
@@ -129,15 +135,14 @@ def test_an_attempt_without_an_end_is_shown_as_interrupted_once_it_cannot_be_und
 
 
 def test_health_follows_the_answers() -> None:
-    assert health_change(webhook(), reply(), NOW) is WebhookHealthChange.SAME
-    assert health_change(webhook(NOW - 1), reply(), NOW) is WebhookHealthChange.RECOVERED
-    assert health_change(webhook(), reply(500), NOW) is WebhookHealthChange.FAILING
-    assert health_change(webhook(NOW - DAY), reply(500), NOW) is WebhookHealthChange.SAME
-    assert health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is WebhookHealthChange.DEAD
-    assert health_change(webhook(), reply(410), NOW) is WebhookHealthChange.GONE
-    failing = apply_health_change(webhook(), WebhookHealthChange.FAILING, AT)
-    assert failing.failing_since_ms == AT.steady_ms
-    assert apply_health_change(failing, WebhookHealthChange.DEAD, AT).updated_ms == NOW
+    assert after_response(healthy := webhook(), reply(), AT) is healthy
+    assert after_response(webhook(AT.steady_ms - 1), reply(), AT).failing_since_ms is None
+    assert after_response(webhook(), reply(500), AT).failing_since_ms == AT.steady_ms
+    assert after_response(failing := webhook(AT.steady_ms - DAY), reply(500), AT) is failing
+    dead = after_response(webhook(AT.steady_ms - 5 * DAY), reply(500), AT)
+    assert (dead.enabled, dead.disabled_reason, dead.updated_ms) == (False, DEAD_REASON, NOW)
+    gone = after_response(webhook(), reply(410), AT)
+    assert (gone.enabled, gone.disabled_reason, gone.updated_ms) == (False, GONE_REASON, NOW)
 
 
 @given(st.binary(min_size=32, max_size=32))

@@ -1,11 +1,7 @@
-"""Approval routes: list requests for approval and decide them. A key may look at its own.
+"""Requests for approval: list and decide them. A key may look at its own.
 
-Request and response models of approvals.
-
-Approval links: look at the request behind a link, and decide it without a session. All are POST, and only a decision changes
-something: what opens links by itself, such as a mail scanner, changes nothing.
-
-Request and response models of approval links.
+A link of a mail or message leads to one request and decides it without a session. All its calls are POST, and only a decision
+changes something: what opens links by itself, such as a mail scanner, changes nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Authentication routes: sign in and out, refresh tokens, sessions, the current user, change the password.
-
-Request and response models of authentication.
-"""
+"""Sign in and out, refresh tokens, list and end sessions, the current user, change the password."""
 
 from __future__ import annotations
+
+from typing import Self
 
 from pydantic import ConfigDict, Field
 
@@ -12,7 +11,7 @@ from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel, Timestamp
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change import PasswordChangeService
-from domain.sign_in.sessions import OpenedSession, UserSessionService
+from domain.sign_in.sessions import OpenedSession, TokenPair, UserSessionService
 from domain.sign_in.unlock_link import SignInUnlockLinkService
 
 
@@ -53,6 +52,10 @@ class TokensResponse(ResponseModel):
     refresh_token: str = Field(description="Valid for 30 days; can be used once.")
     expires_in: int = Field(description="Lifetime of the access token in seconds.", examples=[900])
 
+    @classmethod
+    def from_tokens(cls, tokens: TokenPair, **given: object) -> Self:
+        return cls.of(tokens, expires_in=tokens.expires_in_s, **given)
+
 
 class SignedInUserResponse(ResponseModel):
     account_id: str
@@ -64,12 +67,21 @@ class SignedInUserResponse(ResponseModel):
     email_verified: bool
     onboarding_completed: bool
 
+    @classmethod
+    def from_domain(cls, signed_in: OpenedSession) -> SignedInUserResponse:
+        member = signed_in.member
+        return cls.of(member.user, member.membership, signed_in.account, onboarding_completed=True)
+
 
 class SecondFactorNeededResponse(ResponseModel):
     second_factor_required: bool = True
     challenge_token: str = Field(description="Send it with the second factor to `POST /auth/login/second-factor`.")
     methods: list[str] = Field(examples=[["passkey", "totp", "recoveryCode"]])
     expires_in: int = Field(description="Seconds until the sign-in must begin again.", examples=[300])
+
+    @classmethod
+    def from_domain(cls, needed: SecondFactorNeeded) -> SecondFactorNeededResponse:
+        return cls.of(needed, challenge_token=needed.token, expires_in=needed.expires_in_s)
 
 
 class UnlockResponse(ResponseModel):
@@ -79,6 +91,11 @@ class UnlockResponse(ResponseModel):
 class LoginResponse(TokensResponse):
     device_token: str = Field(description="No credential. Send it at the next login of this client.")
     user: SignedInUserResponse
+
+    @classmethod
+    def from_domain(cls, signed_in: OpenedSession) -> LoginResponse:
+        user = SignedInUserResponse.from_domain(signed_in)
+        return cls.from_tokens(signed_in.tokens, device_token=signed_in.device_tokens, user=user)
 
 
 class CurrentUserResponse(ResponseModel):
@@ -105,31 +122,12 @@ class UserSessionResponse(ResponseModel):
     current: bool = Field(description="Whether this is the session of the present call.")
 
 
-def second_factor_needed_response(needed: SecondFactorNeeded) -> SecondFactorNeededResponse:
-    return SecondFactorNeededResponse.of(needed, challenge_token=needed.token, expires_in=needed.expires_in_s)
-
-
-def signed_in_user(signed_in: OpenedSession) -> SignedInUserResponse:
-    member = signed_in.member
-    return SignedInUserResponse.of(member.user, member.membership, signed_in.account, onboarding_completed=True)
-
-
-def login_response(signed_in: OpenedSession) -> LoginResponse:
-    return LoginResponse.of(
-        signed_in.tokens,
-        expires_in=signed_in.tokens.expires_in_s,
-        device_token=signed_in.device_tokens,
-        user=signed_in_user(signed_in),
-    )
-
-
 def auth_blueprint(
     *, logins: LoginService, unlock: SignInUnlockLinkService, sessions: UserSessionService, passwords: PasswordChangeService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("auth", "Authentication")
     _add_token_routes(bp, logins, sessions)
     _add_unlock_routes(bp, unlock)
-    _add_profile_route(bp, sessions)
     _add_session_routes(bp, sessions)
     _add_password_routes(bp, passwords)
     return bp
@@ -149,8 +147,8 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
     async def login_user(body: LoginRequest) -> LoginResponse | SecondFactorNeededResponse:
         result = await logins.login(body.email, body.password, client=client_info(body.device_token or ""))
         if isinstance(result, SecondFactorNeeded):
-            return second_factor_needed_response(result)
-        return login_response(result)
+            return SecondFactorNeededResponse.from_domain(result)
+        return LoginResponse.from_domain(result)
 
     @bp.operation(
         "POST /auth/refresh",
@@ -160,8 +158,7 @@ def _add_token_routes(bp: ApiBlueprint, logins: LoginService, sessions: UserSess
     )
     async def refresh_tokens(body: RefreshTokenRequest) -> TokensResponse:
         """A refresh token can be used once. Using it again ends all sessions that began with the same login."""
-        tokens = await sessions.refresh(body.refresh_token, client=client_info())
-        return TokensResponse.of(tokens, expires_in=tokens.expires_in_s)
+        return TokensResponse.from_tokens(await sessions.refresh(body.refresh_token, client=client_info()))
 
     @bp.operation("POST /auth/logout", AllowedCallers.ANYONE, "Sign out")
     async def logout_user(body: RefreshTokenRequest) -> None:
@@ -187,7 +184,7 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: SignInUnlockLinkService) -> Non
         return UnlockResponse(device_token=await unlock.open_link(body.token, client=client_info()))
 
 
-def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
+def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
     @bp.operation("GET /auth/me", AllowedCallers.SESSION, "Get the current user")
     async def get_current_user() -> CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
@@ -195,8 +192,6 @@ def _add_profile_route(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         member, account = profile.member, profile.account
         return CurrentUserResponse.of(member.user, member.membership, profile, account, account_name=account.name)
 
-
-def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
     @bp.operation(
         "GET /auth/sessions",
         AllowedCallers.SESSION,

@@ -1,9 +1,4 @@
-"""Command routes: send commands, list executions. API keys can do both.
-
-The commands that are defined for a device.
-
-Request and response models of commands, their definitions and executions.
-"""
+"""Commands of a device: send them, list their executions, define them. API keys can do all but define."""
 
 from __future__ import annotations
 
@@ -16,15 +11,14 @@ from adapters.http.core.callers import AllowedCallers, current_caller, current_s
 from adapters.http.core.errors import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions, HttpHandlerResult
 from adapters.http.core.schemas import (
-    VISIBLE_LINE_SCHEMA,
     EnumValue,
     OkResponse,
-    OneLine,
     PatchBody,
     QueryParametersModel,
     Remark,
     RequestBodyModel,
     ResponseModel,
+    ShortText,
     Timestamp,
 )
 from domain.approvals.model import ApprovalStatus
@@ -39,12 +33,6 @@ from domain.kernel.ids import CommandId, DeviceId, ExecutionId
 MAX_WAIT_S = 30
 DEPRECATED: JsonDict = {"deprecated": True}
 
-Label = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=64, strip_whitespace=True),
-    OneLine,
-    Field(json_schema_extra=VISIBLE_LINE_SCHEMA),
-]
 DescriptionText = Annotated[str, StringConstraints(max_length=500)]
 CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
 
@@ -90,7 +78,7 @@ class ApprovalPendingResponse(OkResponse):
 
 class CommandDefinitionCreateRequest(RequestBodyModel):
     name: CommandName = Field(examples=["SET_LEVEL"])
-    label: Label
+    label: ShortText
     description: DescriptionText | None = None
     kind: EnumValue[CommandKind] = CommandKind.ACTION
     params_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema 2020-12; only local `$ref`.")
@@ -107,7 +95,7 @@ class CommandDefinitionUpdateRequest(PatchBody):
     nullable = frozenset({"description", "params_schema"})
 
     name: CommandName | None = None
-    label: Label | None = None
+    label: ShortText | None = None
     description: DescriptionText | None = None
     kind: EnumValue[CommandKind] | None = None
     params_schema: dict[str, Any] | None = None
@@ -158,12 +146,61 @@ READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}
 DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 409: "COMMAND_EXISTS"}
 
 
-def add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
+SendResponse = HttpHandlerResult[CommandResultResponse | CommandQueuedResponse | ApprovalPendingResponse]
+SEND_OPTIONS: ApiOperationOptions = {
+    "returns": {200: CommandResultResponse | CommandQueuedResponse, 202: ApprovalPendingResponse},
+    "errors": {
+        400: "UNKNOWN_COMMAND INVALID_PARAMS",
+        403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
+        "OUTSIDE_GRANT_WINDOW",
+        409: "TOO_MANY_QUEUED",
+        429: "RATE_LIMITED",
+    },
+    "idempotent": True,
+    "limited": True,
+}
+
+
+def commands_blueprint(
+    commands: CommandSubmissionService,
+    waiter: SubmittedCommandWaiter,
+    definitions: CommandDefinitionService,
+    control: DeviceQueries,
+) -> ApiBlueprint:
+    bp = ApiBlueprint("commands", "Commands")
+    _add_send_routes(bp, commands, waiter)
+    _add_definition_routes(bp, definitions)
+    _add_execution_routes(bp, control)
+    return bp
+
+
+def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waiter: SubmittedCommandWaiter) -> None:
+    @bp.operation("POST /devices/<device_id>/command", AllowedCallers.KEY, "Send a command", **SEND_OPTIONS)
+    async def send_command(device_id: DeviceId, body: CommandSendRequest) -> SendResponse:
+        """Responds with 202 if the command needs approval first. With `waitSeconds`, the response waits for the device's
+        `result`, and for the decision before that."""
+        ttl_ms = body.ttl_seconds * 1000 if body.ttl_seconds is not None else None
+        submitted = await commands.submit(current_caller(), device_id, body.cmd, body.params, ttl_ms=ttl_ms, reason=body.reason)
+        if body.wait_seconds:
+            submitted = await waiter.wait(submitted, body.wait_seconds)
+        return _submission_response(submitted, with_result=bool(body.wait_seconds))
+
+    @bp.operation("POST /devices/<device_id>/command/on", AllowedCallers.KEY, "Switch on", **SEND_OPTIONS)
+    async def switch_on(device_id: DeviceId) -> SendResponse:
+        """Sends the command ON without parameters."""
+        return _submission_response(await commands.submit(current_caller(), device_id, "ON"))
+
+    @bp.operation("POST /devices/<device_id>/command/off", AllowedCallers.KEY, "Switch off", **SEND_OPTIONS)
+    async def switch_off(device_id: DeviceId) -> SendResponse:
+        """Sends the command OFF without parameters."""
+        return _submission_response(await commands.submit(current_caller(), device_id, "OFF"))
+
+
+def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
     @bp.operation("GET /devices/<device_id>/commands", AllowedCallers.KEY, "List a device's commands", errors=READ_ERRORS)
     async def list_commands(device_id: DeviceId) -> list[CommandDefinitionResponse]:
         """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
-        found = await definitions.list(current_caller(), device_id)
-        return [CommandDefinitionResponse.of(one) for one in found]
+        return [CommandDefinitionResponse.of(one) for one in await definitions.list(current_caller(), device_id)]
 
     @bp.operation(
         "POST /devices/<device_id>/commands",
@@ -199,56 +236,6 @@ def add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServic
         await definitions.delete(current_session(), device_id, command_id)
 
 
-SendResponse = HttpHandlerResult[CommandResultResponse | CommandQueuedResponse | ApprovalPendingResponse]
-SEND_OPTIONS: ApiOperationOptions = {
-    "returns": {200: CommandResultResponse | CommandQueuedResponse, 202: ApprovalPendingResponse},
-    "errors": {
-        400: "UNKNOWN_COMMAND INVALID_PARAMS",
-        403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
-        "OUTSIDE_GRANT_WINDOW",
-        409: "TOO_MANY_QUEUED",
-        429: "RATE_LIMITED",
-    },
-    "idempotent": True,
-    "limited": True,
-}
-
-
-def commands_blueprint(
-    commands: CommandSubmissionService,
-    waiter: SubmittedCommandWaiter,
-    definitions: CommandDefinitionService,
-    control: DeviceQueries,
-) -> ApiBlueprint:
-    bp = ApiBlueprint("commands", "Commands")
-    _add_send_routes(bp, commands, waiter)
-    add_definition_routes(bp, definitions)
-    _add_execution_routes(bp, control)
-    return bp
-
-
-def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waiter: SubmittedCommandWaiter) -> None:
-    @bp.operation("POST /devices/<device_id>/command", AllowedCallers.KEY, "Send a command", **SEND_OPTIONS)
-    async def send_command(device_id: DeviceId, body: CommandSendRequest) -> SendResponse:
-        """Responds with 202 if the command needs approval first. With `waitSeconds`, the response waits for the device's
-        `result`, and for the decision before that."""
-        ttl_ms = body.ttl_seconds * 1000 if body.ttl_seconds is not None else None
-        submitted = await commands.submit(current_caller(), device_id, body.cmd, body.params, ttl_ms=ttl_ms, reason=body.reason)
-        if body.wait_seconds:
-            submitted = await waiter.wait(submitted, body.wait_seconds)
-        return _submission_response(submitted, with_result=bool(body.wait_seconds))
-
-    @bp.operation("POST /devices/<device_id>/command/on", AllowedCallers.KEY, "Switch on", **SEND_OPTIONS)
-    async def switch_on(device_id: DeviceId) -> SendResponse:
-        """Sends the command ON without parameters."""
-        return _submission_response(await commands.submit(current_caller(), device_id, "ON"))
-
-    @bp.operation("POST /devices/<device_id>/command/off", AllowedCallers.KEY, "Switch off", **SEND_OPTIONS)
-    async def switch_off(device_id: DeviceId) -> SendResponse:
-        """Sends the command OFF without parameters."""
-        return _submission_response(await commands.submit(current_caller(), device_id, "OFF"))
-
-
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
     @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
     async def list_executions(device_id: DeviceId, query: CommandExecutionsQueryParameters) -> ExecutionPageResponse:
@@ -266,8 +253,7 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
     )
     async def get_execution(device_id: DeviceId, execution_id: ExecutionId) -> ExecutionResponse:
         """The status of the command, and the device's result."""
-        found = await control.get_execution(current_caller(), device_id, execution_id)
-        return ExecutionResponse.of(found)
+        return ExecutionResponse.of(await control.get_execution(current_caller(), device_id, execution_id))
 
 
 def _submission_response(submitted: CommandSubmissionResult, *, with_result: bool = False) -> SendResponse:

@@ -1,11 +1,5 @@
-"""A device's MQTT credentials: create, rotate, reveal, revoke.
-
-Request and response models of device credentials.
-
-A device's firmware: its configuration alone, and the complete files for the board.
-
-Request and response models of a device's firmware.
-"""
+"""What a device is set up with: the known boards and applications, MQTT credentials, and firmware, as its configuration alone or
+as complete files for the board."""
 
 from __future__ import annotations
 
@@ -14,6 +8,7 @@ from pydantic import Field
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import OkResponse, QueryParametersModel, RequestBodyModel, ResponseModel
+from domain.devices.catalog import APPS, BOARDS
 from domain.devices.credentials import DeviceCredentialService, FirmwareProjectService, RevealedCredentials
 from domain.devices.firmware import (
     PASSWORD_PLACEHOLDER,
@@ -23,8 +18,42 @@ from domain.devices.firmware import (
     FirmwareConfigFormat,
     FirmwareProject,
 )
-from domain.devices.model import DeviceStatus
+from domain.devices.model import DeviceStatus, FirmwareProfile
 from domain.kernel.ids import DeviceId
+
+
+class BoardResponse(ResponseModel):
+    id: str = Field(description="The same as `boardType`.")
+    board_type: str
+    name: str
+    description: str
+    profile: FirmwareProfile
+    config_format: str
+
+
+class AppTypeResponse(ResponseModel):
+    id: str = Field(description="The same as `appType`.")
+    app_type: str
+    name: str
+    description: str
+
+
+def catalog_blueprint() -> ApiBlueprint:
+    bp = ApiBlueprint("catalog", "Catalog")
+    boards = [BoardResponse.of(one, id=one.board_type) for one in BOARDS]
+    apps = [AppTypeResponse.of(one, id=one.app_type) for one in APPS]
+
+    @bp.operation("GET /catalog/boards", AllowedCallers.ANYONE, "List known boards")
+    async def list_boards() -> list[BoardResponse]:
+        """Values for `boardType`. The list is a suggestion: any text of up to 64 characters is accepted."""
+        return boards
+
+    @bp.operation("GET /catalog/apps", AllowedCallers.ANYONE, "List known applications")
+    async def list_app_types() -> list[AppTypeResponse]:
+        """Values for `appType`. The list is a suggestion: any text of up to 64 characters is accepted."""
+        return apps
+
+    return bp
 
 
 class CredentialsCreateRequest(RequestBodyModel):
@@ -94,28 +123,17 @@ class DeviceConfigResponse(ResponseModel):
     note: str
 
 
-def add_firmware_route(bp: ApiBlueprint, firmware: FirmwareProjectService) -> None:
-    @bp.operation("GET /devices/<device_id>/firmware", AllowedCallers.SESSION, "Get the complete firmware")
-    async def get_device_firmware(device_id: DeviceId, query: DeviceConfigQueryParameters) -> FirmwareProjectResponse:
-        """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
-        project = await firmware.get_project(current_session(), device_id, query.format)
-        return FirmwareProjectResponse.from_domain(project)
-
-
-def add_config_route(bp: ApiBlueprint, credentials: DeviceCredentialService) -> None:
-    @bp.operation("GET /devices/<device_id>/config", AllowedCallers.SESSION, "Get the firmware configuration")
-    async def get_device_config(device_id: DeviceId, query: DeviceConfigQueryParameters) -> DeviceConfigResponse:
-        """Contains a placeholder instead of the password."""
-        config = await credentials.get_config(current_session(), device_id, query.format)
-        return DeviceConfigResponse.of(config)
-
-
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 
 
 def credentials_blueprint(credentials: DeviceCredentialService, firmware: FirmwareProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("credentials", "Devices")
-    add_firmware_route(bp, firmware)
+
+    @bp.operation("GET /devices/<device_id>/firmware", AllowedCallers.SESSION, "Get the complete firmware")
+    async def get_device_firmware(device_id: DeviceId, query: DeviceConfigQueryParameters) -> FirmwareProjectResponse:
+        """All files for the board, ready but for three placeholders: the device's password, the network's name and password."""
+        project = await firmware.get_project(current_session(), device_id, query.format)
+        return FirmwareProjectResponse.from_domain(project)
 
     @bp.operation(
         "POST /devices/<device_id>/credentials",
@@ -150,5 +168,10 @@ def credentials_blueprint(credentials: DeviceCredentialService, firmware: Firmwa
         Every call is recorded in the device's audit log, also a denied one."""
         return CredentialsResponse.from_domain(await credentials.reveal(current_session(), device_id, body.password))
 
-    add_config_route(bp, credentials)
+    @bp.operation("GET /devices/<device_id>/config", AllowedCallers.SESSION, "Get the firmware configuration")
+    async def get_device_config(device_id: DeviceId, query: DeviceConfigQueryParameters) -> DeviceConfigResponse:
+        """Contains a placeholder instead of the password."""
+        config = await credentials.get_config(current_session(), device_id, query.format)
+        return DeviceConfigResponse.of(config)
+
     return bp

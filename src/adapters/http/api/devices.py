@@ -1,9 +1,4 @@
-"""Devices over HTTP. Everything but the list needs a session; the list is also the Device Control family's.
-
-Request and response models of devices.
-
-Registration of many devices with one request.
-"""
+"""Devices: register one or many, list, change and delete them. Everything but the list needs a session."""
 
 from __future__ import annotations
 
@@ -27,6 +22,7 @@ from adapters.http.core.schemas import (
     QueryParametersModel,
     RequestBodyModel,
     ResponseModel,
+    ShortText,
     Timestamp,
 )
 from domain.commands.queries import DeviceQueries
@@ -47,12 +43,17 @@ from domain.kernel.ids import DeviceId, DeviceTypeId, GroupId, ProjectId
 MAX_TAGS = 20
 MAX_DEVICES_PER_PAGE = 500
 
-_VISIBLE_LINE, _SINGLE_LINE = Field(json_schema_extra=VISIBLE_LINE_SCHEMA), Field(json_schema_extra=SINGLE_LINE_SCHEMA)
-DeviceName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
-ShortText = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True), OneLine, _VISIBLE_LINE]
-SingleLineText = Annotated[str, StringConstraints(max_length=256, strip_whitespace=True), OneLine, _SINGLE_LINE]
+DeviceName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=128, strip_whitespace=True),
+    OneLine,
+    Field(json_schema_extra=VISIBLE_LINE_SCHEMA),
+]
+ExternalId = DeviceName
+SingleLineText = Annotated[
+    str, StringConstraints(max_length=256, strip_whitespace=True), OneLine, Field(json_schema_extra=SINGLE_LINE_SCHEMA)
+]
 DescriptionText = Annotated[str, StringConstraints(max_length=2000)]
-ExternalId = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
 Tags = Annotated[list[ShortText], Field(max_length=MAX_TAGS)]
 
 

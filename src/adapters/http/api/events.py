@@ -1,7 +1,4 @@
-"""Event routes: the account's event log, its export as proof, and a device's audit log.
-
-Request and response models of the event log.
-"""
+"""The event log: of the account, of a device, and its export as proof."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult, NonJso
 from adapters.http.core.paging import next_link
 from adapters.http.core.schemas import IdText, InstantMs, QueryParametersModel, ResponseModel
 from domain.audit.export import AuditExportGenerator, AuditSelection
-from domain.events.model import EventSearch
-from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventService, EventView
-from domain.kernel.caller import Role, require_role
+from domain.events.model import Event, EventSearch
+from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventService
 from domain.kernel.domain_event import EventKind
 
 PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
@@ -72,6 +68,17 @@ class EventResponse(ResponseModel):
     source: str = Field(description="The actor: `user:…`, `apikey:…`, `schedule:…`, `rule:…`, `device`.")
     address: str = Field(description="The client's address, visible to Owners and Admins; empty if no request caused the event.")
 
+    @classmethod
+    def from_domain(cls, record: Event) -> EventResponse:
+        return cls.of(
+            record,
+            id=record.event_id,
+            device_id=record.device_id or "",
+            device_name=record.device_name or "",
+            event_type=record.kind,
+            timestamp=record.at_ms,
+        )
+
 
 class EventPageResponse(ResponseModel):
     data: list[EventResponse]
@@ -81,17 +88,6 @@ class EventPageResponse(ResponseModel):
     )
     has_more: bool
     cursor: str = Field(description="Pass it to get the next page; empty on the last page.")
-
-
-def event_response(record: EventView) -> EventResponse:
-    return EventResponse.of(
-        record,
-        id=record.event_id,
-        device_id=record.device_id or "",
-        device_name=record.device_name or "",
-        event_type=record.kind,
-        timestamp=record.at_ms,
-    )
 
 
 _LINES_PER_CHUNK = 100
@@ -111,7 +107,9 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
             device_id=query.device_id,
             search=query.to_search(),
         )
-        return EventPageResponse.of(page, data=[event_response(record) for record in page.events], cursor=page.cursor or "")
+        return EventPageResponse.of(
+            page, data=[EventResponse.from_domain(record) for record in page.events], cursor=page.cursor or ""
+        )
 
     @bp.operation(
         "GET /events/export",
@@ -124,8 +122,7 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
         """The log as proof, oldest first: records that are linked by hashes, and signed seals. For Owners and Admins.
         `latchboard audit verify` verifies the lines; the audit format says how to do it without this service."""
         caller = current_session()
-        require_role(caller, Role.ADMIN)
-        lines = exporter.lines(caller.account_id, query.to_selection(), after_seal=query.after_seal)
+        lines = exporter.lines_for(caller, query.to_selection(), after_seal=query.after_seal)
         first = await anext(lines)  # an error must come before the first byte
         response = Response(_in_chunks(first, lines), content_type="application/x-ndjson")
         response.headers["Content-Disposition"] = f'attachment; filename="{caller.account_id}.ndjson"'
@@ -139,7 +136,7 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
             current_session(), device_id, limit=query.limit, before_ms=query.before, cursor=query.cursor
         )
         headers = {} if more is None else {"Link": next_link("cursor", more, "before")}
-        return HttpHandlerResult([event_response(record) for record in found], headers=headers)
+        return HttpHandlerResult([EventResponse.from_domain(record) for record in found], headers=headers)
 
     return bp
 

@@ -1,10 +1,6 @@
-"""The fleet as a file: export it, plan a change of it, apply the change.
+"""The fleet as a document, which has the form of its file: export it, plan a change of it, apply the change.
 
-Request models of the fleet as a file: the document, which has the form of the file.
-
-The document of a fleet, from its request to the domain.
-
-Response models of the fleet as a file, and how they are made from what the domain returns.
+From top to bottom: the document, its way into the domain, what comes back, the routes.
 """
 
 from __future__ import annotations
@@ -13,21 +9,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
-from adapters.http.api.commands import CommandDefinitionCreateRequest, Label
+from adapters.http.api.commands import CommandDefinitionCreateRequest
 from adapters.http.api.device_setup import CredentialsResponse
-from adapters.http.api.devices import DescriptionText, DeviceName, ExternalId, ShortText, SingleLineText, Tags
+from adapters.http.api.devices import DescriptionText, DeviceName, ExternalId, SingleLineText, Tags
 from adapters.http.api.grants import GrantBody
-from adapters.http.api.rules import DeviceMetricNames, RuleCreateRequest, to_rule_fields
+from adapters.http.api.rules import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules import ScheduleCreateRequest
 from adapters.http.api.webhooks import FORMAT, EventTypes, Url
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import DisplayName, EnumValue, IdText, QueryParametersModel, RequestBodyModel, ResponseModel
+from adapters.http.core.schemas import (
+    DisplayName,
+    EnumValue,
+    IdText,
+    QueryParametersModel,
+    RequestBodyModel,
+    ResponseModel,
+    ShortText,
+)
 from domain.devices.catalog import infer_profile
 from domain.devices.model import FirmwareProfile
 from domain.devices.ports import MAX_GROUP_DEVICES
@@ -43,6 +47,7 @@ from domain.fleet_file.model import (
     FleetKind,
     FleetObjectOutcome,
     Key,
+    PlannedFieldChange,
     StoredFleetObject,
     with_place,
 )
@@ -63,7 +68,7 @@ class FleetProject(RequestBodyModel):
 
 
 class FleetDeviceType(RequestBodyModel):
-    name: Label
+    name: ShortText
     commands: list[CommandDefinitionCreateRequest] = Field(default_factory=list, max_length=100)
     metrics: DeviceMetricNames | None = Field(default=None, description="Of the document's devices that name this type.")
 
@@ -78,7 +83,7 @@ class FleetDevice(RequestBodyModel):
     app_type: ShortText = Field(examples=["PUMP"])
     app_type_other: SingleLineText | None = None
     project: ProjectName | None = Field(default=None, description="Omitted, for a new device: the default project.")
-    device_type: Label | None = Field(default=None, description="The name of a device type.")
+    device_type: ShortText | None = Field(default=None, description="The name of a device type.")
     profile: EnumValue[FirmwareProfile] | None = None
     description: DescriptionText | None = None
     location: SingleLineText | None = None
@@ -244,7 +249,7 @@ def _schedule(path: str, given: ScheduleCreateRequest) -> DesiredFleetObject:
 
 
 def _rule(path: str, given: RuleCreateRequest) -> DesiredFleetObject:
-    return _wanted(path, (given.name,), given, to_rule_fields(given))
+    return _wanted(path, (given.name,), given, given.to_fields())
 
 
 def _group(path: str, given: FleetGroup) -> DesiredFleetObject:
@@ -266,35 +271,15 @@ def _webhook(path: str, given: FleetWebhook) -> DesiredFleetObject:
     return _wanted(path, (given.api_key, given.url), given, {**_plain(given), "types": tuple(sorted(set(types)))})
 
 
-_FILE_NAMES = {"expires_ms": "expiresAt", "misfire_grace_s": "misfireGraceSeconds"}
-
-
-def file_name(field: str) -> str:
-    return _FILE_NAMES.get(field) or to_camel(field)
-
-
-def file_value(field: str, value: Any) -> Any:
-    """As JSON. What a nested object has by default is left out."""
-    if isinstance(value, Enum):
-        return value.value
-    if field.endswith("_ms") and value is not None:
-        return to_iso(value)
-    if is_dataclass(value):
-        parts = [(one, getattr(value, one.name)) for one in fields(value)]
-        return {
-            file_name(one.name): file_value(one.name, part)
-            for one, part in parts
-            if one.default is MISSING or part != one.default
-        }
-    if isinstance(value, tuple):
-        return [file_value("", each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
-
-
 class FleetFieldChange(ResponseModel):
     field: str
     before: JsonValue
     after: JsonValue
+
+    @classmethod
+    def from_domain(cls, change: PlannedFieldChange) -> FleetFieldChange:
+        before, after = (_file_value(change.name, value) for value in (change.before, change.after))
+        return cls(field=_file_name(change.name), before=before, after=after)
 
 
 class FleetObjectPlan(ResponseModel):
@@ -306,6 +291,11 @@ class FleetObjectPlan(ResponseModel):
     name: str
     device: str | None
     changes: list[FleetFieldChange]
+
+    @classmethod
+    def from_domain(cls, outcome: FleetObjectOutcome, **given: object) -> Self:
+        changes = [FleetFieldChange.from_domain(each) for each in outcome.changes]
+        return cls.of(outcome, section=outcome.kind, device=outcome.owner, changes=changes, **given)
 
 
 class FleetObjectResult(FleetObjectPlan):
@@ -320,12 +310,27 @@ class FleetCounts(ResponseModel):
     delete: int
     unchanged: int
 
+    @classmethod
+    def from_domain(cls, outcomes: Sequence[FleetObjectOutcome]) -> FleetCounts:
+        actions = [each.action for each in outcomes]
+        return cls(
+            create=actions.count(FleetAction.CREATE),
+            change=actions.count(FleetAction.CHANGE),
+            delete=actions.count(FleetAction.DELETE),
+            unchanged=actions.count(FleetAction.NONE),
+        )
+
 
 class FleetPlanResponse(ResponseModel):
     """`objects`: those that an apply would create, change or delete, in its order."""
 
     counts: FleetCounts
     objects: list[FleetObjectPlan]
+
+    @classmethod
+    def from_domain(cls, outcomes: Sequence[FleetObjectOutcome]) -> FleetPlanResponse:
+        planned = [FleetObjectPlan.from_domain(each) for each in _differing(outcomes)]
+        return cls(counts=FleetCounts.from_domain(outcomes), objects=planned)
 
 
 class FleetApplyResponse(ResponseModel):
@@ -334,42 +339,34 @@ class FleetApplyResponse(ResponseModel):
     counts: FleetCounts
     objects: list[FleetObjectResult]
 
+    @classmethod
+    def from_domain(cls, outcomes: Sequence[FleetObjectOutcome]) -> FleetApplyResponse:
+        made = [
+            FleetObjectResult.from_domain(
+                each, credentials=None if each.credentials is None else CredentialsResponse.from_domain(each.credentials)
+            )
+            for each in _differing(outcomes)
+        ]
+        return cls(counts=FleetCounts.from_domain(outcomes), objects=made)
+
 
 class FleetResponse(ResponseModel):
     document: dict[str, JsonValue] = Field(description="As `document` of an apply takes it.")
     left_out: list[FleetKind] = Field(description="Sections that you may not read. The document does not manage them.")
 
-
-def plan_response(outcomes: Sequence[FleetObjectOutcome]) -> FleetPlanResponse:
-    return FleetPlanResponse(
-        counts=_counts(outcomes), objects=[FleetObjectPlan.of(each, **_shown(each)) for each in _differing(outcomes)]
-    )
-
-
-def apply_response(outcomes: Sequence[FleetObjectOutcome]) -> FleetApplyResponse:
-    made = [
-        FleetObjectResult.of(
-            each,
-            **_shown(each),
-            credentials=None if each.credentials is None else CredentialsResponse.from_domain(each.credentials),
-        )
-        for each in _differing(outcomes)
-    ]
-    return FleetApplyResponse(counts=_counts(outcomes), objects=made)
-
-
-def fleet_response(exported: ExportedFleet, project: str | None, sections: Mapping[FleetKind, Fields]) -> FleetResponse:
-    """`sections`: the default values of each, which the document leaves out."""
-    document: dict[str, Any] = {"version": 1} if project is None else {"version": 1, "project": project}
-    for kind, found in exported.sections.items():
-        document[kind] = [_entry(kind, each, sections) for each in found]
-    return FleetResponse(document=document, left_out=list(exported.left_out))
+    @classmethod
+    def from_domain(cls, exported: ExportedFleet, project: str | None, sections: Mapping[FleetKind, Fields]) -> FleetResponse:
+        """`sections`: the default values of each, which the document leaves out."""
+        document: dict[str, Any] = {"version": 1} if project is None else {"version": 1, "project": project}
+        for kind, found in exported.sections.items():
+            document[kind] = [_entry(kind, each, sections) for each in found]
+        return cls(document=document, left_out=list(exported.left_out))
 
 
 def _entry(kind: FleetKind, stored: StoredFleetObject, sections: Mapping[FleetKind, Fields]) -> dict[str, Any]:
     usual = sections[kind]
     entry = {
-        file_name(name): file_value(name, value)
+        _file_name(name): _file_value(name, value)
         for name, value in stored.fields.items()
         if name not in usual or value != usual[name]
     }
@@ -383,26 +380,29 @@ def _differing(outcomes: Sequence[FleetObjectOutcome]) -> list[FleetObjectOutcom
     return [each for each in outcomes if each.action is not FleetAction.NONE]
 
 
-def _shown(outcome: FleetObjectOutcome) -> dict[str, Any]:
-    changes = [
-        FleetFieldChange(
-            field=file_name(change.name),
-            before=file_value(change.name, change.before),
-            after=file_value(change.name, change.after),
-        )
-        for change in outcome.changes
-    ]
-    return {"section": outcome.kind, "device": outcome.owner, "changes": changes}
+_MODEL_NAMES = {theirs: ours for ours, theirs in _DOMAIN_NAMES.items()}
 
 
-def _counts(outcomes: Sequence[FleetObjectOutcome]) -> FleetCounts:
-    actions = [each.action for each in outcomes]
-    return FleetCounts(
-        create=actions.count(FleetAction.CREATE),
-        change=actions.count(FleetAction.CHANGE),
-        delete=actions.count(FleetAction.DELETE),
-        unchanged=actions.count(FleetAction.NONE),
-    )
+def _file_name(field: str) -> str:
+    return to_camel(_MODEL_NAMES.get(field, field))
+
+
+def _file_value(field: str, value: Any) -> Any:
+    """As JSON. What a nested object has by default is left out."""
+    if isinstance(value, Enum):
+        return value.value
+    if field.endswith("_ms") and value is not None:
+        return to_iso(value)
+    if is_dataclass(value):
+        parts = [(one, getattr(value, one.name)) for one in fields(value)]
+        return {
+            _file_name(one.name): _file_value(one.name, part)
+            for one, part in parts
+            if one.default is MISSING or part != one.default
+        }
+    if isinstance(value, tuple):
+        return [_file_value("", each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 _ERRORS = {
@@ -419,17 +419,17 @@ def fleet_blueprint(fleet: FleetFileService) -> ApiBlueprint:
     async def export_fleet(query: FleetExportQueryParameters) -> FleetResponse:
         """The account as a document, without what you may not read. Planned again, it changes nothing."""
         exported = await fleet.export(current_session(), query.project)
-        return fleet_response(exported, query.project, fleet.defaults)
+        return FleetResponse.from_domain(exported, query.project, fleet.defaults)
 
     @bp.operation("POST /fleet/plan", AllowedCallers.SESSION, "Plan a change of the fleet", errors=_ERRORS)
     async def plan_fleet(body: FleetApplyRequest) -> FleetPlanResponse:
         """What an apply of this document would do, or the error that it would answer with. Nothing is changed."""
-        return plan_response(await fleet.plan(current_session(), to_fleet_request(body)))
+        return FleetPlanResponse.from_domain(await fleet.plan(current_session(), to_fleet_request(body)))
 
     @bp.operation("POST /fleet/apply", AllowedCallers.SESSION, "Apply a fleet", errors=_ERRORS, idempotent=True)
     async def apply_fleet(body: FleetApplyRequest) -> FleetApplyResponse:
         """Makes and changes what the document names, in one transaction: all of it or nothing. Each change needs what its single
         call needs. Repeat a request whose answer was lost with its `Idempotency-Key`: secrets are in the first answer only."""
-        return apply_response(await fleet.apply(current_session(), to_fleet_request(body)))
+        return FleetApplyResponse.from_domain(await fleet.apply(current_session(), to_fleet_request(body)))
 
     return bp

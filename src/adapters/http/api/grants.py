@@ -1,11 +1,8 @@
-"""Grant routes: manage grants and explain access decisions. Sessions only; requires the role Admin or Owner.
-
-Request and response models of grants.
-"""
+"""Grants on a device or its project, and why a call is allowed or not. An API key may ask that of itself; all else is for
+Admins and Owners."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -26,8 +23,8 @@ from adapters.http.core.schemas import (
 )
 from domain.grants.explanation import AccessExplainer, AccessExplanation, SingleGrantResult
 from domain.grants.model import AppliesVia, Grant, Scope
-from domain.grants.service import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, GrantListItem, GrantService, NewGrantInput
-from domain.kernel.ids import DeviceId, GrantId, GroupId, KeyId, MembershipId, ProjectId
+from domain.grants.service import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, GrantService, NewGrantInput
+from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
 
 CommandNames = Annotated[
     list[Annotated[str, Field(max_length=64)]],
@@ -132,20 +129,20 @@ class GrantResponse(ResponseModel):
     created_at: Timestamp
 
     @classmethod
-    def from_domain(cls, named: GrantListItem) -> GrantResponse:
-        grant, window = named.grant, named.grant.window
+    def from_domain(cls, named: tuple[Grant, str]) -> GrantResponse:
+        grant, name = named
         subject = GrantSubjectResponse(
             type="apikey" if grant.subject.key_id is not None else "member",
             id=grant.subject.key_id or grant.subject.membership_id or "",
-            name=named.subject_name,
+            name=name,
         )
         return cls.of(
             grant,
             subject=subject,
-            active_days=sorted(window.active_days),
-            active_from_minute=window.from_minute,
-            active_to_minute=window.to_minute,
-            timezone=window.timezone,
+            active_days=sorted(grant.window.active_days),
+            active_from_minute=grant.window.from_minute,
+            active_to_minute=grant.window.to_minute,
+            timezone=grant.window.timezone,
         )
 
 
@@ -221,47 +218,6 @@ class AccessExplanationResponse(ResponseModel):
         )
 
 
-class GrantedDeviceResponse(ResponseModel):
-    device_id: str
-    name: str
-
-
-class GrantedProjectResponse(ResponseModel):
-    project_id: str
-    name: str
-
-
-class GrantedGroupResponse(ResponseModel):
-    group_id: str
-    name: str
-
-
-class ApiKeyGrantResponse(ResponseModel):
-    grant_id: str
-    applies_via: AppliesVia
-    device: GrantedDeviceResponse | None
-    project: GrantedProjectResponse | None
-    group: GrantedGroupResponse | None
-    commands: list[str]
-    scope: Scope
-    expires_at: Timestamp | None
-    rate_limit_per_minute: int | None
-    created_at: Timestamp
-
-
-def api_key_grant_response(
-    grant: Grant, devices: Mapping[DeviceId, str], projects: Mapping[ProjectId, str], groups: Mapping[GroupId, str]
-) -> ApiKeyGrantResponse:
-    device, group = grant.device_id, grant.group_id
-    project = grant.project_id if group is None else None
-    return ApiKeyGrantResponse.of(
-        grant,
-        device=None if device is None else GrantedDeviceResponse(device_id=device, name=devices.get(device, "")),
-        project=None if project is None else GrantedProjectResponse(project_id=project, name=projects.get(project, "")),
-        group=None if group is None else GrantedGroupResponse(group_id=group, name=groups.get(group, "")),
-    )
-
-
 GRANT_ERRORS = {403: "ROLE_REQUIRED"}
 GrantCreateResult = GrantCreatedResponse | GrantCreatedWithWarningsResponse
 GrantUpdateResult = GrantUpdatedResponse | GrantUpdatedWithWarningsResponse
@@ -276,7 +232,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
     async def list_grants(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), device_id)
-        return list_response(grants_on_device, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)
+        return list_response(grants_on_device, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
 
     @bp.operation(
         "GET /devices/<device_id>/access",

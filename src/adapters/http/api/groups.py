@@ -1,11 +1,5 @@
-"""Group routes: groups and their members. API keys can list groups.
-
-What is done to all members of a group: commands, schedules, rules.
-
-Grants on a group. Sessions only; requires the role Admin or Owner.
-
-Request and response models of groups.
-"""
+"""Groups of devices: their members, what is done to all members at once (commands, schedules, rules), and grants on a group. API
+keys list groups and send commands."""
 
 from __future__ import annotations
 
@@ -16,7 +10,7 @@ from pydantic import Field
 
 from adapters.http.api.devices import DescriptionText
 from adapters.http.api.grants import GrantCreatedResponse, GrantResponse, GrantUpdateRequest, GroupGrantCreateRequest
-from adapters.http.api.rules import RuleCreateRequest, to_rule_fields
+from adapters.http.api.rules import RuleCreateRequest
 from adapters.http.api.schedules import ScheduleCreateRequest
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
@@ -29,54 +23,6 @@ from domain.groups.bulk_actions import GroupActionReport, GroupBulkActionService
 from domain.groups.service import DeviceGroupService, GroupWithMembers
 from domain.kernel.ids import DeviceId, GrantId, GroupId, ProjectId
 from domain.rules.model import Rule
-
-GRANT_ERRORS = {403: "ROLE_REQUIRED"}
-
-
-def group_grants_blueprint(grants: GroupGrantService[Any]) -> ApiBlueprint:
-    bp = ApiBlueprint("group_grants", "Groups", affects="Grants")
-
-    @bp.operation(
-        "GET /groups/<group_id>/grants", AllowedCallers.SESSION, "List a group's grants", errors=GRANT_ERRORS, paged=True
-    )
-    async def list_group_grants(group_id: GroupId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
-        """Oldest first. Requires the role Admin or Owner."""
-        found = await grants.list(current_session(), group_id)
-        return list_response(found, query, GrantResponse.from_domain, lambda named: named.grant.grant_id)
-
-    @bp.operation(
-        "POST /groups/<group_id>/grants",
-        AllowedCallers.SESSION,
-        "Create a grant on a group",
-        status=201,
-        errors={**GRANT_ERRORS, 409: "GRANT_LIMIT REQUEST_PENDING"},
-        idempotent=True,
-    )
-    async def create_group_grant(group_id: GroupId, body: GroupGrantCreateRequest) -> GrantCreatedResponse:
-        """Covers every device while it is a member. A rate limit is for all members together. Requires the role Admin or
-        Owner."""
-        granted = await grants.create(current_session(), group_id, body.to_input())
-        return GrantCreatedResponse(grant_id=granted.grant.grant_id)
-
-    @bp.operation(
-        "PATCH /groups/<group_id>/grants/<grant_id>",
-        AllowedCallers.SESSION,
-        "Change a grant on a group",
-        errors={**GRANT_ERRORS, 409: "REQUEST_PENDING"},
-    )
-    async def update_group_grant(group_id: GroupId, grant_id: GrantId, body: GrantUpdateRequest) -> None:
-        """Takes effect with the next call. Requires the role Admin or Owner."""
-        await grants.update(current_session(), group_id, grant_id, body.to_changes())
-
-    @bp.operation(
-        "DELETE /groups/<group_id>/grants/<grant_id>", AllowedCallers.SESSION, "Delete a grant on a group", errors=GRANT_ERRORS
-    )
-    async def delete_group_grant(group_id: GroupId, grant_id: GrantId) -> None:
-        """Takes effect with the next call. Requires the role Admin or Owner."""
-        await grants.delete(current_session(), group_id, grant_id)
-
-    return bp
-
 
 DeviceIds = Annotated[list[IdText[DeviceId]], Field(max_length=MAX_GROUP_DEVICES)]
 
@@ -252,71 +198,13 @@ class GroupRuleResponse(ResponseModel):
 WRITE_ERRORS = {403: "ROLE_REQUIRED"}
 
 
-def add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
-    @bp.operation(
-        "POST /groups/<group_id>/command", AllowedCallers.KEY, "Send a command to a group", affects="Commands", idempotent=True
-    )
-    async def send_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
-        """Each member is decided on its own, as by a single command: its definition, the caller's grants and limits, approval. An
-        API key sends to the members that its grants cover."""
-        report = await actions.send(current_caller(), group_id, body.to_command())
-        return GroupCommandResponse.from_domain(report)
-
-    @bp.operation(
-        "POST /groups/<group_id>/command/preview", AllowedCallers.KEY, "Preview a command to a group", affects="Commands"
-    )
-    async def preview_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
-        """Who is meant, and what would come of it now. Sends nothing, and uses up no rate limit."""
-        report = await actions.preview(current_caller(), group_id, body.to_command())
-        return GroupCommandResponse.from_domain(report, is_preview=True)
-
-
-def add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
-    @bp.operation(
-        "POST /groups/<group_id>/schedules",
-        AllowedCallers.SESSION,
-        "Create or replace a schedule of all members",
-        affects="Schedules",
-        errors=WRITE_ERRORS,
-        idempotent=True,
-    )
-    async def create_group_schedule(group_id: GroupId, body: ScheduleCreateRequest) -> GroupChangeResponse:
-        """A copy for each member; a device that joins later gets none."""
-        report = await actions.put_schedule(current_session(), group_id, body.slot, body.to_input())
-        return GroupChangeResponse.from_domain(report)
-
-    @bp.operation(
-        "DELETE /groups/<group_id>/schedules/<slot>",
-        AllowedCallers.SESSION,
-        "Cancel a schedule of all members",
-        affects="Schedules",
-        errors=WRITE_ERRORS,
-    )
-    async def cancel_group_schedule(group_id: GroupId, slot: int) -> GroupChangeResponse:
-        """Cancels whatever the slot of each member holds."""
-        report: Any = await actions.cancel_schedule(current_session(), group_id, slot)
-        return GroupChangeResponse.from_domain(report)
-
-    @bp.operation(
-        "POST /groups/<group_id>/rules",
-        AllowedCallers.SESSION,
-        "Create a rule on all members",
-        affects="Rules",
-        errors=WRITE_ERRORS,
-        idempotent=True,
-    )
-    async def create_group_rule(group_id: GroupId, body: RuleCreateRequest) -> GroupRuleResponse:
-        """A copy for each member that has no rule of this name; the others are REFUSED with `RULE_EXISTS`."""
-        report = await actions.create_rule(current_session(), group_id, to_rule_fields(body))
-        return GroupRuleResponse.from_domain(report)
-
-
-def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService) -> ApiBlueprint:
+def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService, grants: GroupGrantService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("groups", "Groups")
     _add_read_routes(bp, groups)
     _add_write_routes(bp, groups)
-    add_command_routes(bp, actions)
-    add_automation_routes(bp, actions)
+    _add_command_routes(bp, actions)
+    _add_automation_routes(bp, actions)
+    _add_grant_routes(bp, grants)
     return bp
 
 
@@ -376,3 +264,114 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
         Owner."""
         change = await groups.change_members(current_session(), group_id, body.add or (), body.remove or ())
         return GroupMembersResponse.of(change, device_count=change.total)
+
+
+def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
+    @bp.operation(
+        "POST /groups/<group_id>/command", AllowedCallers.KEY, "Send a command to a group", affects="Commands", idempotent=True
+    )
+    async def send_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
+        """Each member is decided on its own, as by a single command: its definition, the caller's grants and limits, approval. An
+        API key sends to the members that its grants cover."""
+        report = await actions.send(current_caller(), group_id, body.to_command())
+        return GroupCommandResponse.from_domain(report)
+
+    @bp.operation(
+        "POST /groups/<group_id>/command/preview", AllowedCallers.KEY, "Preview a command to a group", affects="Commands"
+    )
+    async def preview_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
+        """Who is meant, and what would come of it now. Sends nothing, and uses up no rate limit."""
+        report = await actions.preview(current_caller(), group_id, body.to_command())
+        return GroupCommandResponse.from_domain(report, is_preview=True)
+
+
+def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
+    @bp.operation(
+        "POST /groups/<group_id>/schedules",
+        AllowedCallers.SESSION,
+        "Create or replace a schedule of all members",
+        affects="Schedules",
+        errors=WRITE_ERRORS,
+        idempotent=True,
+    )
+    async def create_group_schedule(group_id: GroupId, body: ScheduleCreateRequest) -> GroupChangeResponse:
+        """A copy for each member; a device that joins later gets none."""
+        report = await actions.put_schedule(current_session(), group_id, body.slot, body.to_input())
+        return GroupChangeResponse.from_domain(report)
+
+    @bp.operation(
+        "DELETE /groups/<group_id>/schedules/<slot>",
+        AllowedCallers.SESSION,
+        "Cancel a schedule of all members",
+        affects="Schedules",
+        errors=WRITE_ERRORS,
+    )
+    async def cancel_group_schedule(group_id: GroupId, slot: int) -> GroupChangeResponse:
+        """Cancels whatever the slot of each member holds."""
+        report: Any = await actions.cancel_schedule(current_session(), group_id, slot)
+        return GroupChangeResponse.from_domain(report)
+
+    @bp.operation(
+        "POST /groups/<group_id>/rules",
+        AllowedCallers.SESSION,
+        "Create a rule on all members",
+        affects="Rules",
+        errors=WRITE_ERRORS,
+        idempotent=True,
+    )
+    async def create_group_rule(group_id: GroupId, body: RuleCreateRequest) -> GroupRuleResponse:
+        """A copy for each member that has no rule of this name; the others are REFUSED with `RULE_EXISTS`."""
+        report = await actions.create_rule(current_session(), group_id, body.to_fields())
+        return GroupRuleResponse.from_domain(report)
+
+
+def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
+    @bp.operation(
+        "GET /groups/<group_id>/grants",
+        AllowedCallers.SESSION,
+        "List a group's grants",
+        affects="Grants",
+        errors=WRITE_ERRORS,
+        paged=True,
+    )
+    async def list_group_grants(group_id: GroupId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
+        """Oldest first. Requires the role Admin or Owner."""
+        found = await grants.list(current_session(), group_id)
+        return list_response(found, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
+
+    @bp.operation(
+        "POST /groups/<group_id>/grants",
+        AllowedCallers.SESSION,
+        "Create a grant on a group",
+        affects="Grants",
+        status=201,
+        errors={**WRITE_ERRORS, 409: "GRANT_LIMIT REQUEST_PENDING"},
+        idempotent=True,
+    )
+    async def create_group_grant(group_id: GroupId, body: GroupGrantCreateRequest) -> GrantCreatedResponse:
+        """Covers every device while it is a member. A rate limit is for all members together. Requires the role Admin or
+        Owner."""
+        granted = await grants.create(current_session(), group_id, body.to_input())
+        return GrantCreatedResponse(grant_id=granted.grant.grant_id)
+
+    @bp.operation(
+        "PATCH /groups/<group_id>/grants/<grant_id>",
+        AllowedCallers.SESSION,
+        "Change a grant on a group",
+        affects="Grants",
+        errors={**WRITE_ERRORS, 409: "REQUEST_PENDING"},
+    )
+    async def update_group_grant(group_id: GroupId, grant_id: GrantId, body: GrantUpdateRequest) -> None:
+        """Takes effect with the next call. Requires the role Admin or Owner."""
+        await grants.update(current_session(), group_id, grant_id, body.to_changes())
+
+    @bp.operation(
+        "DELETE /groups/<group_id>/grants/<grant_id>",
+        AllowedCallers.SESSION,
+        "Delete a grant on a group",
+        affects="Grants",
+        errors=WRITE_ERRORS,
+    )
+    async def delete_group_grant(group_id: GroupId, grant_id: GrantId) -> None:
+        """Takes effect with the next call. Requires the role Admin or Owner."""
+        await grants.delete(current_session(), group_id, grant_id)

@@ -1,7 +1,4 @@
-"""Invitation routes: Admins invite; the invited person looks at the invitation and accepts it.
-
-Request and response models of invitations.
-"""
+"""Invitations: Admins invite; the invited person looks at the invitation and accepts it."""
 
 from __future__ import annotations
 
@@ -52,6 +49,10 @@ class InvitationSentResponse(ResponseModel):
         description="To pass on to the invited person, shown only now; null when it was mailed. Whoever has it can use it."
     )
 
+    @classmethod
+    def from_domain(cls, sent: InvitationResult) -> InvitationSentResponse:
+        return cls.of(sent.invitation, sent, mailed=sent.link is None)
+
 
 class InvitationPreviewResponse(ResponseModel):
     account_name: str
@@ -66,10 +67,6 @@ class InvitationAcceptedResponse(ResponseModel):
     email: str = Field(description="Sign in with it and the new password.")
 
 
-def invitation_sent_response(sent: InvitationResult) -> InvitationSentResponse:
-    return InvitationSentResponse.of(sent.invitation, sent, mailed=sent.link is None)
-
-
 def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptanceService) -> ApiBlueprint:
     bp = ApiBlueprint("invitations", "Team")
 
@@ -78,7 +75,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
         return list_response(
-            found, query, lambda each: InvitationResponse.of(each.invitation, each), lambda each: each.invitation.invitation_id
+            found, query, lambda each: InvitationResponse.of(each[0], status=each[1]), lambda each: each[0].invitation_id
         )
 
     @bp.operation(
@@ -96,7 +93,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         sent = await invitations.invite(
             current_session(), email=body.email, name=body.name, role=body.role, language=request_language()
         )
-        return invitation_sent_response(sent)
+        return InvitationSentResponse.from_domain(sent)
 
     @bp.operation(
         "POST /invitations/<invitation_id>/resend",
@@ -109,7 +106,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
     )
     async def resend_invitation(invitation_id: str) -> InvitationSentResponse:
         sent = await invitations.resend(current_session(), invitation_id, language=request_language())
-        return invitation_sent_response(sent)
+        return InvitationSentResponse.from_domain(sent)
 
     @bp.operation(
         "DELETE /invitations/<invitation_id>", AllowedCallers.SESSION, "Revoke an invitation", errors={403: "ROLE_REQUIRED"}
@@ -126,8 +123,8 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
     )
     async def preview_invitation(body: InvitationPreviewRequest) -> InvitationPreviewResponse:
         """What the link is for. It changes nothing."""
-        preview = await acceptance.preview(body.token)
-        return InvitationPreviewResponse.of(preview.invitation, preview)
+        invitation, account_name = await acceptance.preview(body.token)
+        return InvitationPreviewResponse.of(invitation, account_name=account_name)
 
     @bp.operation(
         "POST /invitations/accept",

@@ -1,7 +1,4 @@
-"""API key routes, and the grants of a key.
-
-Request and response models of API keys.
-"""
+"""API keys, and the grants of a key."""
 
 from __future__ import annotations
 
@@ -9,15 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from adapters.http.api.grants import ApiKeyGrantResponse, api_key_grant_response
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
-from domain.grants.ports import GrantsTx
-from domain.kernel.unit_of_work import UnitOfWork
-from domain.keys.model import ApiKey
-from domain.keys.service import ApiKeyService, get_api_key
+from domain.grants.model import AppliesVia, Grant, Scope
+from domain.grants.service import GrantService
+from domain.keys.service import ApiKeyService
 
 
 class ApiKeyCreateRequest(RequestBodyModel):
@@ -47,7 +42,47 @@ class ApiKeyCreatedResponse(ResponseModel):
     key: str = Field(description="The complete key. It is shown only in this response.")
 
 
-def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[GrantsTx]) -> ApiBlueprint:
+class GrantedDeviceResponse(ResponseModel):
+    device_id: str
+    name: str
+
+
+class GrantedProjectResponse(ResponseModel):
+    project_id: str
+    name: str
+
+
+class GrantedGroupResponse(ResponseModel):
+    group_id: str
+    name: str
+
+
+class ApiKeyGrantResponse(ResponseModel):
+    grant_id: str
+    applies_via: AppliesVia
+    device: GrantedDeviceResponse | None
+    project: GrantedProjectResponse | None
+    group: GrantedGroupResponse | None
+    commands: list[str]
+    scope: Scope
+    expires_at: Timestamp | None
+    rate_limit_per_minute: int | None
+    created_at: Timestamp
+
+    @classmethod
+    def from_domain(cls, grant: Grant, name: str) -> ApiKeyGrantResponse:
+        """`name`: of the device, group or project that it is on."""
+        device, group = grant.device_id, grant.group_id
+        project = grant.project_id if group is None else None
+        return cls.of(
+            grant,
+            device=None if device is None else GrantedDeviceResponse(device_id=device, name=name),
+            project=None if project is None else GrantedProjectResponse(project_id=project, name=name),
+            group=None if group is None else GrantedGroupResponse(group_id=group, name=name),
+        )
+
+
+def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("keys", "API keys")
 
     @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
@@ -83,20 +118,7 @@ def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[GrantsTx]) -> Ap
     @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants", paged=True)
     async def list_key_grants(key_id: str, query: PageQueryParameters) -> HttpHandlerResult[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
-        caller = current_session()
-        async with uow.read() as tx:
-            key = await get_api_key(tx, caller, key_id)
-            found = await _load_key_grants(tx, key)
-        return list_response(found, query, lambda grant: grant, lambda grant: grant.grant_id)
+        found = await grants.list_of_key(current_session(), key_id)
+        return list_response(found, query, lambda entry: ApiKeyGrantResponse.from_domain(*entry), lambda entry: entry[0].grant_id)
 
     return bp
-
-
-async def _load_key_grants(tx: GrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:
-    grants = await tx.grants.list_by_key(key.account_id, key.key_id)
-    devices = {device.device_id: device.name for device in await tx.devices.list(key.account_id)} if grants else {}
-    projects = (
-        {one.project_id: one.name for one, _ in await tx.projects.list_with_device_counts(key.account_id)} if grants else {}
-    )
-    groups = {group.group_id: group.name for group in await tx.groups.list(key.account_id)} if grants else {}
-    return [api_key_grant_response(grant, devices, projects, groups) for grant in grants]

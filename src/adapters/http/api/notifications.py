@@ -1,7 +1,4 @@
-"""Notifications: the settings and channels of the signed-in member. Nobody sees those of another.
-
-Request and response models of notifications: settings and channels of the signed-in member.
-"""
+"""Settings and channels of notifications of the signed-in member. Nobody sees those of another."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from domain.notifications.model import (
     NotificationSettings,
     NotificationTopic,
 )
-from domain.notifications.settings import NotificationSettingsService, NotificationSettingsWithMailChoice, PushKeyService
+from domain.notifications.settings import NotificationSettingsService, PushKeyService
 
 
 def _check_timezone(name: str) -> str:
@@ -39,8 +36,6 @@ def _check_timezone(name: str) -> str:
 
 MinuteOfDay = Annotated[int, Field(ge=0, le=1439)]
 TimeZoneName = Annotated[str, Field(min_length=1, max_length=64, examples=["Europe/Berlin"]), AfterValidator(_check_timezone)]
-
-
 LanguageCode = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 
 
@@ -59,16 +54,15 @@ class NotificationSettingsRequest(RequestBodyModel):
         default="en", description="The language of the messages; English for a language without translated texts."
     )
 
-    def to_settings(self) -> NotificationSettingsWithMailChoice:
+    def to_settings(self) -> NotificationSettings:
         if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
             raise ValidationFailed.for_field("quietToMinute", "and quietFromMinute go together: set both or neither.")
-        settings = self.to_domain(
+        return self.to_domain(
             NotificationSettings,
             membership_id=MembershipId(""),
             account_id=AccountId(""),
             topics=tuple(dict.fromkeys(self.topics)),
         )
-        return NotificationSettingsWithMailChoice(settings, self.mail)
 
 
 class NotificationSettingsResponse(ResponseModel):
@@ -79,10 +73,6 @@ class NotificationSettingsResponse(ResponseModel):
     quiet_to_minute: int | None
     timezone: str
     language: str
-
-    @classmethod
-    def from_domain(cls, own: NotificationSettingsWithMailChoice) -> NotificationSettingsResponse:
-        return cls.of(own.settings, own)
 
 
 KeyText = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_-]+=*$")]
@@ -178,14 +168,16 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
     @bp.operation("GET /auth/notifications", AllowedCallers.SESSION, "Get your notification settings")
     async def get_notification_settings() -> NotificationSettingsResponse:
         """What you are told, on all your channels. Without settings, nothing."""
-        return NotificationSettingsResponse.from_domain(await notifications.get_settings(current_session()))
+        settings, mail = await notifications.get_settings(current_session())
+        return NotificationSettingsResponse.of(settings, mail=mail)
 
     @bp.operation(
         "PUT /auth/notifications", AllowedCallers.SESSION, "Set your notification settings", errors={409: "CHANNEL_LIMIT"}
     )
     async def update_notification_settings(body: NotificationSettingsRequest) -> NotificationSettingsResponse:
         """Replaces your settings. Requests for approval are told to Owners and Admins only."""
-        return NotificationSettingsResponse.from_domain(await notifications.put_settings(current_session(), body.to_settings()))
+        settings = await notifications.put_settings(current_session(), body.to_settings(), mail=body.mail)
+        return NotificationSettingsResponse.of(settings, mail=body.mail)
 
     @bp.operation("GET /auth/notifications/push-key", AllowedCallers.SESSION, "Get the key of Web Push")
     async def get_push_key() -> PushKeyResponse:
@@ -207,8 +199,7 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
     )
     async def create_channel(body: ChannelCreateRequest) -> ChannelResponse:
         """A browser, a topic of ntfy or a chat of Telegram. What you send is stored encrypted and never shown again."""
-        added = await notifications.add_channel(current_session(), body.name, body.to_destination())
-        return ChannelResponse.of(added)
+        return ChannelResponse.of(await notifications.add_channel(current_session(), body.name, body.to_destination()))
 
     @bp.operation("DELETE /auth/notifications/channels/<channel_id>", AllowedCallers.SESSION, "Delete a channel")
     async def delete_channel(channel_id: ChannelId) -> None:

@@ -1,7 +1,4 @@
-"""Project routes. A project groups devices of an account.
-
-Request and response models of projects.
-"""
+"""Projects: parts of the account, each with devices of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp
-from domain.accounts.model import Project
 from domain.accounts.projects import ProjectService
 
 
@@ -24,10 +20,6 @@ class ProjectResponse(ResponseModel):
     created_at: Timestamp
 
 
-def project_response(project: Project, devices: int) -> ProjectResponse:
-    return ProjectResponse.of(project, device_count=devices)
-
-
 def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("projects", "Projects")
 
@@ -35,7 +27,9 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     async def list_projects(query: PageQueryParameters) -> HttpHandlerResult[list[ProjectResponse]]:
         """Oldest first, including the default project."""
         found = await projects.list(current_session())
-        return list_response(found, query, lambda entry: project_response(*entry), lambda entry: entry[0].project_id)
+        return list_response(
+            found, query, lambda entry: ProjectResponse.of(entry[0], device_count=entry[1]), lambda entry: entry[0].project_id
+        )
 
     @bp.operation(
         "POST /projects",
@@ -47,12 +41,13 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     )
     async def create_project(body: ProjectRequest) -> ProjectResponse:
         """Requires the role Admin or Owner."""
-        return project_response(await projects.create(current_session(), body.name), 0)
+        return ProjectResponse.of(await projects.create(current_session(), body.name), device_count=0)
 
     @bp.operation("PATCH /projects/<project_id>", AllowedCallers.SESSION, "Rename a project", errors={403: "ROLE_REQUIRED"})
     async def update_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
         """Requires the role Admin or Owner."""
-        return project_response(*await projects.rename(current_session(), project_id, body.name))
+        project, devices = await projects.rename(current_session(), project_id, body.name)
+        return ProjectResponse.of(project, device_count=devices)
 
     @bp.operation(
         "DELETE /projects/<project_id>",

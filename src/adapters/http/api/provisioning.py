@@ -1,7 +1,4 @@
-"""Provisioning codes for Admins, the list of claims that wait, and the claim itself, which a device without credentials makes.
-
-Request and response models of provisioning codes and claims.
-"""
+"""Provisioning codes, the claims that wait for approval, and the claim itself, which a device without credentials makes."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from adapters.http.api.devices import DeviceName, ShortText, Tags
+from adapters.http.api.devices import DeviceName, Tags
 from adapters.http.core.callers import AllowedCallers, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response, page_response
@@ -21,6 +18,7 @@ from adapters.http.core.schemas import (
     QueryParametersModel,
     RequestBodyModel,
     ResponseModel,
+    ShortText,
     Timestamp,
     TimestampText,
 )
@@ -162,8 +160,8 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
     async def create_provisioning_code(body: ProvisioningCodeRequest) -> ProvisioningCodeCreatedResponse:
         """Devices with this code in their firmware trade it for credentials of their own. It is void while its maker is no Admin
         or Owner. Requires the role Admin or Owner."""
-        created = await codes.create(current_session(), body.to_input())
-        return ProvisioningCodeCreatedResponse.of(created.code, code=created.secret)
+        code, secret = await codes.create(current_session(), body.to_input())
+        return ProvisioningCodeCreatedResponse.of(code, code=secret)
 
     @bp.operation(
         "DELETE /provisioning-codes/<code_id>",
@@ -186,14 +184,12 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
     )
     async def approve_claim(claim_id: ClaimId) -> ClaimResponse:
         """The device gets its credentials when it asks the next time. Requires the role Admin or Owner."""
-        decided = await codes.decide(current_session(), claim_id, approve=True)
-        return ClaimResponse.of(decided)
+        return ClaimResponse.of(await codes.decide(current_session(), claim_id, approve=True))
 
     @bp.operation("POST /provisioning-claims/<claim_id>/deny", AllowedCallers.SESSION, "Deny a claim", errors=DECISION_ERRORS)
     async def deny_claim(claim_id: ClaimId) -> ClaimResponse:
         """This hardware id is refused from now on; it can be approved later. Requires the role Admin or Owner."""
-        decided = await codes.decide(current_session(), claim_id, approve=False)
-        return ClaimResponse.of(decided)
+        return ClaimResponse.of(await codes.decide(current_session(), claim_id, approve=False))
 
     @bp.operation(
         "POST /provisioning/claim",

@@ -1,7 +1,4 @@
-"""Rule routes: list, create, edit, delete and dry-run the rules of a device.
-
-Request and response models of rules, and their conversion to and from the domain.
-"""
+"""Rules of a device: list, create, edit, delete and dry-run them, and make metrics known that they may name."""
 
 from __future__ import annotations
 
@@ -12,15 +9,14 @@ from pydantic import Field, JsonValue, StringConstraints
 from adapters.http.api.commands import CommandDefinitionResponse, CommandName
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, MetricName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Comparator, EngineRule, InstantDryRunResult, MatchMode, Rule, RuleAction, RuleCondition
-from domain.rules.service import MAX_METRICS_PER_DEVICE, DeviceMetricDeclarationService, RuleService
+from domain.rules.service import MAX_METRICS_PER_DEVICE, RuleService
 from domain.telemetry.dry_run import HistoryDryRunResult, RuleDryRunService
 from domain.telemetry.history import HistoryTimeRange
 
-MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 DeviceMetricNames = Annotated[
     list[MetricName],
     Field(
@@ -64,6 +60,10 @@ class RuleCreateRequest(RequestBodyModel):
     cooldown_seconds: DurationSeconds = 0
     clear_conditions: ClearConditions = Field(default_factory=list)
 
+    def to_fields(self) -> dict[str, Any]:
+        """Values of `Rule`. Raises ValidationFailed with a path such as `conditions.0.value`."""
+        return {name: _to_domain_value(name, getattr(self, name)) for name in type(self).model_fields}
+
 
 class RuleUpdateRequest(PatchBody):
     name: DisplayName | None = None
@@ -75,6 +75,11 @@ class RuleUpdateRequest(PatchBody):
     for_seconds: DurationSeconds | None = None
     cooldown_seconds: DurationSeconds | None = None
     clear_conditions: ClearConditions | None = None
+
+    def to_changes(self) -> dict[str, Any]:
+        """As `RuleCreateRequest.to_fields`."""
+        given = [name for name in type(self).model_fields if name in self.model_fields_set]
+        return {name: _to_domain_value(name, getattr(self, name)) for name in given}
 
 
 class RuleDryRunRequest(RequestBodyModel):
@@ -140,6 +145,10 @@ class RuleResponse(ResponseModel):
     disabled_reason: str | None
     created_at: Timestamp
 
+    @classmethod
+    def from_domain(cls, rule: Rule) -> RuleResponse:
+        return cls.of(rule, last_matched=rule.state.matched)
+
 
 class ConditionEvaluationResponse(ResponseModel):
     metric: str
@@ -162,16 +171,112 @@ class RuleDryRunResponse(ResponseModel):
     messages: int | None = None
     complete: bool | None = None
 
+    @classmethod
+    def from_domain(cls, run: InstantDryRunResult, trial: HistoryDryRunResult | None = None) -> RuleDryRunResponse:
+        return cls.of(
+            run,
+            would_fire=run.holds and not run.clears if trial is None else bool(trial.fired_ms),
+            fired_at=None if trial is None else trial.fired_ms,
+            messages=None if trial is None else trial.message_count,
+            complete=None if trial is None else trial.is_complete,
+        )
 
-def to_rule_fields(given: RuleCreateRequest | RuleUpdateRequest) -> dict[str, Any]:
-    """The fields that the body sets, as values of `Rule`. Raises ValidationFailed with a path such as `conditions.0.value`."""
-    fields: dict[str, Any] = {}
-    for name in type(given).model_fields:
-        value = getattr(given, name)
-        if isinstance(given, RuleUpdateRequest) and name not in given.model_fields_set:
-            continue
-        fields[name] = _to_domain_value(name, value)
-    return fields
+
+class MetricDeclarationRequest(RequestBodyModel):
+    metrics: DeviceMetricNames
+
+
+class MetricDeclarationResponse(ResponseModel):
+    metrics: list[str] = Field(description="All that rules of the device may name, by name.")
+
+
+class RuleContextResponse(ResponseModel):
+    metrics: list[str]
+    commands: list[CommandDefinitionResponse]
+
+
+INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
+NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
+
+
+def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBlueprint:
+    bp = ApiBlueprint("rules", "Rules")
+
+    @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")
+    async def list_rules(device_id: DeviceId) -> list[RuleResponse]:
+        """Sorted by `priority`, lowest first, then by age, oldest first."""
+        return [RuleResponse.from_domain(rule) for rule in await rules.list(current_session(), device_id)]
+
+    @bp.operation("GET /devices/<device_id>/rules/context", AllowedCallers.SESSION, "List metrics and commands for rules")
+    async def get_rule_context(device_id: DeviceId) -> RuleContextResponse:
+        """The metrics that conditions can use, and the commands that a rule can run."""
+        return RuleContextResponse.of(await rules.get_context(current_session(), device_id))
+
+    @bp.operation(
+        "POST /devices/<device_id>/rules",
+        AllowedCallers.SESSION,
+        "Create a rule",
+        status=201,
+        errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES, 409: "TOO_MANY_RULES"},
+        idempotent=True,
+    )
+    async def create_rule(device_id: DeviceId, body: RuleCreateRequest) -> RuleResponse:
+        """Runs its command on behalf of the member who saved it last, with that member's permissions at the time."""
+        return RuleResponse.from_domain(await rules.create(current_session(), device_id, body.to_fields()))
+
+    @bp.operation(
+        "PATCH /devices/<device_id>/rules/<rule_id>",
+        AllowedCallers.SESSION,
+        "Edit a rule",
+        errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
+    )
+    async def update_rule(device_id: DeviceId, rule_id: RuleId, body: RuleUpdateRequest) -> RuleResponse:
+        """Resets the rule's match state only if its conditions or timing changed, or if it is enabled again."""
+        return RuleResponse.from_domain(await rules.update(current_session(), device_id, rule_id, body.to_changes()))
+
+    @bp.operation(
+        "DELETE /devices/<device_id>/rules/<rule_id>", AllowedCallers.SESSION, "Delete a rule", errors={403: "ROLE_REQUIRED"}
+    )
+    async def delete_rule(device_id: DeviceId, rule_id: RuleId) -> None:
+        """The rule no longer fires and no longer appears in lists."""
+        await rules.delete(current_session(), device_id, rule_id)
+
+    @bp.operation(
+        "POST /devices/<device_id>/rules/test",
+        AllowedCallers.SESSION,
+        "Dry-run a rule that is not saved",
+        errors={400: "UNKNOWN_METRIC"},
+    )
+    async def test_rule_draft(device_id: DeviceId, body: RuleDraftDryRunRequest) -> RuleDryRunResponse:
+        """Evaluates the conditions on stored telemetry from `from` to `to`. Changes nothing."""
+        span = HistoryTimeRange(body.from_, body.to)
+        trial = await trials.run_draft_on_history(current_session(), device_id, body.to_spec(), span)
+        return RuleDryRunResponse.from_domain(trial.final_evaluation, trial)
+
+    @bp.operation(
+        "POST /devices/<device_id>/metrics",
+        AllowedCallers.SESSION,
+        "Make metrics known",
+        errors={403: "ROLE_REQUIRED"},
+        affects="Devices",
+    )
+    async def declare_metrics(device_id: DeviceId, body: MetricDeclarationRequest) -> MetricDeclarationResponse:
+        """Rules may name them before the device has reported them. None is forgotten. Requires the role Member or higher."""
+        known = await rules.declare_metrics(current_session(), device_id, body.metrics)
+        return MetricDeclarationResponse(metrics=list(known))
+
+    @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", AllowedCallers.SESSION, "Dry-run a rule")
+    async def test_rule(device_id: DeviceId, rule_id: RuleId, body: RuleDryRunRequest) -> RuleDryRunResponse:
+        """Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. Changes nothing."""
+        caller, device, rule = current_session(), device_id, rule_id
+        if body.readings is not None and body.from_ is None and body.to is None:
+            return RuleDryRunResponse.from_domain(await trials.run_on_readings(caller, device, rule, body.readings))
+        if body.readings is None and body.from_ is not None and body.to is not None:
+            trial = await trials.run_on_history(caller, device, rule, HistoryTimeRange(body.from_, body.to))
+            return RuleDryRunResponse.from_domain(trial.final_evaluation, trial)
+        raise ValidationFailed("Give either `readings`, or both `from` and `to` in Unix milliseconds.")
+
+    return bp
 
 
 def _to_domain_value(name: str, value: Any) -> Any:
@@ -195,115 +300,3 @@ def _to_conditions(field: str, given: list[RuleConditionRequest]) -> tuple[RuleC
             message = error.details[0].message if error.details else error.message
             raise ValidationFailed(f"{path}: {message}", details=[FieldError(path, message)]) from None
     return tuple(made)
-
-
-def dry_run_response(run: InstantDryRunResult, trial: HistoryDryRunResult | None = None) -> RuleDryRunResponse:
-    return RuleDryRunResponse.of(
-        run,
-        would_fire=run.holds and not run.clears if trial is None else bool(trial.fired_ms),
-        fired_at=None if trial is None else trial.fired_ms,
-        messages=None if trial is None else trial.message_count,
-        complete=None if trial is None else trial.is_complete,
-    )
-
-
-class MetricDeclarationRequest(RequestBodyModel):
-    metrics: DeviceMetricNames
-
-
-class MetricDeclarationResponse(ResponseModel):
-    metrics: list[str] = Field(description="All that rules of the device may name, by name.")
-
-
-class RuleContextResponse(ResponseModel):
-    metrics: list[str]
-    commands: list[CommandDefinitionResponse]
-
-
-INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
-NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
-
-
-def _shown(rule: Rule) -> RuleResponse:
-    return RuleResponse.of(rule, last_matched=rule.state.matched)
-
-
-def rules_blueprint(rules: RuleService, trials: RuleDryRunService, declarations: DeviceMetricDeclarationService) -> ApiBlueprint:
-    bp = ApiBlueprint("rules", "Rules")
-
-    @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")
-    async def list_rules(device_id: DeviceId) -> list[RuleResponse]:
-        """Sorted by `priority`, lowest first, then by age, oldest first."""
-        return [_shown(rule) for rule in await rules.list(current_session(), device_id)]
-
-    @bp.operation("GET /devices/<device_id>/rules/context", AllowedCallers.SESSION, "List metrics and commands for rules")
-    async def get_rule_context(device_id: DeviceId) -> RuleContextResponse:
-        """The metrics that conditions can use, and the commands that a rule can run."""
-        return RuleContextResponse.of(await rules.get_context(current_session(), device_id))
-
-    @bp.operation(
-        "POST /devices/<device_id>/rules",
-        AllowedCallers.SESSION,
-        "Create a rule",
-        status=201,
-        errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES, 409: "TOO_MANY_RULES"},
-        idempotent=True,
-    )
-    async def create_rule(device_id: DeviceId, body: RuleCreateRequest) -> RuleResponse:
-        """Runs its command on behalf of the member who saved it last, with that member's permissions at the time."""
-        return _shown(await rules.create(current_session(), device_id, to_rule_fields(body)))
-
-    @bp.operation(
-        "PATCH /devices/<device_id>/rules/<rule_id>",
-        AllowedCallers.SESSION,
-        "Edit a rule",
-        errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
-    )
-    async def update_rule(device_id: DeviceId, rule_id: RuleId, body: RuleUpdateRequest) -> RuleResponse:
-        """Resets the rule's match state only if its conditions or timing changed, or if it is enabled again."""
-        fields = to_rule_fields(body)
-        return _shown(await rules.update(current_session(), device_id, rule_id, fields))
-
-    @bp.operation(
-        "DELETE /devices/<device_id>/rules/<rule_id>", AllowedCallers.SESSION, "Delete a rule", errors={403: "ROLE_REQUIRED"}
-    )
-    async def delete_rule(device_id: DeviceId, rule_id: RuleId) -> None:
-        """The rule no longer fires and no longer appears in lists."""
-        await rules.delete(current_session(), device_id, rule_id)
-
-    @bp.operation(
-        "POST /devices/<device_id>/rules/test",
-        AllowedCallers.SESSION,
-        "Dry-run a rule that is not saved",
-        errors={400: "UNKNOWN_METRIC"},
-    )
-    async def test_rule_draft(device_id: DeviceId, body: RuleDraftDryRunRequest) -> RuleDryRunResponse:
-        """Evaluates the conditions on stored telemetry from `from` to `to`. Changes nothing."""
-        span = HistoryTimeRange(body.from_, body.to)
-        trial = await trials.run_draft_on_history(current_session(), device_id, body.to_spec(), span)
-        return dry_run_response(trial.final_evaluation, trial)
-
-    @bp.operation(
-        "POST /devices/<device_id>/metrics",
-        AllowedCallers.SESSION,
-        "Make metrics known",
-        errors={403: "ROLE_REQUIRED"},
-        affects="Devices",
-    )
-    async def declare_metrics(device_id: DeviceId, body: MetricDeclarationRequest) -> MetricDeclarationResponse:
-        """Rules may name them before the device has reported them. None is forgotten. Requires the role Member or higher."""
-        known = await declarations.declare(current_session(), device_id, body.metrics)
-        return MetricDeclarationResponse(metrics=list(known))
-
-    @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", AllowedCallers.SESSION, "Dry-run a rule")
-    async def test_rule(device_id: DeviceId, rule_id: RuleId, body: RuleDryRunRequest) -> RuleDryRunResponse:
-        """Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. Changes nothing."""
-        caller, device, rule = current_session(), device_id, rule_id
-        if body.readings is not None and body.from_ is None and body.to is None:
-            return dry_run_response(await trials.run_on_readings(caller, device, rule, body.readings))
-        if body.readings is None and body.from_ is not None and body.to is not None:
-            trial = await trials.run_on_history(caller, device, rule, HistoryTimeRange(body.from_, body.to))
-            return dry_run_response(trial.final_evaluation, trial)
-        raise ValidationFailed("Give either `readings`, or both `from` and `to` in Unix milliseconds.")
-
-    return bp

@@ -1,7 +1,4 @@
-"""Schedule routes: a device has five slots. Sessions only.
-
-Request and response models of schedules.
-"""
+"""Schedules: a device has five slots. Sessions only."""
 
 from __future__ import annotations
 
@@ -255,8 +252,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
     @bp.operation(f"GET {SCHEDULES_PATH}", AllowedCallers.SESSION, "List a device's schedules")
     async def list_schedules(device_id: DeviceId) -> list[ScheduleResponse]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
-        found = await schedules.list(current_session(), device_id)
-        return [ScheduleResponse.from_domain(shown) for shown in found]
+        return [ScheduleResponse.from_domain(shown) for shown in await schedules.list(current_session(), device_id)]
 
     @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history", paged=True)
     async def list_schedule_history(
@@ -269,8 +265,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
     @bp.operation(f"GET {SCHEDULES_PATH}/context", AllowedCallers.SESSION, "List commands for schedules")
     async def get_schedule_context(device_id: DeviceId) -> ScheduleContextResponse:
         """The device's commands, except those that need approval."""
-        found = await schedules.list_schedulable_commands(current_session(), device_id)
-        return ScheduleContextResponse.of(commands=found)
+        return ScheduleContextResponse.of(commands=await schedules.list_schedulable_commands(current_session(), device_id))
 
     @bp.operation(
         f"POST {SCHEDULES_PATH}",
@@ -297,8 +292,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
     )
     async def update_named_schedule(device_id: DeviceId, body: ScheduleUpdateRequest) -> ScheduleResponse:
         """Works like the call with the slot in the path."""
-        which = _resolve_slot(None, body.slot)
-        shown = await schedules.update(current_session(), device_id, which, body.to_changes())
+        shown = await schedules.update(current_session(), device_id, _resolve_slot(None, body.slot), body.to_changes())
         return ScheduleResponse.from_domain(shown)
 
     @bp.operation(f"DELETE {SCHEDULES_PATH}/<slot>", AllowedCallers.SESSION, "Cancel a schedule", errors={403: "ROLE_REQUIRED"})

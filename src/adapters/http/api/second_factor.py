@@ -1,11 +1,5 @@
-"""Second-factor routes: the second step of a sign-in, step-up, set up and remove an authenticator app, recovery codes.
-
-Request and response models of the second factor.
-
-Passkey routes: sign in with one, prove to be present with one, add, list and remove them.
-
-Request and response models of passkeys.
-"""
+"""The second factor: the second step of a sign-in, step-up, an authenticator app, recovery codes, and passkeys, which also sign
+in without a password."""
 
 from __future__ import annotations
 
@@ -13,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from adapters.http.api.authentication import LoginResponse, login_response
+from adapters.http.api.authentication import LoginResponse
 from adapters.http.core.callers import AllowedCallers, client_info, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import DisplayName, OkResponse, RequestBodyModel, ResponseModel, Timestamp
@@ -113,7 +107,7 @@ def second_factor_blueprint(
     async def login_with_second_factor(body: SecondFactorLoginRequest) -> LoginResponse:
         """The second step after `POST /auth/login` answered 202. Send `totp`, `recoveryCode` or `passkey`; each works once."""
         client = client_info(body.device_token or "")
-        return login_response(await logins.complete(body.challenge_token, body.to_factor(), client=client))
+        return LoginResponse.from_domain(await logins.complete(body.challenge_token, body.to_factor(), client=client))
 
     @bp.operation(
         "POST /auth/step-up",
@@ -250,7 +244,7 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
     @bp.operation("POST /auth/login/passkey", AllowedCallers.ANYONE, "Sign in with a passkey", errors={400: "PASSKEY_REFUSED"})
     async def login_with_passkey(body: PasskeyLoginRequest) -> LoginResponse:
         """Instead of password and second factor: the authenticator has checked the person."""
-        return login_response(await sign_ins.sign_in(body.passkey, client=client_info(body.device_token or "")))
+        return LoginResponse.from_domain(await sign_ins.sign_in(body.passkey, client=client_info(body.device_token or "")))
 
     @bp.operation(
         "POST /auth/step-up/passkey-options",
@@ -281,8 +275,8 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
     )
     async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
         """If it is your first second factor, all other sessions are signed out and recovery codes are returned."""
-        added = await passkeys.add(current_session(), body.name, body.passkey)
-        return PasskeyCreatedResponse.of(added, added.passkey)
+        passkey, codes = await passkeys.add(current_session(), body.name, body.passkey)
+        return PasskeyCreatedResponse.of(passkey, recovery_codes=list(codes))
 
     @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys")
     async def list_passkeys() -> list[PasskeyResponse]:

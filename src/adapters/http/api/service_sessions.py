@@ -1,7 +1,4 @@
-"""Service sessions: credentials of programs that manage the account. People's sessions only.
-
-Request and response models of service sessions.
-"""
+"""Service sessions: credentials of programs that manage the account. For people's sessions only."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp, TimestampText
 from domain.kernel.caller import Role
 from domain.kernel.ids import SessionId
-from domain.team.service_sessions import RESOURCES, ServiceSessionTokenInput, ServiceSessionTokenService
+from domain.team.service_sessions import RESOURCES, ServiceSessionTokenService
 
 
 class ServiceSessionRequest(RequestBodyModel):
@@ -26,10 +23,6 @@ class ServiceSessionRequest(RequestBodyModel):
         description="`RESOURCE:read` or `RESOURCE:write`; `write` includes `read`.", examples=[["devices:write", "groups:write"]]
     )
     expires_at: TimestampText = Field(description="At most 366 days ahead.")
-
-    def to_input(self) -> ServiceSessionTokenInput:
-        expires_ms = parse_timestamp("expiresAt", self.expires_at)
-        return ServiceSessionTokenInput(self.name, Role(self.role), tuple(self.operations), expires_ms)
 
 
 class ServiceSessionResponse(ResponseModel):
@@ -70,8 +63,11 @@ def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> 
     async def create_service_session(body: ServiceSessionRequest) -> ServiceSessionCreatedResponse:
         """Send the token as `Authorization: Bearer lbs_…`. It acts as you, with this role, for these operations. Requires the
         role Admin or Owner, and a recent second factor of those who have one."""
-        created = await service_sessions.create(current_session(), body.to_input())
-        return ServiceSessionCreatedResponse.of(created.session, created)
+        expires_ms = parse_timestamp("expiresAt", body.expires_at)
+        session, token = await service_sessions.create(
+            current_session(), name=body.name, role=Role(body.role), operations=body.operations, expires_ms=expires_ms
+        )
+        return ServiceSessionCreatedResponse.of(session, token=token)
 
     @bp.operation(
         "DELETE /service-sessions/<session_id>", AllowedCallers.SESSION, "Revoke a service session", errors={403: "ROLE_REQUIRED"}

@@ -1,7 +1,4 @@
-"""Team routes: the members of an account.
-
-Request and response models of team members.
-"""
+"""The members of the account."""
 
 from __future__ import annotations
 
@@ -38,9 +35,9 @@ class MemberResponse(ResponseModel):
     role: Role
     created_at: Timestamp
 
-
-def member_response(member: MembershipWithUser) -> MemberResponse:
-    return MemberResponse.of(member.membership, member.user)
+    @classmethod
+    def from_domain(cls, member: MembershipWithUser) -> MemberResponse:
+        return cls.of(member.membership, member.user)
 
 
 def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
@@ -50,7 +47,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     async def list_members(query: PageQueryParameters) -> HttpHandlerResult[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
         found = await team.list_members(current_session())
-        return list_response(found, query, member_response, lambda member: member.membership.membership_id)
+        return list_response(found, query, MemberResponse.from_domain, lambda member: member.membership.membership_id)
 
     @bp.operation(
         "POST /members",
@@ -63,7 +60,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     async def create_member(body: MemberCreateRequest) -> MemberResponse:
         """Requires the role Admin or Owner; only an Owner can add an Owner."""
         added = await team.add_member(current_session(), email=body.email, name=body.name, role=body.role, password=body.password)
-        return member_response(added)
+        return MemberResponse.from_domain(added)
 
     @bp.operation(
         "PATCH /members/<membership_id>",
@@ -73,7 +70,9 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     )
     async def update_member(membership_id: str, body: MemberUpdateRequest) -> MemberResponse:
         """Requires the role Admin or Owner; only an Owner can change an Owner. The last Owner keeps the role."""
-        return member_response(await team.update_member(current_session(), membership_id, role=body.role, name=body.name))
+        return MemberResponse.from_domain(
+            await team.update_member(current_session(), membership_id, role=body.role, name=body.name)
+        )
 
     @bp.operation(
         "DELETE /members/<membership_id>",

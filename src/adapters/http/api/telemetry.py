@@ -1,7 +1,4 @@
-"""Telemetry read back: history, downsampled history, the latest values, and whole exports as a stream.
-
-Request and response models of telemetry.
-"""
+"""Telemetry read back: history, downsampled history, the latest values, and whole exports as a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from quart import Response
 
 from adapters.http.core.callers import AllowedCallers, current_caller
 from adapters.http.core.operation import ApiBlueprint, NonJsonResponse
-from adapters.http.core.schemas import InstantMs, QueryParametersModel, ResponseModel, Timestamp
+from adapters.http.core.schemas import InstantMs, MetricName, QueryParametersModel, ResponseModel, Timestamp
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
@@ -28,9 +25,6 @@ from domain.telemetry.model import BucketStatistics, Reading
 
 END_OF_TIME_MS = 2**52
 MAX_SERIES_DEVICES = 20
-
-
-MetricName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class TelemetryHistoryQueryParameters(QueryParametersModel):
@@ -84,6 +78,10 @@ class ReadingResponse(ResponseModel):
         "`recordedAt` is the arrival then.",
     )
 
+    @classmethod
+    def from_domain(cls, reading: Reading) -> ReadingResponse:
+        return cls.of(reading, value_text=reading.text, recorded_at=reading.at_ms)
+
 
 class BucketResponse(ResponseModel):
     metric: str
@@ -94,6 +92,10 @@ class BucketResponse(ResponseModel):
     count: int
     sum: float = Field(description="Limited to the largest IEEE double.")
     last: float
+
+    @classmethod
+    def from_domain(cls, bucket: BucketStatistics) -> BucketResponse:
+        return cls.of(bucket, from_=bucket.from_ms, min=bucket.low, max=bucket.high, sum=bucket.total)
 
 
 class SeriesPointResponse(ResponseModel):
@@ -113,38 +115,21 @@ class SeriesPointResponse(ResponseModel):
     max: float | None = None
     count: int | None = None
 
+    @classmethod
+    def from_reading(cls, device: Device, reading: Reading) -> SeriesPointResponse:
+        at_ms = reading.at_ms
+        return cls.of(reading, device, device_name=device.name, timestamp=at_ms, time=at_ms, value_text=reading.text)
+
+    @classmethod
+    def from_bucket(cls, device: Device, bucket: BucketStatistics) -> SeriesPointResponse:
+        at_ms, given = bucket.from_ms, {"value": bucket.mean, "min": bucket.low, "max": bucket.high}
+        return cls.of(bucket, device, device_name=device.name, timestamp=at_ms, time=at_ms, **given)
+
 
 class LatestTelemetryResponse(ResponseModel):
     state: Literal["ON", "OFF"] | None
     relay_state: bool | None
     telemetry: list[ReadingResponse]
-
-
-def reading_response(reading: Reading) -> ReadingResponse:
-    return ReadingResponse.of(reading, value_text=reading.text, recorded_at=reading.at_ms)
-
-
-def series_reading(device: Device, reading: Reading) -> SeriesPointResponse:
-    return SeriesPointResponse.of(
-        reading, device, device_name=device.name, timestamp=reading.at_ms, time=reading.at_ms, value_text=reading.text
-    )
-
-
-def series_bucket(device: Device, bucket: BucketStatistics) -> SeriesPointResponse:
-    return SeriesPointResponse.of(
-        bucket,
-        device,
-        device_name=device.name,
-        timestamp=bucket.from_ms,
-        time=bucket.from_ms,
-        value=bucket.mean,
-        min=bucket.low,
-        max=bucket.high,
-    )
-
-
-def bucket_response(bucket: BucketStatistics) -> BucketResponse:
-    return BucketResponse.of(bucket, from_=bucket.from_ms, min=bucket.low, max=bucket.high, sum=bucket.total)
 
 
 NOT_GRANTED = {403: "GRANT_MISSING GRANT_EXPIRED"}
@@ -164,10 +149,10 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         turn = -1 if query.order == "asc" else 1
         if query.step is None:
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
-            return [reading_response(reading) for reading in found[::turn]]
-        step_ms = parse_step_ms(query.step)
+            return [ReadingResponse.from_domain(reading) for reading in found[::turn]]
+        step_ms = _parse_step_ms(query.step)
         buckets = await downsampling.query_buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
-        return [bucket_response(bucket) for bucket in buckets[::turn]]
+        return [BucketResponse.from_domain(bucket) for bucket in buckets[::turn]]
 
     @bp.operation(
         "GET /telemetry/series", AllowedCallers.KEY, "List telemetry of several devices", errors=NOT_GRANTED | {404: "NOT_FOUND"}
@@ -175,18 +160,18 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     async def list_telemetry_series(query: TelemetrySeriesQueryParameters) -> list[SeriesPointResponse]:
         """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval."""
         caller, span = current_caller(), HistoryTimeRange(query.since, query.until)
-        step_ms = None if query.step is None else parse_step_ms(query.step)
+        step_ms = None if query.step is None else _parse_step_ms(query.step)
         points: list[SeriesPointResponse] = []
         for device_id in _parse_device_ids(query.device_id):
             device = await telemetry.readable_device(caller, device_id)
             if step_ms is None:
                 readings = await telemetry.history(caller, device_id, span, metric=query.metric, limit=query.limit)
-                points += [series_reading(device, reading) for reading in readings]
+                points += [SeriesPointResponse.from_reading(device, reading) for reading in readings]
             else:
                 buckets = await downsampling.query_buckets(
                     caller, device_id, span, metric=query.metric, step_ms=step_ms, limit=query.limit
                 )
-                points += [series_bucket(device, bucket) for bucket in buckets]
+                points += [SeriesPointResponse.from_bucket(device, bucket) for bucket in buckets]
         return sorted(points, key=lambda point: (point.timestamp, point.device_name, point.device_id, point.metric))
 
     @bp.operation("GET /devices/<device_id>/telemetry/latest", AllowedCallers.KEY, "Get the latest telemetry", errors=NOT_GRANTED)
@@ -197,7 +182,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         return LatestTelemetryResponse(
             state=None if relay is None else "ON" if relay else "OFF",
             relay_state=relay,
-            telemetry=[reading_response(reading) for reading in latest.readings],
+            telemetry=[ReadingResponse.from_domain(reading) for reading in latest.readings],
         )
 
     @bp.operation(
@@ -226,7 +211,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     return bp
 
 
-def parse_step_ms(text: str) -> int:
+def _parse_step_ms(text: str) -> int:
     """Milliseconds of a step such as `1m`, `15m`, `1h`, `1d`, or `60000`. Raises ValidationFailed."""
     match = _STEP.fullmatch(text)
     if match is None:

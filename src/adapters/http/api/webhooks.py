@@ -1,7 +1,4 @@
-"""Webhook routes: create, change, delete, rotate the secret, send a test event, list and repeat deliveries.
-
-Request and response models of webhooks.
-"""
+"""Webhooks: create, change and delete them, rotate the secret, send a test event, list and repeat deliveries."""
 
 from __future__ import annotations
 

@@ -1,19 +1,12 @@
-"""Authenticates the caller before a handler runs. Handlers use `current_caller` and never read the headers themselves.
+"""Who calls, and from where. The caller is authenticated before a handler runs; handlers use `current_caller`.
 
 A session sends `Authorization: Bearer <token>`; an API key is sent in `X-Api-Key` or as a bearer token. On an endpoint for
 sessions a valid key gets 403 `SESSION_REQUIRED` and an unknown key 401, so that guessing keys reveals nothing.
 
-Determines the client's address behind reverse proxies, for throttling and the audit log.
-
-A client can forge `X-Forwarded-For` and `Forwarded`. The header is read only if the peer is a trusted proxy, from the right end,
-which the nearest proxy wrote; trusted proxies are skipped, and the first other address is the client's. Only one of the two
-headers is read, because a proxy that writes one of them passes a forged other one through.
-
-The cookie that holds the tokens of a device (`domain/sign_in/policy.py`).
-
-It is no credential: whoever has it still needs the password. `HttpOnly` and `SameSite=Strict`, for a year.
-
-Client addresses as limits count them.
+The client's address counts for throttling and the audit log. A client can forge `X-Forwarded-For` and `Forwarded`. The header is
+read only if the peer is a trusted proxy, from the right end, which the nearest proxy wrote; trusted proxies are skipped, and the
+first other address is the client's. Only one of the two headers is read, because a proxy that writes one of them passes a forged
+other one through.
 """
 
 from __future__ import annotations
@@ -41,6 +34,136 @@ log = structlog.get_logger("proxies")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+TRUSTED_PROXIES = "latchboard.proxies"
+"""Extension of the application: the `TrustedProxies`."""
+TLS_AT_PROXY = "latchboard.tls_at_proxy"
+"""Extension of the application: whether browsers reach it over TLS."""
+
+
+class AllowedCallers(Enum):
+    """Who may call an operation: anyone, sessions only, or sessions and API keys."""
+
+    ANYONE = "anyone"
+    SESSION = "session"
+    KEY = "key"
+
+
+class AuthenticatorPort(Protocol):
+    """Port: resolves credentials to a caller. Raises Unauthenticated."""
+
+    async def authenticate_token(self, token: str, address: str) -> tuple[SessionCaller, int]:
+        """The session and its expiry in Unix ms."""
+
+    async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCredentials:
+    """The credentials of a request; at most one is set."""
+
+    token: str | None = None
+    key: str | None = None
+
+
+def parse_credentials(authorization: str | None, api_key: str | None) -> RequestCredentials:
+    """A bearer token wins over `X-Api-Key`, so that a client that always sends its key can still act for a user."""
+    scheme, _, value = (authorization or "").partition(" ")
+    value = value.strip()
+    if scheme.lower() == "bearer" and value:
+        return RequestCredentials(key=value) if value.startswith(KEY_PREFIX) else RequestCredentials(token=value)
+    return RequestCredentials(key=api_key.strip()) if api_key else RequestCredentials()
+
+
+async def authenticate(access: AllowedCallers, authenticator: AuthenticatorPort, *, is_sign_in_path: bool = False) -> None:
+    """Store the caller of the present request in `g`. Raises Unauthenticated, PermissionDenied `SESSION_REQUIRED`, or
+    `SECOND_FACTOR_REQUIRED` for a session that must set up a second factor first (`is_sign_in_path`: where it can)."""
+    g.caller = None
+    if access is AllowedCallers.ANYONE:
+        return
+    shown = parse_credentials(header_value(b"authorization"), header_value(b"x-api-key"))
+    if shown.token is not None:
+        g.caller, _ = await authenticator.authenticate_token(shown.token, client_address())
+        if g.caller.lacks_second_factor and not is_sign_in_path:
+            raise second_factor_required_error()
+        return
+    if shown.key is None:
+        raise Unauthenticated(
+            "No credentials. Send Authorization: Bearer <accessToken>"
+            + (", or X-Api-Key: <key>." if access is AllowedCallers.KEY else ".")
+        )
+    caller = await authenticator.authenticate_key(shown.key, client_address())
+    if access is AllowedCallers.SESSION:
+        g.denied_caller = caller
+        raise PermissionDenied(
+            "This operation requires a session; an API key is not enough. Sign in with POST /api/v1/auth/login.",
+            code="SESSION_REQUIRED",
+        )
+    g.caller = caller
+
+
+def second_factor_required_error() -> PermissionDenied:
+    return PermissionDenied(
+        "Your role needs a second factor here. Set it up first: POST /api/v1/auth/second-factor/totp.",
+        code="SECOND_FACTOR_REQUIRED",
+    )
+
+
+def current_caller() -> SessionCaller | ApiKeyCaller:
+    """The caller of a `KEY` or `SESSION` operation."""
+    caller = g.get("caller")
+    if not isinstance(caller, SessionCaller | ApiKeyCaller):
+        raise Unauthenticated("No credentials. Sign in first.")
+    return caller
+
+
+def current_session() -> SessionCaller:
+    """The session of a `SESSION` operation."""
+    caller = g.get("caller")
+    if not isinstance(caller, SessionCaller):
+        raise Unauthenticated("No session. Sign in first.")
+    return caller
+
+
+def client_address() -> str:
+    """The client's address of the present request. Only trusted proxies may report it in a header."""
+    proxies: TrustedProxies | None = current_app.extensions.get(TRUSTED_PROXIES)
+    peer = request.remote_addr or ""
+    return peer if proxies is None else proxies.client_address(peer, request.headers.getlist(proxies.header))
+
+
+def client_info(device_tokens: str = "") -> ClientInfo:
+    """Address and program of the client of the present request, with the tokens of its device."""
+    return ClientInfo(client_address(), request.headers.get("User-Agent", ""), device_tokens)
+
+
+def request_language() -> str:
+    """The one that the present request prefers, among those with texts (ISO 639); English if it names none of them."""
+    return request.accept_languages.best_match(LANGUAGES, default=LANGUAGES[0])
+
+
+COOKIE = "latchboard_device"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+MAX_AGE_S = 365 * 24 * 3_600
+
+
+def read_device_tokens() -> str:
+    """From the cookie of a device (`domain/sign_in/policy.py`). It is no credential: whoever has it still needs the password."""
+    return request.cookies.get(_name(), "")
+
+
+def device_cookie_header(tokens: str) -> str:
+    """The value of `Set-Cookie`."""
+    return dump_cookie(_name(), tokens, max_age=MAX_AGE_S, path="/", secure=_is_tls(), httponly=True, samesite="Strict")
+
+
+def _is_tls() -> bool:
+    return bool(current_app.extensions.get(TLS_AT_PROXY))
+
+
+def _name() -> str:
+    return SECURE_COOKIE if _is_tls() else COOKIE
+
 
 X_FORWARDED_FOR = "X-Forwarded-For"
 FORWARDED = "Forwarded"
@@ -116,159 +239,31 @@ def _parse_address(text: str) -> Address | None:
         found = ipaddress.ip_address((with_port[1] or with_port[2]) if with_port else text)
     except ValueError:
         return None
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        return found.ipv4_mapped
-    return found
-
-
-class AllowedCallers(Enum):
-    """Who may call an operation: anyone, sessions only, or sessions and API keys."""
-
-    ANYONE = "anyone"
-    SESSION = "session"
-    KEY = "key"
-
-
-class AuthenticatorPort(Protocol):
-    """Port: resolves credentials to a caller. Raises Unauthenticated."""
-
-    async def authenticate_token(self, token: str, address: str) -> tuple[SessionCaller, int]:
-        """The session and its expiry in Unix ms."""
-
-    async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RequestCredentials:
-    """The credentials of a request; at most one is set."""
-
-    token: str | None = None
-    key: str | None = None
-
-
-def parse_credentials(authorization: str | None, api_key: str | None) -> RequestCredentials:
-    """A bearer token wins over `X-Api-Key`, so that a client that always sends its key can still act for a user."""
-    scheme, _, value = (authorization or "").partition(" ")
-    value = value.strip()
-    if scheme.lower() == "bearer" and value:
-        return RequestCredentials(key=value) if value.startswith(KEY_PREFIX) else RequestCredentials(token=value)
-    return RequestCredentials(key=api_key.strip()) if api_key else RequestCredentials()
-
-
-TRUSTED_PROXIES = "latchboard.proxies"
-
-
-def client_address() -> str:
-    """The client's address of the present request. Only trusted proxies may report it in a header."""
-    proxies: TrustedProxies | None = current_app.extensions.get(TRUSTED_PROXIES)
-    peer = request.remote_addr or ""
-    return peer if proxies is None else proxies.client_address(peer, request.headers.getlist(proxies.header))
-
-
-def client_info(device_tokens: str = "") -> ClientInfo:
-    """Address and program of the client of the present request, with the tokens of its device."""
-    return ClientInfo(client_address(), request.headers.get("User-Agent", ""), device_tokens)
-
-
-def request_language() -> str:
-    """The one that the present request prefers, among those with texts (ISO 639); English if it names none of them."""
-    return request.accept_languages.best_match(LANGUAGES, default=LANGUAGES[0])
-
-
-async def authenticate(access: AllowedCallers, authenticator: AuthenticatorPort, *, is_sign_in_path: bool = False) -> None:
-    """Store the caller of the present request in `g`. Raises Unauthenticated, PermissionDenied `SESSION_REQUIRED`, or
-    `SECOND_FACTOR_REQUIRED` for a session that must set up a second factor first (`is_sign_in_path`: where it can)."""
-    g.caller = None
-    if access is AllowedCallers.ANYONE:
-        return
-    shown = parse_credentials(header_value(b"authorization"), header_value(b"x-api-key"))
-    if shown.token is not None:
-        g.caller, _ = await authenticator.authenticate_token(shown.token, client_address())
-        if g.caller.lacks_second_factor and not is_sign_in_path:
-            raise second_factor_required_error()
-        return
-    if shown.key is None:
-        raise Unauthenticated(
-            "No credentials. Send Authorization: Bearer <accessToken>"
-            + (", or X-Api-Key: <key>." if access is AllowedCallers.KEY else ".")
-        )
-    caller = await authenticator.authenticate_key(shown.key, client_address())
-    if access is AllowedCallers.SESSION:
-        g.denied_caller = caller
-        raise PermissionDenied(
-            "This operation requires a session; an API key is not enough. Sign in with POST /api/v1/auth/login.",
-            code="SESSION_REQUIRED",
-        )
-    g.caller = caller
-
-
-def second_factor_required_error() -> PermissionDenied:
-    return PermissionDenied(
-        "Your role needs a second factor here. Set it up first: POST /api/v1/auth/second-factor/totp.",
-        code="SECOND_FACTOR_REQUIRED",
-    )
-
-
-def current_caller() -> SessionCaller | ApiKeyCaller:
-    """The caller of a `KEY` or `SESSION` operation."""
-    caller = g.get("caller")
-    if not isinstance(caller, SessionCaller | ApiKeyCaller):
-        raise Unauthenticated("No credentials. Sign in first.")
-    return caller
-
-
-def current_session() -> SessionCaller:
-    """The session of a `SESSION` operation."""
-    caller = g.get("caller")
-    if not isinstance(caller, SessionCaller):
-        raise Unauthenticated("No session. Sign in first.")
-    return caller
-
-
-COOKIE = "latchboard_device"
-SECURE_COOKIE = f"__Host-{COOKIE}"
-MAX_AGE_S = 365 * 24 * 3_600
-TLS_AT_PROXY = "latchboard.tls_at_proxy"
-"""Extension of the application: whether browsers reach it over TLS."""
-
-
-def read_device_tokens() -> str:
-    return request.cookies.get(_name(), "")
-
-
-def device_cookie_header(tokens: str) -> str:
-    """The value of `Set-Cookie`."""
-    return dump_cookie(_name(), tokens, max_age=MAX_AGE_S, path="/", secure=_is_tls(), httponly=True, samesite="Strict")
-
-
-def _is_tls() -> bool:
-    return bool(current_app.extensions.get(TLS_AT_PROXY))
-
-
-def _name() -> str:
-    return SECURE_COOKIE if _is_tls() else COOKIE
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 IPV6_BLOCK_BITS = 64
 
 
 def address_block(address: str) -> str:
-    """One IPv4 address, or the /64 of an IPv6 address, which one subscriber has."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    """As limits count addresses: one IPv4 address, or the /64 of an IPv6 address, which one subscriber has."""
+    found = _plain_address(address)
+    if found is None:
         return address
     if isinstance(found, ipaddress.IPv4Address):
         return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
     return str(ipaddress.ip_network((found, IPV6_BLOCK_BITS), strict=False))
 
 
 def is_in_networks(address: str, networks: Sequence[Network]) -> bool:
+    found = _plain_address(address)
+    return found is not None and any(found in network for network in networks)
+
+
+def _plain_address(text: str) -> Address | None:
+    """Without its zone; the IPv4 address of an IPv4-mapped one. None for any other text."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return False
-    plain = getattr(found, "ipv4_mapped", None) or found
-    return any(plain in network for network in networks)
+        return None
+    return getattr(found, "ipv4_mapped", None) or found

@@ -25,7 +25,8 @@ from quart import Response, request
 
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.domain_event import DomainEvent
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.idempotency import (
     COMMITTED,
@@ -45,93 +46,8 @@ ABANDONED_AFTER_MS = 2 * MINUTE_MS
 
 Handler = Callable[[SessionCaller | ApiKeyCaller], Awaitable[Response]]
 """Processes the request on behalf of the given caller, which carries the claim."""
-
-
 STATE_CODES = ("DEVICE_DISABLED",)
 """Denials that are about the device and not about the caller."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdempotencyDependencies:
-    """Stores responses by caller and key."""
-
-    uow: UnitOfWork[Transaction]
-    clock: Clock
-    vault: Vault
-    process_id: bytes
-    """Names this run of this instance."""
-    running_tasks: set[asyncio.Task[Response]] = field(default_factory=set)
-    """The requests in process, which may outlive their connections."""
-
-    async def close(self) -> None:
-        """Cancel requests that still wait for a device; the claims of their changes stay marked."""
-        for task in self.running_tasks:
-            task.cancel()
-        if self.running_tasks:
-            await asyncio.wait(self.running_tasks, timeout=SHUTDOWN_TIMEOUT_S)
-
-
-async def execute_once(
-    store: IdempotencyDependencies, caller: SessionCaller | ApiKeyCaller, raw: bytes, handler: Handler, operation: str
-) -> Response:
-    """Run `handler` once for this caller and key. `operation` names the request in the log.
-
-    Raises Conflict `IDEMPOTENCY_MISMATCH`, `…_IN_PROGRESS`, `…_ANSWER_LOST`."""
-    key = request.headers["Idempotency-Key"]
-    if not (1 <= len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
-        raise ValidationFailed.for_field(
-            "Idempotency-Key", f"must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, such as a UUID."
-        )
-    claim = StoredResponse(_owner_of_keys(caller), key, _hash_request(raw), None, store.process_id, store.clock.steady_ms())
-    found = await _claim(store, claim)
-    if found is not None:
-        response = _replay(store, claim, found)
-        devices = _devices_with_results(await response.get_json())
-        await _authorize_replay(store, replace(caller, is_replay=True, replayed_devices=devices), handler, operation)
-        return response
-    work = _execute(store, claim, replace(caller, claim=claim), handler)
-    task = asyncio.create_task(work, name="idempotent request")
-    store.running_tasks.add(task)
-    task.add_done_callback(store.running_tasks.discard)
-    task.add_done_callback(_consume_exception)
-    return await asyncio.shield(task)
-
-
-def _owner_of_keys(caller: SessionCaller | ApiKeyCaller) -> str:
-    """Whose keys these are. A service session acts as its maker, but neither gets the other's responses, nor another one's."""
-    label = f"{caller.account_id}/{caller.label}"
-    if isinstance(caller, SessionCaller) and caller.operations is not None:
-        return f"{label}/{caller.session_id}"
-    return label
-
-
-def _consume_exception(task: asyncio.Task[Response]) -> None:
-    """Keep asyncio from logging an exception that nobody awaits because the client has disconnected."""
-    if not task.cancelled():
-        task.exception()
-
-
-async def _execute(
-    store: IdempotencyDependencies, claim: StoredResponse, caller: SessionCaller | ApiKeyCaller, handler: Handler
-) -> Response:
-    try:
-        response = await handler(caller)
-    except BaseException as error:
-        async with store.uow.write(caller=None) as tx:
-            if isinstance(error, DomainError) and not isinstance(error, Unavailable):
-                await tx.stored_responses.discard(claim)  # a denied request may have committed an audit event, but nothing else
-            else:
-                await tx.stored_responses.release(claim)  # stays if the request committed a change before it failed
-        raise
-    sealed = store.vault.seal((await response.get_data(as_text=False)).decode(), claim.seal_context)
-    async with store.uow.write(caller=None) as tx:
-        await tx.stored_responses.complete(replace(claim, status=response.status_code, body=sealed))
-    return response
-
-
-def _hash_request(raw: bytes) -> bytes:
-    head = json.dumps([request.method, request.path, request.query_string.decode("latin-1")]).encode()
-    return hashlib.sha256(head + b"\n" + raw).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,74 +65,144 @@ class _ExistingClaim:
         return now_ms - self.stored.at_ms > STORED_RESPONSE_TTL_MS
 
 
-async def _claim(store: IdempotencyDependencies, claim: StoredResponse) -> _ExistingClaim | None:
-    """None if this request now owns the claim, otherwise what is stored."""
-    async with store.uow.write(caller=None) as tx:
-        if await tx.stored_responses.claim(claim):
-            return None
-        stored = await tx.stored_responses.get(claim.caller, claim.key)
-        if stored is not None:
-            found = _ExistingClaim(stored, await _is_abandoned(store, tx.stored_responses, stored, claim.at_ms))
-            if not found.is_free(claim.at_ms):
-                return found
-            if not await tx.stored_responses.delete_if_unchanged(stored):
-                return _ExistingClaim(replace(stored, status=None))  # another request was faster and is in progress
-        return None if await tx.stored_responses.claim(claim) else _ExistingClaim(replace(stored or claim, status=None))
+@service
+class IdempotencyStore:
+    """Stores responses by caller and key."""
 
+    uow: UnitOfWork[Transaction]
+    clock: Clock
+    vault: Vault
+    process_id: bytes
+    """Names this run of this instance."""
+    running_tasks: set[asyncio.Task[Response]] = field(default_factory=set, init=False)
+    """The requests in process, which may outlive their connections."""
 
-async def _is_abandoned(
-    store: IdempotencyDependencies, responses: StoredResponseRepository, stored: StoredResponse, now_ms: int
-) -> bool:
-    if stored.status not in (None, COMMITTED):
-        return False
-    if now_ms - stored.at_ms > ABANDONED_AFTER_MS:
-        return True
-    return stored.body != store.process_id and not await responses.is_process_alive(stored.body)
+    async def close(self) -> None:
+        """Cancel requests that still wait for a device; the claims of their changes stay marked."""
+        for task in self.running_tasks:
+            task.cancel()
+        if self.running_tasks:
+            await asyncio.wait(self.running_tasks, timeout=SHUTDOWN_TIMEOUT_S)
 
+    async def execute_once(self, caller: SessionCaller | ApiKeyCaller, raw: bytes, handler: Handler, operation: str) -> Response:
+        """Run `handler` once for this caller and key. `operation` names the request in the log.
 
-async def _authorize_replay(
-    store: IdempotencyDependencies, caller: SessionCaller | ApiKeyCaller, handler: Handler, operation: str
-) -> None:
-    """Authorise a replay like a new request, with the role and grants of this moment, and log it.
+        Raises Conflict `IDEMPOTENCY_MISMATCH`, `…_IN_PROGRESS`, `…_ANSWER_LOST`."""
+        key = request.headers["Idempotency-Key"]
+        if not (1 <= len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
+            raise ValidationFailed.for_field(
+                "Idempotency-Key", f"must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, such as a UUID."
+            )
+        claim = StoredResponse(_owner_of_keys(caller), key, _hash_request(raw), None, self.process_id, self.clock.steady_ms())
+        found = await self._claim(claim)
+        if found is not None:
+            response = self._replay(claim, found)
+            devices = _devices_with_results(await response.get_json())
+            await self._authorize_replay(replace(caller, is_replay=True, replayed_devices=devices), handler, operation)
+            return response
+        work = self._execute(claim, replace(caller, claim=claim), handler)
+        task = asyncio.create_task(work, name="idempotent request")
+        self.running_tasks.add(task)
+        task.add_done_callback(self.running_tasks.discard)
+        task.add_done_callback(_consume_exception)
+        return await asyncio.shield(task)
 
-    The handler makes all its checks in a transaction that is then rolled back. Raises what denies the caller; other errors are
-    about the state that the first request has left, and whoever still may gets its response."""
-    try:
-        await handler(caller)
-    except (PermissionDenied, Unauthenticated) as error:
-        if error.code not in STATE_CODES:
+    async def _claim(self, claim: StoredResponse) -> _ExistingClaim | None:
+        """None if this request now owns the claim, otherwise what is stored."""
+        async with self.uow.write(caller=None) as tx:
+            if await tx.stored_responses.claim(claim):
+                return None
+            stored = await tx.stored_responses.get(claim.caller, claim.key)
+            if stored is not None:
+                found = _ExistingClaim(stored, await self._is_abandoned(tx.stored_responses, stored, claim.at_ms))
+                if not found.is_free(claim.at_ms):
+                    return found
+                if not await tx.stored_responses.delete_if_unchanged(stored):
+                    return _ExistingClaim(replace(stored, status=None))  # another request was faster and is in progress
+            return None if await tx.stored_responses.claim(claim) else _ExistingClaim(replace(stored or claim, status=None))
+
+    async def _is_abandoned(self, responses: StoredResponseRepository, stored: StoredResponse, now_ms: int) -> bool:
+        if stored.status not in (None, COMMITTED):
+            return False
+        if now_ms - stored.at_ms > ABANDONED_AFTER_MS:
+            return True
+        return stored.body != self.process_id and not await responses.is_process_alive(stored.body)
+
+    async def _execute(self, claim: StoredResponse, caller: SessionCaller | ApiKeyCaller, handler: Handler) -> Response:
+        try:
+            response = await handler(caller)
+        except BaseException as error:
+            async with self.uow.write(caller=None) as tx:
+                if isinstance(error, DomainError) and not isinstance(error, Unavailable):
+                    # a denied request may have committed an audit event, but nothing else
+                    await tx.stored_responses.discard(claim)
+                else:
+                    await tx.stored_responses.release(claim)  # stays if the request committed a change before it failed
             raise
-    except (Unavailable, NotFound):
-        raise
-    except (DomainError, IdempotentReplayRollbackError):
-        pass
-    async with store.uow.write(replace(caller, is_replay=False), Role.VIEWER) as tx:
-        text = f"Response given again for an Idempotency-Key: {operation}"
-        tx.emit(DomainEvent.from_caller(caller, "response_replayed", text, store.clock.now_ms()))
+        sealed = self.vault.seal((await response.get_data(as_text=False)).decode(), claim.seal_context)
+        async with self.uow.write(caller=None) as tx:
+            await tx.stored_responses.complete(replace(claim, status=response.status_code, body=sealed))
+        return response
+
+    def _replay(self, claim: StoredResponse, found: _ExistingClaim) -> Response:
+        stored = found.stored
+        if stored.request_hash != claim.request_hash:
+            raise Conflict(
+                "This Idempotency-Key was used with a different request. Use a new key for a new request.",
+                code="IDEMPOTENCY_MISMATCH",
+            )
+        if stored.status == COMMITTED and found.is_abandoned:
+            raise Conflict(
+                "The first request with this Idempotency-Key was processed, but the service stopped before it could respond. "
+                "Check its effect, and use a new key for a new request.",
+                code="IDEMPOTENCY_ANSWER_LOST",
+            )
+        if stored.status is None or stored.status == COMMITTED:
+            raise still_in_progress()
+        content = self.vault.open(stored.body, claim.seal_context)
+        response = Response(content, status=stored.status, content_type="application/json")
+        response.headers["Idempotency-Replayed"] = "true"
+        return response
+
+    async def _authorize_replay(self, caller: SessionCaller | ApiKeyCaller, handler: Handler, operation: str) -> None:
+        """Authorise a replay like a new request, with the role and grants of this moment, and log it.
+
+        The handler makes all its checks in a transaction that is then rolled back. Raises what denies the caller; other errors
+        are about the state that the first request has left, and whoever still may gets its response."""
+        try:
+            await handler(caller)
+        except (PermissionDenied, Unauthenticated) as error:
+            if error.code not in STATE_CODES:
+                raise
+        except (Unavailable, NotFound):
+            raise
+        except (DomainError, IdempotentReplayRollbackError):
+            pass
+        async with self.uow.write(replace(caller, is_replay=False), Role.VIEWER) as tx:
+            text = f"Response given again for an Idempotency-Key: {operation}"
+            tx.emit(event_of(caller, "response_replayed", text, self.clock.now_ms()))
+
+
+def _owner_of_keys(caller: SessionCaller | ApiKeyCaller) -> str:
+    """Whose keys these are. A service session acts as its maker, but neither gets the other's responses, nor another one's."""
+    label = f"{caller.account_id}/{caller.label}"
+    if isinstance(caller, SessionCaller) and caller.operations is not None:
+        return f"{label}/{caller.session_id}"
+    return label
+
+
+def _consume_exception(task: asyncio.Task[Response]) -> None:
+    """Keep asyncio from logging an exception that nobody awaits because the client has disconnected."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _hash_request(raw: bytes) -> bytes:
+    head = json.dumps([request.method, request.path, request.query_string.decode("latin-1")]).encode()
+    return hashlib.sha256(head + b"\n" + raw).digest()
 
 
 def _devices_with_results(content: Any) -> tuple[str, ...]:
     """The ids in the report of a request for many devices, without those that were refused."""
     listed = content.get("devices", ()) if isinstance(content, dict) else ()
     return tuple(each["deviceId"] for each in listed if each.get("outcome", "REFUSED") != "REFUSED")
-
-
-def _replay(store: IdempotencyDependencies, claim: StoredResponse, found: _ExistingClaim) -> Response:
-    stored = found.stored
-    if stored.request_hash != claim.request_hash:
-        raise Conflict(
-            "This Idempotency-Key was used with a different request. Use a new key for a new request.",
-            code="IDEMPOTENCY_MISMATCH",
-        )
-    if stored.status == COMMITTED and found.is_abandoned:
-        raise Conflict(
-            "The first request with this Idempotency-Key was processed, but the service stopped before it could respond. "
-            "Check its effect, and use a new key for a new request.",
-            code="IDEMPOTENCY_ANSWER_LOST",
-        )
-    if stored.status is None or stored.status == COMMITTED:
-        raise still_in_progress()
-    content = store.vault.open(stored.body, claim.seal_context)
-    response = Response(content, status=stored.status, content_type="application/json")
-    response.headers["Idempotency-Replayed"] = "true"
-    return response

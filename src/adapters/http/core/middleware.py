@@ -1,15 +1,11 @@
-"""Adds a request id and security headers to every response.
+"""What every request and response passes: request id, security headers, CORS, limits of the body.
 
 CORS is off by default: the dashboard has the same origin, and other clients are not browsers. Origins named in the settings may
 read responses, but the only cookie, the dashboard's, is never for them: credentials are not allowed.
 
-How long a body may be. The length is known before the route is, so the exceptions are named by their paths.
-
-A response that begins while the request's body is still arriving.
-
-The server reads the next request of a connection only after the body. If an application answers early, such as with a refusal,
-the rest is read first; if it does not arrive, the response says that the connection closes. Otherwise the client would send its
-next request on a connection that the server is about to close.
+The server reads the next request of a connection only after the body of this one. If a request is answered early, such as with a
+refusal, the rest of its body is read first; if it does not arrive, the response says that the connection closes. Otherwise the
+client would send its next request on a connection that the server is about to close, and a proxy would make a 502 of it.
 """
 
 from __future__ import annotations
@@ -31,55 +27,6 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from adapters.http.core.quart_app import TrimmedQuart, header_value
 
-MAX_BODY_BYTES = 256 * 1024
-MAX_FLEET_BODY_BYTES = 1024 * 1024
-"""Of a fleet's document with as many objects as one may name."""
-_LONGER_BODIES = {f"/api/v1/fleet/{step}": MAX_FLEET_BODY_BYTES for step in ("plan", "apply")}
-
-
-class SizeLimitedRequest(Request):
-    def __init__(self, method: str, scheme: str, path: str, *parts: Any, **options: Any) -> None:
-        super().__init__(
-            method, scheme, path, *parts, **options | {"max_content_length": _LONGER_BODIES.get(path, MAX_BODY_BYTES)}
-        )
-
-    @functools.cached_property
-    def blueprints(self) -> list[str]:
-        """Quart works this out at each use: four times a request."""
-        return super().blueprints
-
-
-DRAIN_BODY_TIMEOUT_S = 1.0
-"""How long an early response waits for the rest of the request body."""
-
-
-async def run_with_whole_body(app: Any, scope: Any, receive: Any, send: Any) -> None:
-    """Run an ASGI application for one HTTP request."""
-    is_arriving = True
-
-    async def receive_part() -> Any:
-        nonlocal is_arriving
-        event = await receive()
-        is_arriving = bool(event.get("more_body"))
-        return event
-
-    async def drain() -> None:
-        read = 0
-        async with asyncio.timeout(DRAIN_BODY_TIMEOUT_S):
-            while is_arriving and read <= MAX_BODY_BYTES:
-                read += len((await receive_part()).get("body", b""))
-
-    async def send_after_body(event: Any) -> None:
-        if event["type"] == "http.response.start" and is_arriving:
-            with contextlib.suppress(TimeoutError):
-                await drain()
-            if is_arriving:
-                event = {**event, "headers": [*event["headers"], (b"connection", b"close")]}
-        await send(event)
-
-    await app(scope, receive_part, send_after_body)
-
-
 ResponseObserver = Callable[[str, str, int, float], None]
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{8,128}")
@@ -89,8 +36,6 @@ _EXPOSED_HEADERS = "X-Request-Id, Link, X-Total-Count, Retry-After, RateLimit, R
 
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """For responses that are not pages. A blueprint that serves pages sets its own Content-Security-Policy."""
-
-
 _DEFAULT_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -109,10 +54,6 @@ class HttpMiddlewareSettings:
     cors_origins: tuple[str, ...] = ()
     hsts: bool = False
     body_timeout_s: float = 10.0
-
-
-def _default_headers(response: Response) -> Sequence[tuple[bytes, bytes]]:
-    return _JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
 
 
 def install_middleware(app: TrimmedQuart, settings: HttpMiddlewareSettings, observer: ResponseObserver | None) -> None:
@@ -146,20 +87,8 @@ def install_middleware(app: TrimmedQuart, settings: HttpMiddlewareSettings, obse
         return response
 
 
-async def _drain_body(request: Request) -> bool:
-    """Read the rest of the request body. False if it does not arrive in time or is too large.
-
-    A request that is rejected early (unknown path, no login) may still be sending its body, and the server reads the next request
-    of the connection only after it. If the body cannot be drained, the response closes the connection; otherwise the next
-    request would fail, and behind a proxy become a 502."""
-    if not (request.content_length or "Transfer-Encoding" in request.headers):
-        return True
-    try:
-        async with asyncio.timeout(DRAIN_BODY_TIMEOUT_S):
-            await request.body
-    except (TimeoutError, RequestEntityTooLarge):
-        return False
-    return True
+def _default_headers(response: Response) -> Sequence[tuple[bytes, bytes]]:
+    return _JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
 
 
 def _add_cors_headers(settings: HttpMiddlewareSettings, request: Request, response: Response) -> None:
@@ -176,3 +105,64 @@ def _add_cors_headers(settings: HttpMiddlewareSettings, request: Request, respon
         response.headers["Access-Control-Allow-Methods"] = _ALLOWED_METHODS
         response.headers["Access-Control-Allow-Headers"] = _ALLOWED_HEADERS
         response.headers["Access-Control-Max-Age"] = "600"
+
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_FLEET_BODY_BYTES = 1024 * 1024
+"""Of a fleet's document with as many objects as one may name."""
+_LONGER_BODIES = {f"/api/v1/fleet/{step}": MAX_FLEET_BODY_BYTES for step in ("plan", "apply")}
+DRAIN_BODY_TIMEOUT_S = 1.0
+"""How long an early response waits for the rest of the request body."""
+
+
+class SizeLimitedRequest(Request):
+    """The length is known before the route is, so the exceptions are named by their paths."""
+
+    def __init__(self, method: str, scheme: str, path: str, *parts: Any, **options: Any) -> None:
+        super().__init__(
+            method, scheme, path, *parts, **options | {"max_content_length": _LONGER_BODIES.get(path, MAX_BODY_BYTES)}
+        )
+
+    @functools.cached_property
+    def blueprints(self) -> list[str]:
+        """Quart works this out at each use: four times a request."""
+        return super().blueprints
+
+
+async def _drain_body(request: Request) -> bool:
+    """Read the rest of the request body. False if it does not arrive in time or is too large: the connection must be closed."""
+    if not (request.content_length or "Transfer-Encoding" in request.headers):
+        return True
+    try:
+        async with asyncio.timeout(DRAIN_BODY_TIMEOUT_S):
+            await request.body
+    except (TimeoutError, RequestEntityTooLarge):
+        return False
+    return True
+
+
+async def run_with_whole_body(app: Any, scope: Any, receive: Any, send: Any) -> None:
+    """Run an ASGI application for one HTTP request. Before an early response, the rest of the body is read."""
+    is_arriving = True
+
+    async def receive_part() -> Any:
+        nonlocal is_arriving
+        event = await receive()
+        is_arriving = bool(event.get("more_body"))
+        return event
+
+    async def drain() -> None:
+        read = 0
+        async with asyncio.timeout(DRAIN_BODY_TIMEOUT_S):
+            while is_arriving and read <= MAX_BODY_BYTES:
+                read += len((await receive_part()).get("body", b""))
+
+    async def send_after_body(event: Any) -> None:
+        if event["type"] == "http.response.start" and is_arriving:
+            with contextlib.suppress(TimeoutError):
+                await drain()
+            if is_arriving:
+                event = {**event, "headers": [*event["headers"], (b"connection", b"close")]}
+        await send(event)
+
+    await app(scope, receive_part, send_after_body)

@@ -6,12 +6,8 @@
 A parameter of a `RequestBodyModel` type is the body, of a `QueryParametersModel` type the query; all others are parts of the
 path: an id, `str` or `int`. A handler that returns nothing answers `{"ok": true}`.
 
-Handles a request as its `ApiOperation` declares it.
-
 Every request passes the same steps: caller → path and query → content type and body → idempotency → handler → response. The
 caller comes first, so that validation messages reveal nothing to strangers.
-
-What one operation of the API declares: method, path, access, parameters, responses and errors.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from quart.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.callers import AllowedCallers, AuthenticatorPort, authenticate, current_caller
-from adapters.http.core.idempotency import IdempotencyDependencies, execute_once
+from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.parsing import read_body, read_query
 from adapters.http.core.quart_app import header_value
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
@@ -42,12 +38,26 @@ from domain.kernel.ids import has_any_id_format
 from domain.kernel.ports import DeniedRequestLog
 from domain.team.service_sessions import check_operation
 
+API_DEPENDENCIES = "latchboard.http"
+METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
+MAX_PATH_PARAMETER_LENGTH = 128
+SLOW_BODY_S = 0.05
+"""If a body takes longer than this to arrive, the caller is authenticated again: a revoked caller could have delayed it."""
 _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 
+Value = TypeVar("Value")
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
-def openapi_path(path: str) -> str:
-    """A path of Quart as the document writes it."""
-    return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", path)
+
+@dataclass(frozen=True, slots=True)
+class HttpHandlerResult(Generic[Value]):
+    """A response with headers, or with a status other than the operation's first one."""
+
+    value: Value
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cookies: Sequence[str] = ()
+    """Values of `Set-Cookie`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,109 @@ class NonJsonResponse:
     description: str = "The content."
     alternatives: tuple[str, ...] = ()
     """Other content types of the response."""
+
+
+class ApiOperationOptions(TypedDict, total=False):
+    """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
+    statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
+    the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
+    `on_record`: invalid calls are all audited, as denied ones.
+    `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's."""
+
+    affects: str
+    description: str
+    status: int
+    returns: Mapping[int, Any]
+    errors: Mapping[int, str]
+    headers: Mapping[str, str]
+    idempotent: bool
+    limited: bool
+    on_record: bool
+    paged: bool
+
+
+class ApiBlueprint(Blueprint):
+    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out."""
+
+    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1") -> None:
+        super().__init__(name, __name__, url_prefix=url_prefix)
+        self.tag = tag
+
+    def operation(
+        self, route: str, access: AllowedCallers, summary: str, **options: Unpack[ApiOperationOptions]
+    ) -> Callable[[Handler], Handler]:
+        """Route a method and path, in Quart's syntax (`GET /devices/<device_id>`), to the decorated handler."""
+        method, _, path = route.partition(" ")
+
+        def decorate(handler: Handler) -> Handler:
+            spec = _build_operation(handler, self, method, path, access, summary, options)
+
+            @wraps(handler)
+            async def view(**parts: str) -> Response:
+                return await handle_request(spec, handler, parts)
+
+            if self.tag is not None:
+                view.operation = spec  # type: ignore[attr-defined]
+            self.add_url_rule(path, handler.__name__, view, methods=[method], strict_slashes=True)
+            return handler
+
+        return decorate
+
+
+def _build_operation(
+    handler: Callable[..., Any],
+    bp: ApiBlueprint,
+    method: str,
+    path: str,
+    access: AllowedCallers,
+    summary: str,
+    options: ApiOperationOptions,
+) -> ApiOperation:
+    hints = get_type_hints(handler, include_extras=True)
+    result = hints.pop("return", None)
+    if get_origin(result) is HttpHandlerResult:
+        result = get_args(result)[0]
+    elif result is type(None):
+        result = OkResponse
+    returns = options.get("returns") or {options.get("status", 200): None}
+    types = {code: result if kind is None else kind for code, kind in returns.items()}
+    body, query = _find_parameter(hints, RequestBodyModel), _find_parameter(hints, QueryParametersModel)
+    parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
+    if options.get("idempotent") and access is AllowedCallers.ANYONE:
+        raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
+    if set(parts) != set(_PATH_PARAMETER.findall(path)):
+        raise TypeError(f"{handler.__name__}: its parameters {sorted(parts)} do not match the path {path}")
+    return ApiOperation(
+        method=method,
+        path=path,
+        handler_name=handler.__name__,
+        tag=bp.tag or "",
+        affects=options.get("affects"),
+        access=access,
+        summary=summary,
+        description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
+        returns=types,
+        errors=options.get("errors", {}),
+        idempotent=options.get("idempotent", False),
+        request_headers=options.get("headers", {}),
+        rate_limited=options.get("limited", False),
+        audited=options.get("on_record", False),
+        paged=options.get("paged", False),
+        body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
+        body_parameter=body[0],
+        query=query[1],
+        query_parameter=query[0],
+        path_parameters=parts,
+        type_adapters=ResponseSerializers(types),
+    )
+
+
+def _find_parameter(hints: Mapping[str, Any], kind: type) -> tuple[str, type] | tuple[None, None]:
+    """Name and type of the first parameter of this kind."""
+    for name, hint in hints.items():
+        if isinstance(hint, type) and issubclass(hint, kind):
+            return name, hint
+    return None, None
 
 
 class ResponseSerializers(dict[int, TypeAdapter[Any]]):
@@ -108,22 +221,9 @@ class ApiOperation:
         return self.body is not None and any(one.is_required() for one in self.body.model_fields.values())
 
 
-MAX_PATH_PARAMETER_LENGTH = 128
-SLOW_BODY_S = 0.05
-"""If a body takes longer than this to arrive, the caller is authenticated again: a revoked caller could have delayed it."""
-API_DEPENDENCIES = "latchboard.http"
-Value = TypeVar("Value")
-
-
-@dataclass(frozen=True, slots=True)
-class HttpHandlerResult(Generic[Value]):
-    """A response with headers, or with a status other than the operation's first one."""
-
-    value: Value
-    status: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    cookies: Sequence[str] = ()
-    """Values of `Set-Cookie`."""
+def openapi_path(path: str) -> str:
+    """A path of Quart as the document writes it."""
+    return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +231,7 @@ class RequestHandlingDependencies:
     """The dependencies of all operations; stored in the app's extensions."""
 
     authenticator: AuthenticatorPort
-    idempotency_store: IdempotencyDependencies | None
+    idempotency_store: IdempotencyStore | None
     denial_log: DeniedRequestLog | None = None
 
 
@@ -196,7 +296,7 @@ async def _handle(
         return _build_response(spec, await handler(**arguments))
 
     if spec.idempotent and dependencies.idempotency_store is not None and header_value(b"idempotency-key") is not None:
-        return await execute_once(dependencies.idempotency_store, current_caller(), raw, run, spec.act)
+        return await dependencies.idempotency_store.execute_once(current_caller(), raw, run, spec.act)
     return await run(g.caller)
 
 
@@ -229,6 +329,8 @@ def _parse_path_parameter(name: str, kind: type, text: str) -> Any:
 
 
 def _build_response(spec: ApiOperation, result: Any) -> Response:
+    if result is None:
+        result = OkResponse()
     response_value = result if isinstance(result, HttpHandlerResult) else HttpHandlerResult(result)
     if isinstance(response_value.value, Response):
         return response_value.value
@@ -250,116 +352,3 @@ def _success_status(spec: ApiOperation, value: Any) -> int:
         if isinstance(kind, type) and isinstance(value, kind):
             return status
     raise TypeError(f"{spec.handler_name} returned {type(value).__name__}, which is not one of its success types")
-
-
-METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
-Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
-
-
-class ApiOperationOptions(TypedDict, total=False):
-    """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
-    statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
-    the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
-    `on_record`: invalid calls are all audited, as denied ones. `affects`: by default that of the blueprint."""
-
-    affects: str
-    description: str
-    status: int
-    returns: Mapping[int, Any]
-    errors: Mapping[int, str]
-    headers: Mapping[str, str]
-    idempotent: bool
-    limited: bool
-    on_record: bool
-    paged: bool
-
-
-class ApiBlueprint(Blueprint):
-    """The OpenAPI document lists its operations under `tag`; without a tag they are not for clients of the API and stay out.
-    `affects`: the tag of the operations whose permission a service session needs, where it is not `tag`."""
-
-    def __init__(self, name: str, tag: str | None, url_prefix: str = "/api/v1", *, affects: str | None = None) -> None:
-        super().__init__(name, __name__, url_prefix=url_prefix)
-        self.tag = tag
-        self.affects = affects
-
-    def operation(
-        self, route: str, access: AllowedCallers, summary: str, **options: Unpack[ApiOperationOptions]
-    ) -> Callable[[Handler], Handler]:
-        """Route a method and path, in Quart's syntax (`GET /devices/<device_id>`), to the decorated handler."""
-        method, _, path = route.partition(" ")
-
-        def decorate(handler: Handler) -> Handler:
-            spec = _build_operation(handler, self, method, path, access, summary, options)
-
-            async def answer(**arguments: Any) -> Any:
-                result = await handler(**arguments)
-                return OkResponse() if result is None else result
-
-            @wraps(handler)
-            async def view(**parts: str) -> Response:
-                return await handle_request(spec, answer, parts)
-
-            if self.tag is not None:
-                view.operation = spec  # type: ignore[attr-defined]
-            self.add_url_rule(path, handler.__name__, view, methods=[method], strict_slashes=True)
-            return handler
-
-        return decorate
-
-
-def _build_operation(
-    handler: Callable[..., Any],
-    bp: ApiBlueprint,
-    method: str,
-    path: str,
-    access: AllowedCallers,
-    summary: str,
-    options: ApiOperationOptions,
-) -> ApiOperation:
-    hints = get_type_hints(handler, include_extras=True)
-    result = hints.pop("return", None)
-    if get_origin(result) is HttpHandlerResult:
-        result = get_args(result)[0]
-    elif result is type(None):
-        result = OkResponse
-    returns = options.get("returns") or {options.get("status", 200): None}
-    types = {code: result if kind is None else kind for code, kind in returns.items()}
-    body, query = _find_parameter(hints, RequestBodyModel), _find_parameter(hints, QueryParametersModel)
-    parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
-    named_in_path = {piece[1:-1].split(":")[-1] for piece in path.split("/") if piece.startswith("<")}
-    if options.get("idempotent") and access is AllowedCallers.ANYONE:
-        raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
-    if set(parts) != named_in_path:
-        raise TypeError(f"{handler.__name__}: its parameters {sorted(parts)} do not match the path {path}")
-    return ApiOperation(
-        method=method,
-        path=path,
-        handler_name=handler.__name__,
-        tag=bp.tag or "",
-        affects=options.get("affects", bp.affects),
-        access=access,
-        summary=summary,
-        description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
-        returns=types,
-        errors=options.get("errors", {}),
-        idempotent=options.get("idempotent", False),
-        request_headers=options.get("headers", {}),
-        rate_limited=options.get("limited", False),
-        audited=options.get("on_record", False),
-        paged=options.get("paged", False),
-        body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
-        body_parameter=body[0],
-        query=query[1],
-        query_parameter=query[0],
-        path_parameters=parts,
-        type_adapters=ResponseSerializers(types),
-    )
-
-
-def _find_parameter(hints: Mapping[str, Any], kind: type) -> tuple[str, type] | tuple[None, None]:
-    """Name and type of the first parameter of this kind."""
-    for name, hint in hints.items():
-        if isinstance(hint, type) and issubclass(hint, kind):
-            return name, hint
-    return None, None

@@ -1,6 +1,7 @@
 """Pages of plain arrays: a full page names the next one in a `Link` header (RFC 8288), so nothing is cut off silently.
 
-A handler asks its service for one entry more than the page holds: that entry shows that there is a next page.
+A handler asks its service for one entry more than the page holds: that entry shows that there is a next page. All lists share
+this file, so it stands alone although it is short.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Base classes and field types of request and response models. A field is camelCase on the wire and snake_case in Python.
+"""Base classes and field types of request and response models, and the JSON Schemas made of them for the documents.
 
-Validation is strict: `"1"` is not 1, an unknown field is a fault, and `null` is accepted only where the document allows it. A
-request body passes `parse_json_object` (json_body.py) first, which refuses JSON that cannot be stored.
+A field is camelCase on the wire and snake_case in Python. Validation is strict: `"1"` is not 1, an unknown field is a fault, and
+`null` is accepted only where the document allows it. JSON that cannot be stored is refused before (parsing.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema
+from pydantic_core.core_schema import ModelField, WithDefaultSchema
 
 from domain.kernel.checks import FORBIDDEN_IN_LINE, single_line_fault
 from domain.kernel.clock import from_iso, to_iso
@@ -54,6 +56,15 @@ DisplayName = Annotated[
 ]
 """A name given by a user: 1 to 64 characters; surrounding spaces are removed."""
 
+ShortText = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64, strip_whitespace=True),
+    OneLine,
+    Field(json_schema_extra=VISIBLE_LINE_SCHEMA),
+]
+"""The same for what is no name: a kind, a tag, a label."""
+MetricName = Annotated[str, Field(min_length=1, max_length=64)]
+
 Remark = Annotated[
     str,
     StringConstraints(min_length=1, max_length=280, strip_whitespace=True),
@@ -65,7 +76,7 @@ Remark = Annotated[
 TimestampText = Annotated[
     str, Field(json_schema_extra={"format": "date-time", "examples": ["2026-11-21T04:00:00.000Z"]}, max_length=40)
 ]
-"""ISO 8601 with an offset in a request. `request_parsing.parse_timestamp` converts it."""
+"""ISO 8601 with an offset in a request. `parse_timestamp` of parsing.py converts it."""
 Timestamp = Annotated[TimestampText, BeforeValidator(lambda at: to_iso(at) if isinstance(at, int) else at)]
 """ISO 8601 in a response, made from Unix milliseconds."""
 
@@ -163,15 +174,6 @@ class PatchBody(RequestBodyModel):
         return schema
 
 
-def without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a field that may be omitted but is never null."""
-    alternatives = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
-    rest = {key: value for key, value in schema.items() if key != "anyOf" and not (key == "default" and value is None)}
-    if len(alternatives) == 1:
-        return {**alternatives[0], **rest}
-    return {**rest, "anyOf": alternatives} if alternatives else rest
-
-
 def _names_of(field: str) -> AliasChoices:
     """What a response field is read from: its own name, the milliseconds of an instant (`created_at`: `created_ms`, `last_seen`:
     `last_seen_ms`), or its name on the wire."""
@@ -242,3 +244,33 @@ class ErrorResponse(ResponseModel):
     request_id: str = Field(
         description="Identifies the request in the log; also in the `X-Request-Id` header. Quote it when you ask for help."
     )
+
+
+REF_TEMPLATE = "#/components/schemas/{model}"
+
+
+class ApiDocumentSchemaGenerator(GenerateJsonSchema):
+    """Of the OpenAPI and AsyncAPI documents, in the form that generators of client libraries read well: they make a field with a
+    default required or nullable, and name types after titles. So a field that may be omitted has no `"default": null`, a field
+    of a response that is omitted instead of null is not nullable, and fields have no titles."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def default_schema(self, schema: WithDefaultSchema) -> dict[str, Any]:
+        made = super().default_schema(schema)
+        return {key: value for key, value in made.items() if (key, value) != ("default", None)}
+
+    def model_field_schema(self, schema: ModelField) -> dict[str, Any]:
+        made = super().model_field_schema(schema)
+        is_omitted = self.mode == "serialization" and schema.get("serialization_exclude_if") is not None
+        return without_null(made) if is_omitted else made
+
+
+def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that may be omitted but is never null."""
+    alternatives = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf" and not (key == "default" and value is None)}
+    if len(alternatives) == 1:
+        return {**alternatives[0], **rest}
+    return {**rest, "anyOf": alternatives} if alternatives else rest

@@ -19,7 +19,7 @@ from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel
 from adapters.http.dashboard.session_routes import URL_PREFIX, RefreshTokenCookie, require_own_page
 from domain.kernel.errors import DomainError
-from domain.oidc.sign_in import OidcAuthorizationResponse, OidcSignInService, StartedOidcSignIn
+from domain.oidc.sign_in import SIGN_IN_TTL_MS, OidcAuthorizationResponse, OidcSignInService
 from domain.sign_in.login import SecondFactorNeeded
 
 COOKIE = "latchboard_oidc"
@@ -66,21 +66,21 @@ def _add_flow_routes(bp: ApiBlueprint, oidc: OidcSignInService, is_tls: bool) ->
     @bp.operation("POST /oidc/begin", AllowedCallers.ANYONE, "Begin a sign-in with the identity provider")
     async def begin_oidc(body: OidcBeginRequest) -> HttpHandlerResult[OidcBeginResponse]:
         require_own_page()
-        begun: StartedOidcSignIn = await oidc.begin(body.return_to)
-        return HttpHandlerResult(OidcBeginResponse(url=begun.url), cookies=[cookie_header(begun.cookie, begun.expires_in_s)])
+        url, cookie = await oidc.begin(body.return_to)
+        return HttpHandlerResult(OidcBeginResponse(url=url), cookies=[cookie_header(cookie, SIGN_IN_TTL_MS // 1000)])
 
     @bp.get("/oidc/callback")
     async def finish_oidc() -> Response:
         headers = [("Set-Cookie", cookie_header("", 0))]
         try:
-            finished = await oidc.finish(_provider_return(), request.cookies.get(cookie_name, ""), client=client_info())
+            cookie = request.cookies.get(cookie_name, "")
+            result, return_path = await oidc.finish(_provider_return(), cookie, client=client_info())
         except DomainError as error:
             return _redirect(f"sign-in-failed/{error.code}", headers)
-        if isinstance(finished.result, SecondFactorNeeded):
-            needed = finished.result
-            return _redirect(f"confirm/{needed.token}/{'-'.join(needed.methods)}", headers)
-        headers.append(("Set-Cookie", refresh_cookie.set_header(finished.result.tokens)))
-        return _redirect(f"signed-in/{finished.return_path}", headers)
+        if isinstance(result, SecondFactorNeeded):
+            return _redirect(f"confirm/{result.token}/{'-'.join(result.methods)}", headers)
+        headers.append(("Set-Cookie", refresh_cookie.set_header(result.tokens)))
+        return _redirect(f"signed-in/{return_path}", headers)
 
 
 def _provider_return() -> OidcAuthorizationResponse:

@@ -10,9 +10,13 @@ The cookie is `HttpOnly`, `SameSite=Strict` and sent to these paths only. A brow
 also prove that the dashboard's own page makes it: by a header that a page of another site cannot set without asking (CORS never
 permits it), and by `Sec-Fetch-Site` where a browser sends it. Programs use `/api/v1/auth`, which knows no cookie.
 
-The cookie with the dashboard's refresh token: `HttpOnly`, `SameSite=Strict`, sent to the paths of its session only.
+On the first-run page the first visitor makes the account of an empty installation:
 
-Calls that change the dashboard's session must come from its own page: browsers attach cookies to calls of other sites too.
+    POST /dashboard/session/first-run/state   {token} → {state}
+    POST /dashboard/session/first-run         {token, name, email, password} → {accessToken, expiresIn, user}, and the cookie
+
+These are outside `/api/v1`, where no account can be created. The token is the end of the one-time link that the service prints
+(`domain/team/first_run.py`); the page has it in the fragment of its address, which browsers never send.
 """
 
 from __future__ import annotations
@@ -20,25 +24,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pydantic import Field
 from quart import request
 from werkzeug.http import dump_cookie
 
-from adapters.http.api.authentication import (
-    LoginRequest,
-    SecondFactorNeededResponse,
-    SignedInUserResponse,
-    second_factor_needed_response,
-    signed_in_user,
-)
+from adapters.http.api.authentication import LoginRequest, SecondFactorNeededResponse, SignedInUserResponse
 from adapters.http.api.second_factor import PasskeyLoginRequest, SecondFactorLoginRequest
 from adapters.http.core.callers import AllowedCallers, client_info, device_cookie_header, read_device_tokens
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.schemas import ResponseModel
+from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel
 from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.passkeys import PasskeySignInService
 from domain.sign_in.sessions import OpenedSession, TokenPair, UserSessionService
+from domain.team.first_run import FirstRunLinkStatus, FirstRunService
 
 URL_PREFIX = "/dashboard/session"
 COOKIE = "latchboard_refresh"
@@ -46,15 +47,19 @@ SECURE_COOKIE = f"__Secure-{COOKIE}"
 """Browsers accept a name with this prefix over TLS only, so that nobody without TLS can plant the cookie."""
 
 
+@service
 class RefreshTokenCookie:
-    def __init__(self, *, is_tls: bool) -> None:
-        """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
-        self._name = SECURE_COOKIE if is_tls else COOKIE
-        self._is_tls = is_tls
+    """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
+
+    is_tls: bool
+
+    @property
+    def name(self) -> str:
+        return SECURE_COOKIE if self.is_tls else COOKIE
 
     def find(self) -> str | None:
         """The refresh token of the request."""
-        token = request.cookies.get(self._name, "")
+        token = request.cookies.get(self.name, "")
         return token if 0 < len(token) <= REFRESH_TOKEN_LENGTH else None
 
     def set_header(self, tokens: TokenPair) -> str:
@@ -65,7 +70,7 @@ class RefreshTokenCookie:
 
     def _dump(self, value: str, max_age_s: int) -> str:
         return dump_cookie(
-            self._name, value, max_age=max_age_s, path=URL_PREFIX, secure=self._is_tls, httponly=True, samesite="Strict"
+            self.name, value, max_age=max_age_s, path=URL_PREFIX, secure=self.is_tls, httponly=True, samesite="Strict"
         )
 
 
@@ -97,16 +102,13 @@ class DashboardLogoutResponse(ResponseModel):
     """Where whoever signed in with the identity provider signs out of it."""
 
 
-FindSignOutUrl = Callable[[], Awaitable[str | None]]
-
-
 def dashboard_session_blueprint(
     *,
     logins: LoginService,
     passkeys: PasskeySignInService,
     sessions: UserSessionService,
     is_tls: bool,
-    provider_sign_out_url: FindSignOutUrl | None = None,
+    provider_sign_out_url: Callable[[], Awaitable[str | None]] | None = None,
 ) -> ApiBlueprint:
     """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
     bp = ApiBlueprint("dashboard_session", None, URL_PREFIX)
@@ -119,20 +121,20 @@ def dashboard_session_blueprint(
         require_own_page()
         result = await logins.login(body.email, body.password, client=client_info(read_device_tokens()))
         if isinstance(result, SecondFactorNeeded):
-            return HttpHandlerResult(second_factor_needed_response(result))
-        return signed_in_response(result, cookie)
+            return HttpHandlerResult(SecondFactorNeededResponse.from_domain(result))
+        return _signed_in(result, cookie)
 
     @bp.operation("POST /login/second-factor", AllowedCallers.ANYONE, "Complete the sign-in")
     async def dashboard_second_factor(body: SecondFactorLoginRequest) -> HttpHandlerResult[DashboardLoginResponse]:
         require_own_page()
         client = client_info(read_device_tokens())
-        return signed_in_response(await logins.complete(body.challenge_token, body.to_factor(), client=client), cookie)
+        return _signed_in(await logins.complete(body.challenge_token, body.to_factor(), client=client), cookie)
 
     @bp.operation("POST /login/passkey", AllowedCallers.ANYONE, "Sign in with a passkey")
     async def dashboard_passkey(body: PasskeyLoginRequest) -> HttpHandlerResult[DashboardLoginResponse]:
         require_own_page()
         result = await passkeys.sign_in(body.passkey, client=client_info(read_device_tokens()))
-        return signed_in_response(result, cookie)
+        return _signed_in(result, cookie)
 
     @bp.operation("POST /refresh", AllowedCallers.ANYONE, "Renew the session")
     async def dashboard_refresh() -> HttpHandlerResult[DashboardTokensResponse]:
@@ -155,7 +157,42 @@ def dashboard_session_blueprint(
     return bp
 
 
-def signed_in_response(result: OpenedSession, cookie: RefreshTokenCookie) -> HttpHandlerResult[Any]:
+class FirstRunStateRequest(RequestBodyModel):
+    token: str = Field(default="", max_length=128)
+
+
+class FirstRunStateResponse(ResponseModel):
+    state: FirstRunLinkStatus
+
+
+class FirstRunRequest(RequestBodyModel):
+    token: str = Field(min_length=1, max_length=128)
+    name: DisplayName
+    email: str = Field(max_length=254)
+    password: str = Field(min_length=8, max_length=256)
+
+
+def first_run_blueprint(first_run: FirstRunService, *, is_tls: bool) -> ApiBlueprint:
+    """`is_tls`: as of `dashboard_session_blueprint`."""
+    bp = ApiBlueprint("first_run", None, URL_PREFIX)
+    cookie = RefreshTokenCookie(is_tls=is_tls)
+
+    @bp.operation("POST /first-run/state", AllowedCallers.ANYONE, "Ask whether the account must still be made")
+    async def first_run_state(body: FirstRunStateRequest) -> FirstRunStateResponse:
+        require_own_page()
+        return FirstRunStateResponse(state=await first_run.get_state(body.token))
+
+    @bp.operation("POST /first-run", AllowedCallers.ANYONE, "Make the first account")
+    async def create_first_owner(body: FirstRunRequest) -> HttpHandlerResult[DashboardLoginResponse]:
+        require_own_page()
+        client = client_info(read_device_tokens())
+        result = await first_run.create_owner(body.token, name=body.name, email=body.email, password=body.password, client=client)
+        return _signed_in(result, cookie)
+
+    return bp
+
+
+def _signed_in(result: OpenedSession, cookie: RefreshTokenCookie) -> HttpHandlerResult[Any]:
     tokens = result.tokens
-    content = DashboardLoginResponse.of(tokens, expires_in=tokens.expires_in_s, user=signed_in_user(result))
+    content = DashboardLoginResponse.of(tokens, expires_in=tokens.expires_in_s, user=SignedInUserResponse.from_domain(result))
     return HttpHandlerResult(content, cookies=[cookie.set_header(tokens), device_cookie_header(result.device_tokens)])

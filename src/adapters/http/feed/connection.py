@@ -1,17 +1,13 @@
-"""A WebSocket connection on top of ASGI messages: query and credentials, received messages, and the closing handshake.
+"""A WebSocket connection on top of ASGI messages: query and credentials, received messages, sending, and the closing handshake.
 
 Closing is a handshake (RFC 6455, 7.1.1): the socket is closed after the client has answered the close frame. If it were closed
 earlier, with data of the client still unread, the kernel would send a reset, and the client would lose what it had not read yet,
 above all the close code.
 
-Sends events and other messages to one feed client.
-
 An event is the same sequence of bytes for all clients: its JSON, its cursor and the WebSocket frame are encoded once. If the
 server provides its socket (`FRAME_WRITER_EXTENSION` in the ASGI scope), these bytes are written to it without waking a task;
 otherwise the same text is sent through the server. Nothing is compressed: a compressor depends on what its client received
 before, so it would have to run once per client and keep its state.
-
-Writes complete WebSocket frames directly to the socket of a connection, without waking a task.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ import msgspec
 from adapters.http.core.callers import RequestCredentials, TrustedProxies, parse_credentials
 from domain.events.cursors import EventLogCursor, FeedCursor
 from domain.events.feed_model import FeedFrame
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.keys.model import KEY_PREFIX
 
@@ -40,89 +37,11 @@ MESSAGE_TOO_LONG_KEY = "latchboard.too_long"
 MAX_BUFFERED_BYTES = 64 * 1024
 """Bytes buffered for one socket, in addition to the kernel's buffer. Beyond that, events wait in the queue as references."""
 _FINAL_TEXT_FRAME, _LENGTH_IN_16_BITS, _LENGTH_IN_64_BITS = b"\x81", 126, 127
-
-
-def text_frame(text: bytes) -> bytes:
-    """One unmasked, final text frame (RFC 6455, 5.2)."""
-    size = len(text)
-    if size < _LENGTH_IN_16_BITS:
-        return b"%b%c%b" % (_FINAL_TEXT_FRAME, size, text)
-    if size < 1 << 16:
-        return b"%b%c%b%b" % (_FINAL_TEXT_FRAME, _LENGTH_IN_16_BITS, size.to_bytes(2, "big"), text)
-    return b"%b%c%b%b" % (_FINAL_TEXT_FRAME, _LENGTH_IN_64_BITS, size.to_bytes(8, "big"), text)
-
-
-class WebSocketFrameWriter:
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-        self._transport = writer.transport
-
-    @property
-    def is_buffer_full(self) -> bool:
-        return self._transport.get_write_buffer_size() > MAX_BUFFERED_BYTES
-
-    def write(self, data: bytes) -> None:
-        """Write without waiting. Data written to a closing connection is lost."""
-        if not self._transport.is_closing():
-            self._transport.write(data)
-
-    async def drain(self) -> None:
-        """Wait until most of the buffer is sent. Raises ConnectionError if the client has disconnected."""
-        await self._writer.drain()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-
-AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
-
-
-@lru_cache(maxsize=4_096)
-def _cursor_bytes(log: EventLogCursor, store_time_s: int) -> bytes:
-    return FeedCursor(log, store_time_s).encode().encode()
-
-
-def event_json(head: bytes, log: EventLogCursor, store_time_s: int) -> bytes:
-    """The event's JSON object with its cursor as the last member."""
-    return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(log, store_time_s))
-
-
-class FeedSender:
-    def __init__(self, send: AsgiSend, writer: WebSocketFrameWriter | None) -> None:
-        self._send = send
-        self._frame_writer = writer
-
-    def try_send_event(self, frame: FeedFrame, log: EventLogCursor, store_time_s: int) -> bool:
-        """Send an event without waiting. False if that is not possible; use `send_text` then."""
-        writer = self._frame_writer
-        if writer is None or writer.is_buffer_full:
-            return False
-        cursor = (log, store_time_s)
-        if frame.websocket_frame_cursor != cursor:
-            frame.websocket_frame = text_frame(event_json(frame.unclosed_json, log, store_time_s))
-            frame.websocket_frame_cursor = cursor
-        writer.write(frame.websocket_frame)
-        return True
-
-    async def send_text(self, text: bytes) -> None:
-        """Send `text`, and wait while the buffer is full. Raises ConnectionError if the client has disconnected."""
-        if self._frame_writer is None:
-            await self._send({"type": "websocket.send", "text": text.decode()})
-            return
-        self._frame_writer.write(text_frame(text))
-        if self._frame_writer.is_buffer_full:
-            await self._frame_writer.drain()
-
-    def abort(self) -> None:
-        """Close the connection of a client that reads nothing any more, without a close frame."""
-        if self._frame_writer is not None:
-            self._frame_writer.abort()
-
-
 CLOSE_HANDSHAKE_TIMEOUT_S = 5.0
 MAX_MESSAGE_BYTES = 8_192
 MAX_QUERY_PARAMETERS = 32
 
+AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 
 
@@ -149,7 +68,7 @@ class FeedClientConnection:
         self._send = send
         self._disconnected = False
         self._set_authenticated = scope.get("extensions", {}).get(SET_AUTHENTICATED_EXTENSION)
-        self.sender = FeedSender(send, scope.get("extensions", {}).get(FRAME_WRITER_EXTENSION))
+        self.sender = FeedSender(send=send, frame_writer=scope.get("extensions", {}).get(FRAME_WRITER_EXTENSION))
 
     async def accept(self) -> None:
         await self._receive()  # websocket.connect
@@ -223,3 +142,77 @@ def _decode_message(raw: str | bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
+
+
+@service
+class FeedSender:
+    send: AsgiSend
+    frame_writer: WebSocketFrameWriter | None
+
+    def try_send_event(self, frame: FeedFrame, log: EventLogCursor, store_time_s: int) -> bool:
+        """Send an event without waiting. False if that is not possible; use `send_text` then."""
+        writer = self.frame_writer
+        if writer is None or writer.is_buffer_full:
+            return False
+        cursor = (log, store_time_s)
+        if frame.websocket_frame_cursor != cursor:
+            frame.websocket_frame = text_frame(event_json(frame.unclosed_json, log, store_time_s))
+            frame.websocket_frame_cursor = cursor
+        writer.write(frame.websocket_frame)
+        return True
+
+    async def send_text(self, text: bytes) -> None:
+        """Send `text`, and wait while the buffer is full. Raises ConnectionError if the client has disconnected."""
+        if self.frame_writer is None:
+            await self.send({"type": "websocket.send", "text": text.decode()})
+            return
+        self.frame_writer.write(text_frame(text))
+        if self.frame_writer.is_buffer_full:
+            await self.frame_writer.drain()
+
+    def abort(self) -> None:
+        """Close the connection of a client that reads nothing any more, without a close frame."""
+        if self.frame_writer is not None:
+            self.frame_writer.abort()
+
+
+@lru_cache(maxsize=4_096)
+def _cursor_bytes(log: EventLogCursor, store_time_s: int) -> bytes:
+    return FeedCursor(log, store_time_s).encode().encode()
+
+
+def event_json(head: bytes, log: EventLogCursor, store_time_s: int) -> bytes:
+    """The event's JSON object with its cursor as the last member."""
+    return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(log, store_time_s))
+
+
+class WebSocketFrameWriter:
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._transport = writer.transport
+
+    @property
+    def is_buffer_full(self) -> bool:
+        return self._transport.get_write_buffer_size() > MAX_BUFFERED_BYTES
+
+    def write(self, data: bytes) -> None:
+        """Write without waiting. Data written to a closing connection is lost."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until most of the buffer is sent. Raises ConnectionError if the client has disconnected."""
+        await self._writer.drain()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+def text_frame(text: bytes) -> bytes:
+    """One unmasked, final text frame (RFC 6455, 5.2)."""
+    size = len(text)
+    if size < _LENGTH_IN_16_BITS:
+        return b"%b%c%b" % (_FINAL_TEXT_FRAME, size, text)
+    if size < 1 << 16:
+        return b"%b%c%b%b" % (_FINAL_TEXT_FRAME, _LENGTH_IN_16_BITS, size.to_bytes(2, "big"), text)
+    return b"%b%c%b%b" % (_FINAL_TEXT_FRAME, _LENGTH_IN_64_BITS, size.to_bytes(8, "big"), text)

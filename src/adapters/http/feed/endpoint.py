@@ -3,19 +3,17 @@
 It is an ASGI application beside the web framework: a connection that stays open for hours should not cost the contexts and tasks
 of a request. Each client has two tasks. One receives its messages: credentials, renewed tokens, pings. The other sends events.
 
-Limits the connections of the live feed: in total, per caller, and of clients that have not authenticated yet.
-
-Without the last two limits, one runaway script, or a client that opens connections and never authenticates, could lock out all
-others.
+Connections are limited in total, per caller, and of clients that have not authenticated yet. Without the last two limits, one
+runaway script, or a client that opens connections and never authenticates, could lock out all others.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import field
 from typing import Any
 
 import msgspec
@@ -44,84 +42,10 @@ from domain.events.feed_model import FeedFilter
 from domain.events.model import PUBLIC_TYPES
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.clock import Clock, to_iso
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import DomainError, PermissionDenied, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import DeviceId, IdPrefix, has_id_format
 from domain.team.service_sessions import check_operation
-
-_SEND_EARLY = "Send the token in the query or a header."
-
-
-class FeedConnectionLimitError(Exception):
-    """A limit is reached. The message is the close reason, at most 120 bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeedConnectionMaximums:
-    """Concurrent connections: in total, per member or key, and of clients without credentials in query or header; of these, per
-    address. `unlimited` addresses have no limit of their own."""
-
-    total: int = 5_000
-    per_caller: int = 1_000
-    unauthenticated: int = 500
-    unauthenticated_per_address: int = 50
-    unlimited: tuple[Network, ...] = ()
-
-
-class FeedConnectionLimiter:
-    def __init__(self, limits: FeedConnectionMaximums) -> None:
-        self._limits = limits
-        self.connection_count = 0
-        self._unauthenticated: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
-        """By reason, since the start."""
-        self._by_caller: Counter[str] = Counter()
-
-    @contextmanager
-    def reserve(self) -> Iterator[None]:
-        """Hold one of the connections. Raises FeedConnectionLimitError."""
-        if self.connection_count >= self._limits.total:
-            raise self._refusal("full", "Too many connections. Try again in a moment.")
-        self.connection_count += 1
-        try:
-            yield
-        finally:
-            self.connection_count -= 1
-
-    @contextmanager
-    def reserve_unauthenticated(self, address: str) -> Iterator[None]:
-        """Hold one of the connections that wait for credentials. Raises FeedConnectionLimitError."""
-        block, waiting = address_block(address), self._unauthenticated
-        is_unlimited = is_in_networks(address, self._limits.unlimited)
-        if waiting.total() >= self._limits.unauthenticated:
-            raise self._refusal("pending_full", f"Too many unauthenticated connections. {_SEND_EARLY}")
-        if not is_unlimited and waiting[block] >= self._limits.unauthenticated_per_address:
-            raise self._refusal("address_full", f"Too many unauthenticated connections of your address. {_SEND_EARLY}")
-        waiting[block] += 1
-        try:
-            yield
-        finally:
-            waiting[block] -= 1
-            if not waiting[block]:
-                del waiting[block]
-
-    @contextmanager
-    def reserve_for_caller(self, viewer: SessionCaller | ApiKeyCaller) -> Iterator[None]:
-        """Hold one of this caller's connections. Raises FeedConnectionLimitError."""
-        caller = viewer.key_id if isinstance(viewer, ApiKeyCaller) else viewer.membership_id
-        if self._by_caller[caller] >= self._limits.per_caller:
-            raise self._refusal("caller_full", f"You have {self._limits.per_caller} connections open. Close some, or share one.")
-        self._by_caller[caller] += 1
-        try:
-            yield
-        finally:
-            self._by_caller[caller] -= 1
-            if not self._by_caller[caller]:
-                del self._by_caller[caller]
-
-    def _refusal(self, reason: str, message: str) -> FeedConnectionLimitError:
-        self.refused[reason] += 1
-        return FeedConnectionLimitError(message)
-
 
 FEED_PATH = "/api/v1/ws"
 AUTH_TIMEOUT_S = 5.0
@@ -132,30 +56,13 @@ INTERNAL_ERROR = 1011
 MESSAGE_TOO_LONG = WebSocketCloseFrame(1009, "That message was too long.")
 
 
+@service
 class FeedEndpoint:
-    def __init__(
-        self,
-        *,
-        sources: FeedDependencies,
-        authenticator: AuthenticatorPort,
-        clock: Clock,
-        proxies: TrustedProxies | None = None,
-        limits: FeedConnectionMaximums | None = None,
-    ) -> None:
-        self._sources = sources
-        self._authenticator = authenticator
-        self._clock = clock
-        self._proxies = proxies
-        self._limiter = FeedConnectionLimiter(limits or FeedConnectionMaximums())
-
-    @property
-    def connection_count(self) -> int:
-        return self._limiter.connection_count
-
-    @property
-    def refused_counts(self) -> Mapping[str, int]:
-        """Connections refused by a limit, by reason."""
-        return self._limiter.refused
+    sources: FeedDependencies
+    authenticator: AuthenticatorPort
+    clock: Clock
+    limiter: FeedConnectionLimiter
+    proxies: TrustedProxies | None = None
 
     @staticmethod
     def matches(scope: dict[str, Any]) -> bool:
@@ -165,7 +72,7 @@ class FeedEndpoint:
         connection = FeedClientConnection(scope, receive, send)
         await connection.accept()
         try:
-            with self._limiter.reserve():
+            with self.limiter.reserve():
                 close_reason = await self._handle_connection(connection)
         except FeedClientGoneError:
             return
@@ -179,7 +86,7 @@ class FeedEndpoint:
         await connection.close(close_reason)
 
     async def _handle_connection(self, connection: FeedClientConnection) -> WebSocketCloseFrame:
-        address = connection.client_address(self._proxies)
+        address = connection.client_address(self.proxies)
         query = _parse_feed_query(connection.query_parameters())
         identity = await self._authenticate(await self._receive_credentials(connection, address), address)
         if query.device_id is not None and not has_id_format(IdPrefix.DEVICE, query.device_id):
@@ -187,9 +94,16 @@ class FeedEndpoint:
         if query.audit and isinstance(identity.viewer, ApiKeyCaller):
             raise ValidationFailed.for_field("audit", "is for sessions; an API key gets the public events only.")
         interest = FeedFilter(identity.viewer.account_id, query.event_types, query.device_id, query.audit)
-        with self._limiter.reserve_for_caller(identity.viewer):
+        with self.limiter.reserve_for_caller(identity.viewer):
             connection.set_authenticated(True)
-            stream = FeedStream(self._sources, self._clock, identity, interest, query, connection.sender)
+            stream = FeedStream(
+                sources=self.sources,
+                clock=self.clock,
+                identity=identity,
+                interest=interest,
+                query=query,
+                sender=connection.sender,
+            )
             return await self._run_stream(connection, stream, address)
 
     async def _run_stream(self, connection: FeedClientConnection, stream: FeedStream, address: str) -> WebSocketCloseFrame:
@@ -209,7 +123,7 @@ class FeedEndpoint:
         if credentials.token is not None or credentials.key is not None:
             return credentials
         try:
-            with self._limiter.reserve_unauthenticated(address):
+            with self.limiter.reserve_unauthenticated(address):
                 async with asyncio.timeout(AUTH_TIMEOUT_S):
                     message = await connection.receive()
         except TimeoutError:
@@ -239,10 +153,10 @@ class FeedEndpoint:
 
     async def _authenticate(self, credentials: RequestCredentials, address: str) -> AuthenticatedFeedClient:
         if credentials.key is not None:
-            return AuthenticatedFeedClient(await self._authenticator.authenticate_key(credentials.key, address), None)
+            return AuthenticatedFeedClient(await self.authenticator.authenticate_key(credentials.key, address), None)
         if credentials.token is None:
             raise Unauthenticated("No credentials. Send a token or an apiKey.")
-        caller, expires_ms = await self._authenticator.authenticate_token(credentials.token, address)
+        caller, expires_ms = await self.authenticator.authenticate_token(credentials.token, address)
         try:
             check_operation(caller, "Events", is_read=True)
         except PermissionDenied as error:
@@ -306,3 +220,74 @@ def _close_reason(error: DomainError) -> WebSocketCloseFrame:
     if isinstance(error, ValidationFailed):
         return WebSocketCloseFrame(POLICY_VIOLATION, error.message)
     return WebSocketCloseFrame(TRY_AGAIN_LATER if isinstance(error, Unavailable) else INTERNAL_ERROR, error.message)
+
+
+_SEND_EARLY = "Send the token in the query or a header."
+
+
+class FeedConnectionLimitError(Exception):
+    """A limit is reached. The message is the close reason, at most 120 bytes."""
+
+
+@service
+class FeedConnectionLimiter:
+    """Of concurrent connections: in total, per member or key, and of clients without credentials in query or header; of these,
+    per address. `unlimited` addresses have no limit of their own."""
+
+    total: int = 5_000
+    per_caller: int = 1_000
+    unauthenticated: int = 500
+    unauthenticated_per_address: int = 50
+    unlimited: tuple[Network, ...] = ()
+    connection_count: int = field(default=0, init=False)
+    refused: Counter[str] = field(default_factory=Counter, init=False)
+    """By reason, since the start."""
+    _unauthenticated: Counter[str] = field(default_factory=Counter, init=False)
+    """By address."""
+    _by_caller: Counter[str] = field(default_factory=Counter, init=False)
+
+    @contextmanager
+    def reserve(self) -> Iterator[None]:
+        """Hold one of the connections. Raises FeedConnectionLimitError."""
+        if self.connection_count >= self.total:
+            raise self._refusal("full", "Too many connections. Try again in a moment.")
+        self.connection_count += 1
+        try:
+            yield
+        finally:
+            self.connection_count -= 1
+
+    @contextmanager
+    def reserve_unauthenticated(self, address: str) -> Iterator[None]:
+        """Hold one of the connections that wait for credentials. Raises FeedConnectionLimitError."""
+        block, waiting = address_block(address), self._unauthenticated
+        is_unlimited = is_in_networks(address, self.unlimited)
+        if waiting.total() >= self.unauthenticated:
+            raise self._refusal("pending_full", f"Too many unauthenticated connections. {_SEND_EARLY}")
+        if not is_unlimited and waiting[block] >= self.unauthenticated_per_address:
+            raise self._refusal("address_full", f"Too many unauthenticated connections of your address. {_SEND_EARLY}")
+        waiting[block] += 1
+        try:
+            yield
+        finally:
+            waiting[block] -= 1
+            if not waiting[block]:
+                del waiting[block]
+
+    @contextmanager
+    def reserve_for_caller(self, viewer: SessionCaller | ApiKeyCaller) -> Iterator[None]:
+        """Hold one of this caller's connections. Raises FeedConnectionLimitError."""
+        caller = viewer.key_id if isinstance(viewer, ApiKeyCaller) else viewer.membership_id
+        if self._by_caller[caller] >= self.per_caller:
+            raise self._refusal("caller_full", f"You have {self.per_caller} connections open. Close some, or share one.")
+        self._by_caller[caller] += 1
+        try:
+            yield
+        finally:
+            self._by_caller[caller] -= 1
+            if not self._by_caller[caller]:
+                del self._by_caller[caller]
+
+    def _refusal(self, reason: str, message: str) -> FeedConnectionLimitError:
+        self.refused[reason] += 1
+        return FeedConnectionLimitError(message)

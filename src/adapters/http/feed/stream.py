@@ -8,16 +8,14 @@ sends anything else.
 
 While a client keeps up, nothing is queued for it: the publisher calls `_send_directly`, which writes the frame at once. The task
 sleeps until it has to wait for something: a slow client, a change of access, the end.
-
-The first message of a feed: the state of the devices, and the cursor to resume from.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -29,24 +27,9 @@ from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.interest import no_other_instances
 from domain.feed.snapshot import FeedSnapshot, FeedSnapshotAndReplayService, FeedVisibility, Viewer
 from domain.kernel.clock import SECOND_MS, Clock, to_iso
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.telemetry.replay import FeedReadingReplayService
-
-
-def initial_state_message(devices: Iterable[Device], cursor: FeedCursor) -> bytes:
-    shown = [_shown_device(device) for device in devices]
-    return msgspec.json.encode({"type": "initial_state", "cursor": cursor.encode(), "devices": shown})
-
-
-def _shown_device(device: Device) -> dict[str, object]:
-    return {
-        "deviceId": device.device_id,
-        "name": device.name,
-        "relay": None if device.relay is None else "ON" if device.relay else "OFF",
-        "isOnline": device.is_online,
-        "lastSeen": None if device.last_seen_ms is None else to_iso(device.last_seen_ms),
-    }
-
 
 CREDENTIALS_EXPIRED = 4001
 ACCESS_REVOKED = 4003
@@ -103,38 +86,29 @@ class _FeedEndedError(Exception):
         self.close_reason = WebSocketCloseFrame(code, reason)
 
 
+@service
 class FeedStream:
-    def __init__(
-        self,
-        sources: FeedDependencies,
-        clock: Clock,
-        identity: AuthenticatedFeedClient,
-        interest: FeedFilter,
-        query: FeedQuery,
-        sender: FeedSender,
-    ) -> None:
-        self.identity = identity
-        """Replaced by the receiver when the client renews its credentials."""
-        self._sources = sources
-        self._audience = sources.audience
-        self._clock = clock
-        self._interest = interest
-        self._query = query
-        self._sender = sender
-        self._subscription: FeedSubscription | None = None
-        self._end_reason: WebSocketCloseFrame | BaseException | None = None
-        self._log = EventLogCursor()
-        self._follows_hub = False
-        self._store_time_s = 0
-        self._view = FeedVisibility(frozenset(), 0)
-        self._refresh_due_ms = 0
-        """Monotonic."""
+    sources: FeedDependencies
+    clock: Clock
+    identity: AuthenticatedFeedClient
+    """Replaced by the receiver when the client renews its credentials."""
+    interest: FeedFilter
+    query: FeedQuery
+    sender: FeedSender
+    _subscription: FeedSubscription | None = field(default=None, init=False)
+    _end_reason: WebSocketCloseFrame | BaseException | None = field(default=None, init=False)
+    _log: EventLogCursor = field(default_factory=EventLogCursor, init=False)
+    _follows_hub: bool = field(default=False, init=False)
+    _store_time_s: int = field(default=0, init=False)
+    _view: FeedVisibility = field(default_factory=lambda: FeedVisibility(frozenset(), 0), init=False)
+    _refresh_due_ms: int = field(default=0, init=False)
+    """Monotonic."""
 
     async def run(self) -> WebSocketCloseFrame:
         try:
-            after = self._query.cursor
+            after = self.query.cursor
             resumed = after is not None and await self._resume_from(after)
-            with self._sources.hub.subscribe(self._interest) as subscription:
+            with self.sources.hub.subscribe(self.interest) as subscription:
                 self._subscription = subscription
                 if resumed:
                     await self._replay_missed()
@@ -154,11 +128,11 @@ class FeedStream:
             self._subscription.close()
 
     async def _send_initial_state(self) -> None:
-        if self._query.cursor_invalid or self._query.cursor is not None:
+        if self.query.cursor_invalid or self.query.cursor is not None:
             await self._send(b'{"type":"resync"}')
-        if self._interest.wants_readings:
-            await self._sources.confirm_interest()
-        self._store_time_s = await self._sources.missed_readings.store_time()
+        if self.interest.wants_readings:
+            await self.sources.confirm_interest()
+        self._store_time_s = await self.sources.missed_readings.store_time()
         snapshot = await self._load_snapshot()
         self._log = snapshot.log
         await self._send(self._initial_state_message(snapshot))
@@ -166,14 +140,14 @@ class FeedStream:
     async def _resume_from(self, cursor: FeedCursor) -> bool:
         """Send the state and the log after the cursor, before subscribing. False if the log no longer reaches back that far, or
         if too many readings were missed."""
-        if (await self._audience.list_missed(self.identity.viewer, cursor.log)).events is None:
+        if (await self.sources.audience.list_missed(self.identity.viewer, cursor.log)).events is None:
             return False
         snapshot = await self._load_snapshot()
-        readings = self._sources.missed_readings
+        readings = self.sources.missed_readings
         self._log = cursor.log
         self._store_time_s = await readings.store_time() if cursor.store_time_s is None else cursor.store_time_s
-        if self._interest.wants_readings:
-            replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
+        if self.interest.wants_readings:
+            replay = await readings.find(self.interest, self._view.allowed_devices, self._store_time_s)
             if replay is None or await readings.is_too_long(replay):
                 return False
         await self._send(self._initial_state_message(snapshot))
@@ -182,11 +156,11 @@ class FeedStream:
 
     async def _replay_missed(self) -> None:
         while True:
-            missed = await self._audience.list_missed(self.identity.viewer, self._log)
+            missed = await self.sources.audience.list_missed(self.identity.viewer, self._log)
             await self._refresh_view()
             for event in missed.events or ():
                 self._log = self._log.after([event])
-                if self._interest.matches(event.kind, event.device_id) and self._can_see(event.device_id):
+                if self.interest.matches(event.kind, event.device_id) and self._can_see(event.device_id):
                     await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s))
             self._log = missed.log
             if not missed.has_more:
@@ -194,13 +168,13 @@ class FeedStream:
 
     async def _replay_readings(self, subscription: FeedSubscription) -> None:
         """Their cursor is that of the last event of the log: a client that leaves meanwhile gets all of them again."""
-        if not self._interest.wants_readings:
+        if not self.interest.wants_readings:
             return
-        async with self._sources.commit_lock:
+        async with self.sources.commit_lock:
             pass  # the batches that were evaluated before the subscription are stored
-        await self._sources.confirm_interest()
-        readings = self._sources.missed_readings
-        replay = await readings.find(self._interest, self._view.allowed_devices, self._store_time_s)
+        await self.sources.confirm_interest()
+        readings = self.sources.missed_readings
+        replay = await readings.find(self.interest, self._view.allowed_devices, self._store_time_s)
         if replay is None:
             raise _FeedEndedError(CLIENT_TOO_SLOW, "Too many readings meanwhile. Reconnect with your cursor.")
         async for events in readings.list_events(replay):
@@ -232,7 +206,7 @@ class FeedStream:
         if frame.position and self._log.covers(frame.writer, frame.position):
             return True
         log, store_time_s = self._cursor_after(frame), max(self._store_time_s, frame.store_time_s)
-        if not self._sender.try_send_event(frame, log, store_time_s):
+        if not self.sender.try_send_event(frame, log, store_time_s):
             return False
         self._log, self._store_time_s = log, store_time_s
         return True
@@ -268,13 +242,13 @@ class FeedStream:
             raise self._end_reason
 
     async def _refresh_view(self) -> None:
-        view = await self._audience.get_visibility(self.identity.viewer)
+        view = await self.sources.audience.get_visibility(self.identity.viewer)
         if view is None:
             raise _FeedEndedError(ACCESS_REVOKED, _REVOKED)
         self._set_visibility(view)
 
     async def _load_snapshot(self) -> FeedSnapshot:
-        snapshot = await self._audience.snapshot(self.identity.viewer, with_devices=self._query.with_devices)
+        snapshot = await self.sources.audience.snapshot(self.identity.viewer, with_devices=self.query.with_devices)
         if snapshot is None:
             raise _FeedEndedError(ACCESS_REVOKED, _REVOKED)
         self._set_visibility(snapshot.visibility)
@@ -282,33 +256,45 @@ class FeedStream:
 
     def _set_visibility(self, view: FeedVisibility) -> None:
         self._view = view
-        self._refresh_due_ms = self._clock.monotonic_ms() + int(VIEW_REFRESH_INTERVAL_S * SECOND_MS)
+        self._refresh_due_ms = self.clock.monotonic_ms() + int(VIEW_REFRESH_INTERVAL_S * SECOND_MS)
 
     def _is_refresh_due(self) -> bool:
-        return self._clock.monotonic_ms() >= self._refresh_due_ms or self._clock.now_ms() >= self._view.valid_until_ms
+        return self.clock.monotonic_ms() >= self._refresh_due_ms or self.clock.now_ms() >= self._view.valid_until_ms
 
     def _is_expired(self) -> bool:
         expires_ms = self.identity.expires_ms
-        return expires_ms is not None and self._clock.now_ms() >= expires_ms
+        return expires_ms is not None and self.clock.now_ms() >= expires_ms
 
     def _can_see(self, device_id: DeviceId | None) -> bool:
         return self._view.allowed_devices is None or device_id in self._view.allowed_devices
 
     def _initial_state_message(self, snapshot: FeedSnapshot) -> bytes:
-        shown = [each for each in snapshot.devices if self._interest.device_id in (None, each.device_id)]
-        return initial_state_message(shown, FeedCursor(self._log, self._store_time_s))
+        """The first message of a feed: the state of the devices, and the cursor to resume from."""
+        shown = [_shown_device(each) for each in snapshot.devices if self.interest.device_id in (None, each.device_id)]
+        cursor = FeedCursor(self._log, self._store_time_s)
+        return _encode({"type": "initial_state", "cursor": cursor.encode(), "devices": shown})
 
     def _seconds_to_refresh(self) -> float:
         until_ms = self._view.valid_until_ms
         if self.identity.expires_ms is not None:
             until_ms = min(until_ms, self.identity.expires_ms)
-        left_ms = min(until_ms - self._clock.now_ms(), self._refresh_due_ms - self._clock.monotonic_ms())
+        left_ms = min(until_ms - self.clock.now_ms(), self._refresh_due_ms - self.clock.monotonic_ms())
         return max(0.001, left_ms / SECOND_MS)
 
     async def _send(self, text: bytes) -> None:
         self._raise_if_ended()
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):
-                await self._sender.send_text(text)
+                await self.sender.send_text(text)
         except TimeoutError:
             raise _FeedEndedError(CLIENT_TOO_SLOW, _TOO_SLOW) from None
+
+
+def _shown_device(device: Device) -> dict[str, object]:
+    return {
+        "deviceId": device.device_id,
+        "name": device.name,
+        "relay": None if device.relay is None else "ON" if device.relay else "OFF",
+        "isOnline": device.is_online,
+        "lastSeen": None if device.last_seen_ms is None else to_iso(device.last_seen_ms),
+    }

@@ -1,17 +1,13 @@
-"""Counts Hypercorn's connections, lets the limiter close them, and closes those that are idle or that the client has left.
-
-Hypercorn has no limit on connections. `patch_hypercorn` replaces its `TCPServer`, which serves one connection, by this one. The
-limiter comes with the configuration, as `LimitedServerConfig.connections`; with another configuration nothing is limited.
-
-Hypercorn also keeps a connection that the client has closed until the idle timeout, and starts and stops two tasks for this
-timeout at each request. Here the connection closes at once, and has one task.
-
-Restricts Hypercorn to HTTP/1.1 and WebSocket, by replacing three of its classes.
+"""Limits Hypercorn's connections and restricts it to HTTP/1.1 and WebSocket, by replacing three of its classes.
 
 Hypercorn has no setting for any of this, so `patch_hypercorn` replaces `H11Protocol`, `WSStream` and `TCPServer`. They may change
 with any minor release: `pyproject.toml` pins Hypercorn below the next one, and `patch_hypercorn` checks at start that everything
 it overrides or calls is still there.
 
+- Connections are counted, and the limiter may close them. It comes with the configuration, as `LimitedServerConfig.connections`;
+  with another configuration nothing is limited.
+- A connection that the client has closed closes at once, and has one task. Hypercorn keeps it until the idle timeout, and starts
+  and stops two tasks for this timeout at each request.
 - No HTTP/2 without TLS. Hypercorn switches for any client that sends the HTTP/2 preface or asks for an upgrade to h2c; such a
   connection has no idle timeout and can be held open for free. Proxies speak HTTP/1.1 to their backends, so an upgrade to
   HTTP/2 is ignored (allowed by RFC 9110, 7.8), and other versions are refused, as is a target without a path.

@@ -12,7 +12,8 @@ from adapters.storage.sql.repositories.events import EVENT, encode_log_cursor
 from adapters.storage.sql.session import Row
 from adapters.storage.sql.statements import escape_like
 from adapters.storage.sql.tables import audit_rounds, audit_seals, event_totals, events
-from domain.audit.seals import AuditSeal, AuditSealRound, ChainHeads
+from domain.audit.seals import AuditSeal, ChainHeads
+from domain.events.cursors import EventLogCursor
 from domain.events.hash_chain import ChainedEvent, EventChainHead
 from domain.kernel.ids import AccountId
 
@@ -70,10 +71,10 @@ class SqlAuditLogRepository(SqlRepository):
     async def last_sealed_ms(self) -> int | None:
         return await self._number_or_none(LAST_SEALED)
 
-    async def add_round(self, sealed: AuditSealRound) -> None:
-        if sealed.seals:
-            await self._session.execute_many(ADD_SEAL, [{**SEAL.values(seal), "purged": False} for seal in sealed.seals])
-        await self._session.write(ADD_ROUND, sealed_ms=sealed.sealed_ms, log=encode_log_cursor(sealed.log))
+    async def add_round(self, sealed_ms: int, log: EventLogCursor, seals: Sequence[AuditSeal]) -> None:
+        if seals:
+            await self._session.execute_many(ADD_SEAL, [{**SEAL.values(seal), "purged": False} for seal in seals])
+        await self._session.write(ADD_ROUND, sealed_ms=sealed_ms, log=encode_log_cursor(log))
 
 
 def _heads(rows: Sequence[Row]) -> dict[AccountId, dict[int, EventChainHead]]:

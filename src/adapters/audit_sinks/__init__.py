@@ -1,1 +1,0 @@
-"""Where the stream of the audit log goes: syslog or HTTP."""

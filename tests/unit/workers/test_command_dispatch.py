@@ -1,0 +1,65 @@
+"""The loop that dispatches commands: woken by an event, never by polling, and alive after a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.workers.command_dispatch import CommandDispatchWorker
+from app.workers.due import WakeEvent
+from domain.commands.dispatch import CommandCrashRecovery
+from domain.commands.model import ExecutionStatus
+from domain.kernel.errors import Unavailable
+from support.device_world import DeviceWorld
+from support.waiting import eventually, loop_turns, running
+
+
+@pytest.fixture
+async def world() -> DeviceWorld:
+    return await DeviceWorld().populate()
+
+
+async def test_a_queued_command_is_sent_when_the_wake_event_is_set(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    wake = WakeEvent()
+    recovery = CommandCrashRecovery(uow=world.uow, clock=world.clock)
+    async with running(CommandDispatchWorker(dispatch=world.dispatch, recovery=recovery, wake_event=wake)):
+        await loop_turns()
+        await world.commands.submit(world.session(), device.device_id, "ON")
+        wake.set()
+        await eventually(lambda: len(world.link.sent) == 1)
+
+
+async def test_the_dispatcher_goes_on_after_the_link_failed(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    wake = WakeEvent()
+    loop = CommandDispatchWorker(
+        dispatch=world.dispatch, recovery=CommandCrashRecovery(uow=world.uow, clock=world.clock), wake_event=wake
+    )
+    world.link.broken = Unavailable("the broker is away")
+    await world.commands.submit(world.session(), device.device_id, "ON")
+    async with running(loop):
+        await eventually(lambda: loop.failures > 0)
+        world.link.broken = None
+        await eventually(lambda: len(world.link.sent) == 1)
+
+
+async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world: DeviceWorld) -> None:
+    device, late = await world.device(), await world.device()
+    await world.commands.submit(world.session(), late.device_id, "ON", ttl_ms=1_000)
+    world.clock.forward(1_000)
+    await world.commands.submit(world.session(), device.device_id, "ON")
+    wake = WakeEvent()
+    loop = CommandDispatchWorker(
+        dispatch=world.dispatch, recovery=CommandCrashRecovery(uow=world.uow, clock=world.clock), wake_event=wake
+    )
+
+    async def expired() -> bool:
+        page = await world.control.list_executions(world.session(), late.device_id, limit=1)
+        return page.executions[0].status is ExecutionStatus.EXPIRED
+
+    async with running(loop):
+        await eventually(expired)
+        world.link.listening.add(device.device_id)
+        loop.on_devices_ready([(device.device_no, world.clock.now_ms() + 1, 0)])
+        wake.set()
+        await eventually(lambda: len(world.link.sent) == 1)
