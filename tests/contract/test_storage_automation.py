@@ -409,12 +409,12 @@ async def test_left_edges_are_taken_once_and_mark_their_device(world: StoredAcco
         await tx.schedules.save_decisions([slot], records)
         await tx.schedules.add_left(left)
     async with world.uow.write() as tx:
-        assert list(await tx.schedules.list_left_of_online_devices(9)) == []
+        assert list(await tx.schedules.list_left_to_resolve(9)) == []
         await tx.devices.set_online(device.device_id, True)
         await tx.schedules.set_plan_held(left[:1], False)
         await tx.schedules.set_resolve_time(left[:1], NOW)
         left[0] = replace(left[0], holds_plan=False, resolve_ms=NOW)
-        assert list(await tx.schedules.list_left_of_online_devices(9)) == [left[1], left[0]]
+        assert list(await tx.schedules.list_left_to_resolve(9)) == [left[1], left[0]]
         found = await tx.devices.find(device.device_id)
         assert found is not None
         assert found.has_left_edges

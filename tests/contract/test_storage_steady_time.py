@@ -23,9 +23,20 @@ async def test_it_never_goes_back_whatever_an_instance_says(world: StoredAccount
     async with world.uow.read() as tx:
         stored = await tx.steady_time.find(485)
     assert stored is not None
-    steady_ms, age_ms = stored
+    steady_ms, age_ms, heard_ms = stored
+    assert heard_ms is None
     assert steady_ms == 120
     assert 0 <= age_ms < MAX_QUERY_MS
+
+
+async def test_up_to_when_devices_were_heard_stays_while_that_is_not_known(world: StoredAccount) -> None:
+    for steady_ms, heard_ms in ((100, 90), (120, None)):
+        async with world.uow.write() as tx:
+            await tx.steady_time.advance(steady_ms, 500, heard_ms)
+    async with world.uow.read() as tx:
+        stored = await tx.steady_time.find(500)
+    assert stored is not None
+    assert (stored.steady_ms, stored.heard_ms) == (120, 90)
 
 
 async def test_a_new_database_begins_with_the_wall_time_and_instances_follow_the_one_that_is_ahead(world: StoredAccount) -> None:

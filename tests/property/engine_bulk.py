@@ -86,6 +86,9 @@ class Step:
     ticks: bool
     restarts: bool
     clock_step_ms: int = 0
+    deaf_ms: int = 0
+    """Since when nobody could be heard, before this step."""
+    hears_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ def chunk(number: int) -> Chunk:
             chance.random() < 0.6,
             chance.random() < 0.12,
             chance.choice((0, 0, 0, 0, 3_600_000, -3_600_000)),
+            chance.choice((0, 0, 0, 0, 1_500, 3_600_000)),
+            chance.random() < 0.3,
         )
         for _ in range(count)
     )
@@ -196,6 +201,10 @@ class Run:
             if step.clock_step_ms:
                 now_ms += step.clock_step_ms
                 results += self._record(engine.shift_clock(step.clock_step_ms, now_ms), rules)
+            if step.deaf_ms:
+                engine.deafen(now_ms - step.deaf_ms)
+            if step.hears_all:
+                results += self._record(engine.hear_all(now_ms), rules)
             sent = [
                 (device_no, (stamped_ms if device_no % 5 == 0 else now_ms) - device_no % 3, payload)
                 for device_no, case in chunk.cases.items()

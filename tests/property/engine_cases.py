@@ -94,6 +94,17 @@ class ShiftClock:
 
 
 @dataclass(frozen=True)
+class Deafen:
+    since_ms: int
+    partition: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class HearAll:
+    now_ms: int
+
+
+@dataclass(frozen=True)
 class SetRules:
     device_no: int
     rules: list[EngineRule]
@@ -123,7 +134,7 @@ class Restart:
     now_ms: int | None
 
 
-Action = Ingest | Tick | ShiftClock | SetRules | SetWatched | RemoveDevice | Checkpoint | Restart
+Action = Ingest | Tick | ShiftClock | Deafen | HearAll | SetRules | SetWatched | RemoveDevice | Checkpoint | Restart
 
 
 def case(number: int) -> Iterator[Action]:
@@ -156,12 +167,16 @@ class _Case:
         if dice < 0.66:
             messages = [self._message() for _ in range(self._chance.choice((0, 1, 1, 1, 2, 5)))]
             return Ingest(messages, self._chance.choice((None, self._now_ms)))
-        if dice < 0.80:
+        if dice < 0.78:
             return Tick(self._now_ms)
-        if dice < 0.82:
+        if dice < 0.80:
             step_ms = self._chance.choice((3_600_000, -3_600_000, 2_500, -2_500))
             self._now_ms += step_ms
             return ShiftClock(step_ms, self._now_ms)
+        if dice < 0.83:
+            return Deafen(self._now_ms - self._chance.choice((0, 2_500, 3_600_000)), self._chance.choice((None, (0, 2), (1, 2))))
+        if dice < 0.845:
+            return HearAll(self._now_ms)
         if dice < 0.88:
             return SetRules(device_no, self._rules())
         if dice < 0.92:

@@ -19,6 +19,7 @@ from domain.commands.dispatch import CommandDispatchService, DispatchQueue
 from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
 from domain.commands.reports import ExecutionChangeCollector, ReportService
 from domain.commands.submission import CommandSubmissionService
+from domain.devices.absence import AbsenceTracker
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, DeviceCredentialService, FirmwareProjectService
 from domain.devices.erasure import DeviceErasureService
@@ -208,6 +209,7 @@ class DeviceWorld:
         self.clock = ManualClock()
         self.ids = CountingIds()
         self.uow = MemoryUnitOfWork()
+        self.absence = AbsenceTracker(uow=self.uow, clock=self.clock)
         self.link = FakeLink()
         self.windows = FakeWindowEvaluator()
         self.outcomes = InProcessExecutionWaiter()
@@ -273,6 +275,7 @@ class DeviceWorld:
             codec=ProfileDispatchingDeviceCodec(),
             execution_waiter=self.outcomes,
             dispatch_queue=self.offers,
+            absence=self.absence,
             wake=self.wake_event,
         )
 

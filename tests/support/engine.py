@@ -76,6 +76,9 @@ class EngineDriver:
     def tick(self, at_s: float) -> BatchResult:
         return self._record(self.engine.tick(ms(at_s)))
 
+    def hear_all(self, at_s: float) -> BatchResult:
+        return self._record(self.engine.hear_all(ms(at_s)))
+
     def fired(self, payload: dict[str, Any], at_s: float = 0) -> list[int]:
         return [each.rule_no for each in self.send(payload, at_s).rule_firings]
 

@@ -45,7 +45,7 @@ class ScheduleWorld(DeviceWorld):
             **shared, ids=self.ids, recurrence=self.recurrence, commands=self.commands, plans=self.plans, wake=self.wake_event
         )
         self.firing = self.make_firing()
-        self.left_edges = LeftEdgeResolver(**shared, commands=self.commands)
+        self.left_edges = LeftEdgeResolver(**shared, commands=self.commands, absence=self.absence)
         self.approvals = ApprovalService(**shared, submitter=self.commands, waiter=self.decisions)
         self.granting: GrantService[Any] = GrantService(
             **shared,
@@ -64,6 +64,7 @@ class ScheduleWorld(DeviceWorld):
             "recurrence": self.recurrence,
             "commands": self.commands,
             "plans": self.plans,
+            "absence": self.absence,
         }
         return ScheduleFiringService(**(parts | other))
 

@@ -88,6 +88,17 @@ impl PyEngine {
         PyBatchResult { result }
     }
 
+    /// `partition`: (number, count), or all devices.
+    #[pyo3(signature = (since_ms, partition=None))]
+    fn deafen(&self, py: Python<'_>, since_ms: i64, partition: Option<(u32, u32)>) {
+        py.detach(|| self.lock().deafen(since_ms, partition));
+    }
+
+    fn hear_all(&self, py: Python<'_>, at_ms: i64) -> PyBatchResult {
+        let result = py.detach(|| self.lock().hear_all(at_ms));
+        PyBatchResult { result }
+    }
+
     /// (device number, ms that its clock is ahead) of those whose newest message has a time of their own.
     fn clock_offsets(&self, device_nos: Vec<u32>) -> Vec<(u32, i64)> {
         let engine = self.lock();

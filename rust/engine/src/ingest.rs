@@ -56,6 +56,9 @@ impl Engine {
             if exceeds_cache && let Some((device, _, _)) = upcoming.next() {
                 self.devices.prefetch(device);
             }
+            if !self.deaf.is_empty() {
+                self.hear(device, received_ms, &mut result);
+            }
             let place = self.devices.place(device);
             let raw = RawMessage {
                 place,

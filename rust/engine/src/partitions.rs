@@ -41,6 +41,7 @@ impl Engine {
         let dropped: Vec<u32> = numbers.filter(is_dropped).collect();
         for number in &dropped {
             self.devices.remove(*number);
+            self.deaf.remove(number);
         }
         dropped.len()
     }

@@ -159,6 +159,12 @@ class NativeEngine:
     def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
         return NativeBatchResult(self._engine.shift_clock(step_ms, now_ms))
 
+    def deafen(self, since_ms: int, partition: tuple[int, int] | None = None) -> None:
+        self._engine.deafen(since_ms, partition)
+
+    def hear_all(self, at_ms: int) -> BatchResult:
+        return NativeBatchResult(self._engine.hear_all(at_ms))
+
     def tick(self, now_ms: int) -> BatchResult:
         return NativeBatchResult(self._engine.tick(now_ms))
 

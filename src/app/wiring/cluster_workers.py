@@ -48,6 +48,7 @@ class ClusterWorkers:
             clock=adapters.clock,
             engine=adapters.engine.engine,
             engine_commit_lock=services.engine_commit_lock,
+            absence=services.absence,
             log=cluster.inbound_log,
             ownership=cluster.ownership,
             calls=cluster.bus,

@@ -77,6 +77,8 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
     adapters.instance_lock.acquire()
     require_database(program.settings, adapters.database.file)
     await adapters.database.start()
+    if adapters.standby_link is None:
+        await program.services.absence.start()
     await program.services.steady_time.start()
     await prepare(program)
     await program.services.notifications.start()
@@ -159,15 +161,29 @@ async def _open_device_link(program: ComposedApplication) -> int:
             devices=services.credential_sync.unreadable_count,
         )
     await program.workers.feed_interest.refresh()
+    await _leave_edges_to_devices(program)
     await adapters.link.start()
     return replayed
+
+
+async def _leave_edges_to_devices(program: ComposedApplication) -> None:
+    """Edges that were due while no device could be heard wait for the devices' word, which may come at once."""
+    if not program.services.absence.is_open:
+        return
+    try:
+        await program.workers.schedules.run_once()
+    except Exception:
+        log.exception("the edges that were due meanwhile could not be decided yet; the schedule worker tries again")
 
 
 async def _restore_engine(program: ComposedApplication) -> int:
     program.services.engine_clock.start()
     if program.adapters.cluster is not None:
         return 0  # each partition is restored when this instance takes it over
+    absence = program.services.absence.current
     result = await restore_engine(program.adapters.engine.engine, program.services.uow, program.adapters.clock.now_ms())
+    if absence is not None:
+        program.adapters.engine.engine.deafen(absence.since_ms)
     if result.unreadable_devices:
         log.error(
             "some readings in the database are damaged and were skipped; the last values of these devices may be old until they "
@@ -184,6 +200,7 @@ async def become_leader(program: ComposedApplication) -> int:
     if adapters.standby_link is not None:
         adapters.standby_link.activate()
     async with program.services.engine_commit_lock:
+        await program.services.absence.start()
         replayed = await _open_device_link(program)
         _resume_readings(program)
     program.supervisor.add(program.workers.start_on_leadership())
@@ -257,6 +274,7 @@ async def _flush_pending_writes(program: ComposedApplication) -> None:
         if program.adapters.is_leader:
             await program.workers.checkpoint.write()
             await program.services.dropped_messages.write_pending()
+            await program.services.steady_time.keep()
         await program.services.callers.flush_last_used()
         await program.services.logins.flush_throttled_logins()
         await program.services.denial_log.flush(everything=True)

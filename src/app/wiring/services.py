@@ -31,6 +31,7 @@ from domain.commands.dispatch import CommandDispatchService, DispatchQueue
 from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
 from domain.commands.reports import ReportService
 from domain.commands.submission import CommandSubmissionService
+from domain.devices.absence import AbsenceTracker
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, DeviceCredentialService
 from domain.devices.erasure import DeviceErasureService
@@ -103,7 +104,13 @@ class DomainServices:
         self.leader_uow = self.uow if adapters.fence is None else self.uow.fenced_by(adapters.fence)
         """For writes that only the leader makes."""
         self.shared, self.creating = adapters.shared_ports(self.uow), adapters.creating_ports(self.uow)
-        self.steady_time = SteadyTimePersistenceService(uow=self.uow, clock=adapters.clock)
+        self.absence = AbsenceTracker(
+            **self.shared,
+            hears=lambda: adapters.is_leader and adapters.link.connection_problem() is None,
+            broker_is_apart=settings.broker not in ("embedded", "none"),
+            others_hear=adapters.cluster is not None,
+        )
+        self.steady_time = SteadyTimePersistenceService(uow=self.uow, clock=adapters.clock, heard_ms=self.absence.heard_ms)
         self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self.stored_telemetry = StoredTelemetryServices(self.uow, settings, adapters, self.authorizer)
@@ -203,6 +210,7 @@ class DomainServices:
             codec=adapters.codec,
             execution_waiter=self.execution_waiter,
             dispatch_queue=self.dispatch_queue,
+            absence=self.absence,
             wake=wake_events.dispatch.set,
         )
         self.reports = ReportService(execution_waiter=self.execution_waiter)
@@ -228,13 +236,14 @@ class DomainServices:
             plans=self.device_plans,
             wake=wake_events.schedules.set,
         )
-        self.left_edges = LeftEdgeResolver(**self.shared, commands=self.commands)
+        self.left_edges = LeftEdgeResolver(**self.shared, commands=self.commands, absence=self.absence)
         self.schedule_calendar = ScheduleOccurrenceService(**self.shared, recurrence=recurrence)
         self.firing = ScheduleFiringService(
             **self.shared,
             recurrence=recurrence,
             commands=self.commands,
             plans=self.device_plans,
+            absence=self.absence,
             batch_size=SHORT_BATCH if adapters.database.file else LONG_BATCH,
         )
 

@@ -78,6 +78,7 @@ class Workers:
             uow=services.leader_uow,
             engine_clock=services.engine_clock,
             engine_commit_lock=services.engine_commit_lock,
+            absence=services.absence,
             wake_event=wake_events.rule_timers,
         )
         self._wire_feed(adapters, services, wake_events)

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 import structlog
 
-from app.workers.due import WakeEvent, seconds_until
+from app.workers.due import MAX_SLEEP_S, WakeEvent, seconds_until
+from domain.devices.absence import AbsenceTracker
 from domain.devices.lookup import ids_for_log
 from domain.ingest.pipeline import EngineClock
 from domain.ingest.ports import IngestTx
@@ -26,6 +27,7 @@ from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import TelemetryEngine
 
+LINK_LOOK_S = 1.0
 RETRY_PAUSE_S = 1.0
 """After an error. One device whose rules are refused delays the due rules of the others by this much at most."""
 
@@ -43,17 +45,20 @@ class RuleTimerWorker:
     uow: UnitOfWork[IngestTx]
     engine_clock: EngineClock
     engine_commit_lock: asyncio.Lock
+    absence: AbsenceTracker
     wake_event: WakeEvent
+    _in_grace: bool = field(default=True, init=False)
     refused: int = field(default=0, init=False)
     """Evaluations of a device's rules that the database refused; each is repeated."""
 
     async def run(self) -> None:
         while True:
             await self._follow_clock()
+            await self._follow_absence()
             due_ms = self.engine.next_timer_ms()
             now_ms = self.engine_clock.now_ms()
             if due_ms is None or due_ms > now_ms:
-                await self.wake_event.wait(seconds_until(due_ms, now_ms))
+                await self.wake_event.wait(min(seconds_until(due_ms, now_ms), self._next_look_s()))
                 continue
             async with self.engine_commit_lock:
                 complete = await self._store_or_take_back(IngestResult.of(self.engine.tick(now_ms)))
@@ -65,6 +70,24 @@ class RuleTimerWorker:
             shifted = self.engine_clock.follow_steps()
             if shifted is not None:
                 await self._store_or_take_back(shifted)
+
+    async def _follow_absence(self) -> None:
+        """While devices cannot be heard, their silences and waits stand still; when the grace after that is over, all go on."""
+        cut_off_ms = self.absence.follow_link()
+        if cut_off_ms is not None:
+            async with self.engine_commit_lock:
+                self.engine.deafen(cut_off_ms)
+        is_open, was_open = self.absence.rules_grace_left_ms > 0, self._in_grace
+        self._in_grace = is_open
+        if was_open and not is_open:
+            async with self.engine_commit_lock:
+                await self._store_or_take_back(IngestResult.of(self.engine.hear_all(self.engine_clock.now_ms())))
+
+    def _next_look_s(self) -> float:
+        grace_s = self.absence.rules_grace_left_ms / SECOND_MS
+        if self.absence.broker_is_apart:
+            return min(grace_s or LINK_LOOK_S, LINK_LOOK_S)
+        return grace_s or MAX_SLEEP_S
 
     async def _store_or_take_back(self, result: IngestResult) -> bool:
         """Store the result in one transaction, or device by device when that is refused. False if the rules of a device were

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution
+from domain.devices.absence import Absence, AbsenceTracker
 from domain.devices.link import OutboundDeviceMessagePort, PublishResult
 from domain.devices.messages import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
@@ -89,6 +90,7 @@ class CommandDispatchService:
     codec: DeviceCodec
     execution_waiter: ExecutionWaiter
     dispatch_queue: DispatchQueue
+    absence: AbsenceTracker
     wake: Callable[[], None]
     deadlines: DeadlineClock = field(init=False)
     _subscriptions: Subscriptions = field(init=False)
@@ -106,7 +108,7 @@ class CommandDispatchService:
     _rescans: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.deadlines = DeadlineClock(uow=self.uow, clock=self.clock)
+        self.deadlines = DeadlineClock(uow=self.uow, clock=self.clock, absence=self.absence)
         self._subscriptions = Subscriptions(link=self.link)
 
     def on_device_ready(self, device_no: int, since_ms: int, held_until_ms: int = 0) -> None:
@@ -455,6 +457,9 @@ class DeadlineClock:
 
     uow: UnitOfWork[CommandsTx]
     clock: Clock
+    absence: AbsenceTracker
+    _extended_for: Absence | None = field(default=None, init=False)
+    """The absence whose grace the commands that were sent before it have got."""
     _steps: ClockStepDetector | None = field(default=None, init=False)
     _pending_step_ms: int = field(default=0, init=False)
     """By how much the stored deadlines are still to be moved."""
@@ -470,7 +475,8 @@ class DeadlineClock:
             steps = ClockStepDetector(self.clock)
             await self._shift(0, steps.now_ms(), 0)
             self._steps = steps
-            return False
+        if self.absence.current is not self._extended_for:
+            return await self._allow_answers()
         self._pending_step_ms += self._steps.take_ms()
         if self._pending_step_ms == 0:
             return False
@@ -478,6 +484,14 @@ class DeadlineClock:
         await self._shift(self._pending_step_ms, now_ms, now_ms - MAX_UNNOTICED_MS)
         self._pending_step_ms = 0
         return True
+
+    async def _allow_answers(self) -> bool:
+        """What was sent before an absence may have been answered to nobody: the device has until its grace is over."""
+        absence = self.absence.current
+        async with self.uow.write(caller=None) as tx:
+            extended = await tx.executions.extend_sent(self.now_ms() + self.absence.grace_left_ms)
+        self._extended_for = absence
+        return extended > 0
 
     async def _shift(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
         async with self.uow.write(caller=None) as tx:

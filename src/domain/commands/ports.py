@@ -89,6 +89,9 @@ class CommandExecutionRepository(Protocol):
 
     async def next_expiry_ms(self) -> int | None: ...
 
+    async def extend_sent(self, expires_ms: int) -> int:
+        """Whatever was sent and is not answered has until then at least. Returns how many that changes."""
+
     async def shift_expiry(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
         """The service's clock was set by `step_ms`, to `now_ms`: move the deadlines of unfinished executions along, so that each
         has as long as it had, and never longer than in all. Those created from `unshifted_from_ms` on until now stay."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 
+from domain.devices.absence import AbsenceTracker
 from domain.ingest.ports import IngestTx
 from domain.ingest.restore import restore_partition
-from domain.kernel.clock import Clock
+from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
@@ -24,6 +25,8 @@ from domain.partitions.ports import MISSING, DisconnectedInstanceProbe, InboundL
 from domain.rules.ports import TelemetryEngine
 
 CHECKPOINT_BATCH = 2_000
+TAKEOVER_MS = 15 * SECOND_MS
+"""Longer than it takes until a dead owner is replaced."""
 
 
 @service
@@ -35,6 +38,7 @@ class PartitionOwnershipService:
     clock: Clock
     engine: TelemetryEngine
     engine_commit_lock: EngineCommitLock
+    absence: AbsenceTracker
     log: InboundLog
     ownership: OwnedPartitions
     calls: DisconnectedInstanceProbe
@@ -172,15 +176,18 @@ class PartitionOwnershipService:
             claims = [await tx.partitions.claim(row, self.ownership.instance, log_ids[row.partition]) for row in wanted]
         if any(claimed and row.owner not in (NOBODY, claimed.owner) for row, claimed in zip(wanted, claims, strict=True)):
             self.on_takeover()
-        for claimed in claims:
+        for row, claimed in zip(wanted, claims, strict=True):
             if claimed is not None:
-                await self._restore(claimed)
+                await self._restore(claimed, self._unheard_since_ms(row))
 
-    async def _restore(self, row: Partition) -> None:
+    async def _restore(self, row: Partition, unheard_ms: int | None) -> None:
         async with self.engine_commit_lock:
             self._restoring = row.partition
             try:
                 await restore_partition(self.engine, self.uow, row.partition, self.ownership.count, self.clock.now_ms())
+                if unheard_ms is not None:
+                    self.engine.deafen(unheard_ms, (row.partition, self.ownership.count))
+                    self.absence.begin_for_rules()
                 self.on_restored()
                 self.ownership.add(row)
                 self.claimed += 1
@@ -189,6 +196,14 @@ class PartitionOwnershipService:
                 raise
             finally:
                 self._restoring = None
+
+    def _unheard_since_ms(self, before: Partition) -> int | None:
+        """Since when its devices may have had nobody to speak to: since its owner died, or since the whole cluster was away."""
+        absence = self.absence.current if self.absence.is_open else None
+        if before.owner in (NOBODY, self.ownership.instance):
+            return None if absence is None else absence.since_ms
+        died_ms = self.clock.now_ms() - TAKEOVER_MS
+        return died_ms if absence is None else min(died_ms, absence.since_ms)
 
 
 def _is_of_another_log(row: Partition, log_ids: Mapping[int, str]) -> bool:

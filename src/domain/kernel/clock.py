@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -103,12 +103,20 @@ class ClockStepDetector:
         return offset_ms
 
 
+class StoredSteadyTime(NamedTuple):
+    """`age_ms`: how long ago it was stored, by the wall clock of the database; negative when that was set back."""
+
+    steady_ms: int
+    age_ms: int
+    heard_ms: int | None = None
+    """Steady time up to which devices were heard; None: not known."""
+
+
 class SteadyTimeRepository(Protocol):
     """Of every transaction, so it cannot stand in `steady_time.py`, which needs transactions."""
 
-    async def find(self, wall_ms: int) -> tuple[int, int] | None:
-        """The stored steady time, and how long ago it was stored by the wall clock of the database, in ms; negative when that
-        was set back. `wall_ms`: the wall time for a database without a clock of its own."""
+    async def find(self, wall_ms: int) -> StoredSteadyTime | None:
+        """`wall_ms`: the wall time for a database without a clock of its own."""
 
-    async def advance(self, steady_ms: int, wall_ms: int) -> int:
-        """Store `steady_ms` unless a greater one is stored. Returns the greater one."""
+    async def advance(self, steady_ms: int, wall_ms: int, heard_ms: int | None = None) -> int:
+        """Store `steady_ms` unless a greater one is stored, and `heard_ms` if it is known. Returns the greater steady time."""

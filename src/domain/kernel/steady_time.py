@@ -11,6 +11,7 @@ because it needs transactions and `clock.py` lies below them.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from domain.kernel.clock import DAY_MS, Clock
@@ -32,6 +33,8 @@ class SettableSteadyClock(Clock, Protocol):
 class SteadyTimePersistenceService:
     uow: UnitOfWork[Transaction]
     clock: SettableSteadyClock
+    heard_ms: Callable[[], int | None] = lambda: None
+    """The steady time up to which devices were heard (`AbsenceTracker`), stored with it; None: not known."""
 
     async def start(self) -> None:
         """Continue from what is stored; a new database begins with the wall time. Call before anything uses steady time. Raises
@@ -39,13 +42,12 @@ class SteadyTimePersistenceService:
         async with self.uow.read() as tx:
             stored = await tx.steady_time.find(self.clock.now_ms())
         if stored is not None:
-            steady_ms, age_ms = stored
-            self.clock.set_steady(steady_ms + min(max(0, age_ms), MAX_STOP_MS))
+            self.clock.set_steady(stored.steady_ms + min(max(0, stored.age_ms), MAX_STOP_MS))
         await self.keep()
 
     async def keep(self) -> None:
         """Store how far it has come, and catch up with the other instances. Raises Unavailable."""
         async with self.uow.write(caller=None) as tx:
-            greatest_ms = await tx.steady_time.advance(self.clock.steady_ms(), self.clock.now_ms())
+            greatest_ms = await tx.steady_time.advance(self.clock.steady_ms(), self.clock.now_ms(), self.heard_ms())
         if greatest_ms > self.clock.steady_ms():
             self.clock.set_steady(greatest_ms)

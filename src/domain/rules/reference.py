@@ -5,7 +5,8 @@ condition on a metric that was never reported is false, whatever the comparator:
 different from 5. Text compares only with text, by == and !=; a comparison of text and number is false.
 
 Time is the service's clock: a message's arrival, or the tick. `silent` counts from the arrival of the metric's last report. When
-that clock is set, the times in the state are shifted, so that what has begun lasts as long as it would have.
+that clock is set, the times in the state are shifted, so that what has begun lasts as long as it would have. Time in which the
+service could not hear the device counts neither as its silence nor as waiting (`resumed_ms`).
 
 A rule becomes matched when its conditions have held for `for_seconds` and its clear conditions do not hold. It becomes unmatched
 when all its clear conditions hold; without any, when its conditions no longer hold. When it becomes matched it fires, unless it
@@ -114,6 +115,11 @@ def next_deadline_ms(rule: EngineRule, state: RuleState, reports: LastReports, e
     if evaluated_ms is not None:
         due = [at_ms for at_ms in due if at_ms > evaluated_ms]
     return min(due, default=None)
+
+
+def resumed_ms(begun_ms: int, deaf_since_ms: int, heard_ms: int) -> int:
+    """When what began at `begun_ms` would have begun if the time in which nobody could hear did not count."""
+    return begun_ms + max(0, heard_ms - max(begun_ms, deaf_since_ms))
 
 
 def shift_state(rule: EngineRule, state: RuleState, step_ms: int, now_ms: int) -> RuleState:

@@ -16,6 +16,7 @@ from typing import Final
 
 from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, AutomationCommand, CommandRequest, Execution, TriggeredBy
 from domain.commands.submission import CommandSubmissionService
+from domain.devices.absence import AbsenceTracker
 from domain.devices.model import Device, DeviceStatus
 from domain.events.model import SCHEDULE_FIRED
 from domain.kernel.caller import SystemCaller
@@ -25,17 +26,20 @@ from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.device_plan import DevicePlanSyncService, runs_on_device
+from domain.schedules.device_plan import DevicePlanSyncService, is_firmware_synced, runs_on_device
 from domain.schedules.edges import (
     RAN_OUTCOMES,
     DueScheduleEdgeDecision,
+    ScheduleEdgeOccurrence,
     apply_edge_outcome,
     decide_due_edge,
     fired_outcome,
     max_lateness_s,
+    next_edge_after,
     outcome_for_error,
 )
 from domain.schedules.model import (
+    NOT_HELD,
     DecidedScheduleEdge,
     EdgeOutcome,
     MisfirePolicy,
@@ -47,6 +51,8 @@ from domain.schedules.model import (
 from domain.schedules.ports import RecurrenceCalculator, SchedulesTx
 
 SCHEDULE_SKIPPED: Final = "schedule_skipped"
+MAX_LEFT_EDGES = 16
+"""Of one slot that were due while no device could be heard; the earliest of more are not told one by one."""
 SHORT_BATCH, LONG_BATCH = 80, 320
 """Slots per transaction. More slots share round trips and one commit. But where there is a single writer, all other changes wait
 for a batch: there it is short."""
@@ -69,6 +75,13 @@ class DueSlotWithDecision:
     device: Device | None
     decision: DueScheduleEdgeDecision
 
+    @property
+    def first_superseded(self) -> ScheduleEdgeOccurrence | None:
+        schedule = self.schedule
+        if self.decision.superseded_count == 0 or schedule.next_edge is None or schedule.next_fire_ts is None:
+            return None
+        return ScheduleEdgeOccurrence(schedule.next_fire_ts, schedule.next_edge)
+
 
 class SlotDecisionFailedError(Exception):
     """One slot could not be decided; its transaction was rolled back."""
@@ -85,6 +98,7 @@ class ScheduleFiringService:
     recurrence: RecurrenceCalculator
     commands: CommandSubmissionService
     plans: DevicePlanSyncService
+    absence: AbsenceTracker
     batch_size: int = SHORT_BATCH
 
     async def next_due_ts(self) -> int | None:
@@ -135,13 +149,13 @@ class ScheduleFiringService:
             apply_edge_outcome(slot.schedule, slot.decision.due.edge, result.outcome, slot.decision.next_edge, now_ms)
             for slot, result in decided
         ]
-        edges = [edge for slot, result in decided for edge in _edge_records(slot, result.outcome, self.clock.now_ms())]
+        edges = [edge for slot, result in decided for edge in self._edge_records(slot, result.outcome)]
         await tx.schedules.save_decisions(after, edges)
-        left = [_offline_device_edge(slot) for slot, result in decided if result.outcome is EdgeOutcome.LEFT_TO_DEVICE]
+        left = [slot for slot, result in decided if result.outcome is EdgeOutcome.LEFT_TO_DEVICE]
         if left:
-            await tx.schedules.add_left(left)
+            await tx.schedules.add_left([edge for slot in left for edge in self._left_edges(slot)])
         for slot, result in decided:
-            _emit_edge_events(tx, slot, result, now_ms)
+            self._emit_edge_events(tx, slot, result, now_ms)
         await self.plans.revise_many_if_changed(tx, list(changing.values()), rows)
 
     def _evaluate_slot(
@@ -157,7 +171,7 @@ class ScheduleFiringService:
         self, tx: SchedulesTx, slots: Sequence[DueSlotWithDecision], now_ms: int
     ) -> Sequence[ScheduleEdgeResult]:
         """Queue the commands of the slots that run. Returns one result per slot."""
-        first = [_decide_without_command(slot) or automation_command(slot, now_ms) for slot in slots]
+        first = [self._decide_without_command(slot) or automation_command(slot, now_ms) for slot in slots]
         commands = [one for one in first if isinstance(one, AutomationCommand)]
         outcomes = iter(await self.commands.run_unattended(tx, commands, now_ms) if commands else ())
         return [
@@ -165,17 +179,88 @@ class ScheduleFiringService:
             for slot, one in zip(slots, first, strict=True)
         ]
 
+    def _decide_without_command(self, slot: DueSlotWithDecision) -> ScheduleEdgeResult | None:
+        """The result of a slot that runs no command; None for the others."""
+        schedule, decision = slot.schedule, slot.decision
+        if self._is_left(slot):
+            return ScheduleEdgeResult(EdgeOutcome.LEFT_TO_DEVICE)
+        if decision.is_missed:
+            return ScheduleEdgeResult(
+                EdgeOutcome.MISSED, f"it was due {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
+            )
+        return None
 
-def _decide_without_command(slot: DueSlotWithDecision) -> ScheduleEdgeResult | None:
-    """The result of a slot that runs no command; None for the others."""
-    schedule, device, decision = slot.schedule, slot.device, slot.decision
-    if decision.is_missed:
-        return ScheduleEdgeResult(
-            EdgeOutcome.MISSED, f"it was due {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
-        )
-    if device is not None and schedule.created_by is not None and device.is_active and runs_on_device(device, schedule):
-        return ScheduleEdgeResult(EdgeOutcome.LEFT_TO_DEVICE)
-    return None
+    def _is_left(self, slot: DueSlotWithDecision) -> bool:
+        """Whether the device is to say what became of the edge: an offline one that holds it, or any that was not heard then."""
+        schedule, device = slot.schedule, slot.device
+        if device is None or schedule.created_by is None or not device.is_active:
+            return False
+        if self._was_absent_for(device, slot.decision.due):
+            return True
+        return not slot.decision.is_missed and runs_on_device(device, schedule)
+
+    def _was_absent_for(self, device: Device, due: ScheduleEdgeOccurrence) -> bool:
+        since_ms = self.absence.unheard_since_ms(device)
+        return since_ms is not None and due.ts * SECOND_MS > since_ms
+
+    def _due_edges(self, slot: DueSlotWithDecision) -> Sequence[tuple[ScheduleEdgeOccurrence, ScheduleEdgeOccurrence | None]]:
+        """Those to settle with the device, each with the next: the latest one, and where the device holds them and could not be
+        heard, all since then."""
+        schedule, device, decision = slot.schedule, slot.device, slot.decision
+        latest = (decision.due, decision.next_edge)
+        if device is None or not is_firmware_synced(device, schedule) or not self._was_absent_for(device, decision.due):
+            return [latest]
+        assert schedule.next_fire_ts is not None  # noqa: S101 - it is due
+        assert schedule.next_edge is not None  # noqa: S101
+        found, edge = [latest], ScheduleEdgeOccurrence(schedule.next_fire_ts, schedule.next_edge)
+        while edge != decision.due and len(found) < MAX_LEFT_EDGES:
+            following = next_edge_after(schedule, edge, self.recurrence)
+            if following is None:
+                break
+            if self._was_absent_for(device, edge):
+                found.insert(-1, (edge, following))
+            edge = following
+        return found
+
+    def _left_edges(self, slot: DueSlotWithDecision) -> Sequence[OfflineScheduleEdge]:
+        """One that the firmware does not hold waits for the device's word, or for the end of the grace."""
+        schedule, device = slot.schedule, slot.device
+        assert device is not None  # noqa: S101 - only a device that was loaded can hold its plan
+        plan_rev, resolve_ms = device.sched_rev, None
+        if not is_firmware_synced(device, schedule):
+            plan_rev, resolve_ms = NOT_HELD, self.clock.steady_ms() + self.absence.grace_left_ms
+        return [
+            OfflineScheduleEdge(
+                schedule.schedule_id,
+                schedule.device_id,
+                schedule.revision,
+                due.edge,
+                due.ts,
+                plan_rev,
+                None if following is None else following.ts,
+                resolve_ms=resolve_ms,
+            )
+            for due, following in self._due_edges(slot)
+        ]
+
+    def _edge_records(self, slot: DueSlotWithDecision, outcome: EdgeOutcome) -> Sequence[DecidedScheduleEdge]:
+        """The decided edge, and those before it: left to the device as well, or the first of the superseded ones."""
+        schedule, due, at_ms = slot.schedule, slot.decision.due, self.clock.now_ms()
+
+        def record(edge: ScheduleEdgeOccurrence, outcome: EdgeOutcome) -> DecidedScheduleEdge:
+            return DecidedScheduleEdge(schedule.schedule_id, schedule.revision, edge.edge, edge.ts, at_ms, outcome)
+
+        left = [edge for edge, _ in self._due_edges(slot)] if outcome is EdgeOutcome.LEFT_TO_DEVICE else [due]
+        first = slot.first_superseded
+        superseded = [] if first is None or first in left else [record(first, EdgeOutcome.SUPERSEDED)]
+        return [*(record(edge, outcome) for edge in left), *superseded]
+
+    def _emit_edge_events(self, tx: SchedulesTx, slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> None:
+        is_left, first = result.outcome is EdgeOutcome.LEFT_TO_DEVICE, slot.first_superseded
+        if first is not None and not (is_left and first in [edge for edge, _ in self._due_edges(slot)]):
+            tx.emit(_superseded_event(slot, first.edge, first.ts, now_ms))
+        if not is_left:  # announced when the device confirms it
+            tx.emit(edge_event(slot, result, now_ms))
 
 
 def automation_command(slot: DueSlotWithDecision, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
@@ -220,35 +305,6 @@ def _command_ttl_ms(schedule: Schedule, decision: DueScheduleEdgeDecision, now_m
     if decision.next_edge is not None:
         ttl_ms = min(ttl_ms, max(SECOND_MS, decision.next_edge.ts * SECOND_MS - now_ms))
     return min(ttl_ms, MAX_TTL_MS)
-
-
-def _edge_records(slot: DueSlotWithDecision, outcome: EdgeOutcome, at_ms: int) -> Sequence[DecidedScheduleEdge]:
-    """The decided edge, and the first edge that it supersedes."""
-    schedule, due = slot.schedule, slot.decision.due
-    decided = DecidedScheduleEdge(schedule.schedule_id, schedule.revision, due.edge, due.ts, at_ms, outcome)
-    if slot.decision.superseded_count == 0 or schedule.next_edge is None or schedule.next_fire_ts is None:
-        return [decided]
-    first, first_ts = schedule.next_edge, schedule.next_fire_ts
-    superseded = DecidedScheduleEdge(schedule.schedule_id, schedule.revision, first, first_ts, at_ms, EdgeOutcome.SUPERSEDED)
-    return [decided, superseded]
-
-
-def _offline_device_edge(slot: DueSlotWithDecision) -> OfflineScheduleEdge:
-    schedule, device, decision = slot.schedule, slot.device, slot.decision
-    assert device is not None  # noqa: S101 - only a device that was loaded can hold its plan
-    next_ts = None if decision.next_edge is None else decision.next_edge.ts
-    due = decision.due
-    return OfflineScheduleEdge(
-        schedule.schedule_id, schedule.device_id, schedule.revision, due.edge, due.ts, device.sched_rev, next_ts
-    )
-
-
-def _emit_edge_events(tx: SchedulesTx, slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> None:
-    schedule = slot.schedule
-    if slot.decision.superseded_count and schedule.next_edge is not None and schedule.next_fire_ts is not None:
-        tx.emit(_superseded_event(slot, schedule.next_edge, schedule.next_fire_ts, now_ms))
-    if result.outcome is not EdgeOutcome.LEFT_TO_DEVICE:  # announced when the device confirms it
-        tx.emit(edge_event(slot, result, now_ms))
 
 
 def edge_event(slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: int) -> DomainEvent:

@@ -19,6 +19,7 @@ from itertools import groupby
 from domain.commands.model import AutomationCommand
 from domain.commands.reports import SCHEDULE_CAUSES
 from domain.commands.submission import CommandSubmissionService
+from domain.devices.absence import AbsenceTracker
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
@@ -36,6 +37,8 @@ from domain.schedules.firing import (
 from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge
 from domain.schedules.ports import SchedulesTx
 
+UNHEARD_POLL_MS = SECOND_MS
+"""While a device may still tell what it did when nobody could hear it."""
 RESOLVE_AFTER_MS = 10 * SECOND_MS
 """How long a device that is back may take to report its relay."""
 RESOLVE_BATCH_SIZE = 160
@@ -73,6 +76,7 @@ class LeftEdgeResolver:
     uow: UnitOfWork[SchedulesTx]
     clock: Clock
     commands: CommandSubmissionService
+    absence: AbsenceTracker
 
     async def on_relay_reports(self, tx: SchedulesTx, reports: Sequence[tuple[Device, RelayEvidence]]) -> None:
         """Reports of online devices that have left edges, in their order, in the transaction of the reports."""
@@ -98,22 +102,27 @@ class LeftEdgeResolver:
         again."""
         now_ms = self.clock.steady_ms()
         async with self.uow.read() as tx:
-            found = await tx.schedules.list_left_of_online_devices(RESOLVE_BATCH_SIZE)
+            found = await tx.schedules.list_left_to_resolve(RESOLVE_BATCH_SIZE)
         if not found:
             return None
         due_ms = now_ms + RESOLVE_AFTER_MS
         async with self.uow.write(caller=None, background=True) as tx:
-            new = [edge for edge in found if edge.resolve_ms is None or edge.resolve_ms > due_ms]
+            devices = {one.device_id: one for one in await tx.devices.list_by_ids({edge.device_id for edge in found})}
+            spoken = {one.device_id for one in devices.values() if self.absence.unheard_since_ms(one) is None}
+            heard = [edge for edge in found if edge.device_id in spoken]
+            new = [
+                edge
+                for edge in heard
+                if devices[edge.device_id].is_online and (edge.resolve_ms is None or edge.resolve_ms > due_ms)
+            ]
             if new:
                 await tx.schedules.set_resolve_time(new, due_ms)
-            due = [edge for edge in found if edge.resolve_ms is not None and edge.resolve_ms <= now_ms]
-            devices = {one.device_id: one for one in await tx.devices.list_by_ids({edge.device_id for edge in due})}
+            due = [edge for edge in heard if edge.resolve_ms is not None and edge.resolve_ms <= now_ms]
             for device_id, edges in groupby(sorted(due, key=lambda edge: edge.device_id), key=lambda edge: edge.device_id):
-                device = devices.get(device_id)
-                if device is not None and device.is_online:
-                    await self._resolve(tx, device, _judge_by_plan(list(edges)))
-        waiting = [edge.resolve_ms for edge in found if edge.resolve_ms is not None and now_ms < edge.resolve_ms <= due_ms]
-        return min([*waiting, due_ms]) - now_ms
+                await self._resolve(tx, devices[device_id], _judge_by_plan(list(edges)))
+        waiting = [edge.resolve_ms for edge in heard if edge.resolve_ms is not None and now_ms < edge.resolve_ms <= due_ms]
+        unheard_ms = [now_ms + UNHEARD_POLL_MS] if len(heard) < len(found) else []
+        return min([*waiting, *unheard_ms, due_ms]) - now_ms
 
     async def _resolve(self, tx: SchedulesTx, device: Device, conclusions: Mapping[OfflineScheduleEdge, Conclusion]) -> None:
         claimed = await tx.schedules.take_left(list(conclusions))
@@ -174,7 +183,7 @@ def _judge_by_relay(edges: Sequence[OfflineScheduleEdge], evidence: RelayEvidenc
     if not relevant or evidence.is_by_command:
         return {}
     latest, is_by_schedule = relevant[-1], evidence.cause in SCHEDULE_CAUSES
-    if evidence.relay is latest.relay:
+    if evidence.relay is latest.relay and latest.is_held:
         earlier = Conclusion.CONFIRMED if is_by_schedule else Conclusion.SUPERSEDED
         return dict.fromkeys(relevant[:-1], earlier) | {latest: Conclusion.CONFIRMED}
     last = Conclusion.SUPERSEDED if evidence.cause in PERSON_CAUSES else Conclusion.NOT_RUN

@@ -108,10 +108,15 @@ class DecidedScheduleEdge:
     outcome: EdgeOutcome
 
 
+NOT_HELD = -1
+"""In place of a plan revision."""
+
+
 @dataclass(frozen=True, slots=True)
 class OfflineScheduleEdge:
-    """An edge that an offline device is to run by itself. `next_ts`: the second of the slot's next edge, None for the last one.
-    `plan_rev`: the plan that the device held."""
+    """An edge whose outcome a device is to tell: an offline one that runs it by itself, or one that nobody could hear when it was
+    due. `next_ts`: the second of the slot's next edge, None for the last one. `plan_rev`: the plan that the device held, or
+    NOT_HELD."""
 
     schedule_id: ScheduleId
     device_id: DeviceId
@@ -124,6 +129,11 @@ class OfflineScheduleEdge:
     """What the device said first after its return: whether it still holds the plan."""
     resolve_ms: int | None = None
     """Unix ms from which the edge is resolved without a report of the relay; None until the device is seen online."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the device had the edge in its plan."""
+        return self.plan_rev != NOT_HELD
 
     @property
     def relay(self) -> bool:

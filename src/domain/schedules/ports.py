@@ -49,8 +49,8 @@ class ScheduleRepository(Protocol):
 
     async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineScheduleEdge]: ...
 
-    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineScheduleEdge]:
-        """Earliest time to resolve first, those without one before."""
+    async def list_left_to_resolve(self, limit: int) -> Sequence[OfflineScheduleEdge]:
+        """Those of online devices, and those that no device holds. Earliest time to resolve first, those without one before."""
 
     async def set_plan_held(self, edges: Sequence[OfflineScheduleEdge], holds: bool) -> None: ...
 

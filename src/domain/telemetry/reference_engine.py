@@ -5,6 +5,9 @@ device's rules (`rules/reference_rules.py`) are evaluated at its arrival. A mess
 newest one is late: rules do not see it, and `latest` only where it has nothing newer of a metric. A message without a usable `ts`
 is late only if it arrived more than MAX_AHEAD_MS before the newest one, because it was set aside meanwhile.
 
+Time in which a device could not be heard (`deafen`) is not counted: the device's timers stand still until it speaks or all are
+heard again, and what had to last then goes on from there.
+
 No clock is trusted. When all messages of a device have been late for MAX_AHEAD_MS, its newest time is not believed any longer,
 and the next message is not late. When the service's own clock is set, `shift_clock` moves all that counts from an arrival.
 
@@ -52,6 +55,7 @@ from domain.rules.reference import (
     explain_rule,
     find_winner,
     next_deadline_ms,
+    resumed_ms,
     shift_state,
     watches_silence,
 )
@@ -170,6 +174,8 @@ class ReferenceDeviceTelemetryState:
     """Whether the last checkpoint has the time of the newest message."""
     rules: list[TrackedRule] = field(default_factory=list)
     watched: bool = False
+    deaf_since_ms: int | None = None
+    """Since when the device could not be heard; its timers stand still."""
 
     def last_reports(self) -> dict[str, LastMetricValue]:
         return {name: metric.last_report for name, metric in self.metrics.items() if metric.last_report is not None}
@@ -198,7 +204,33 @@ class ReferenceDeviceTelemetryState:
     def reset_timers(self) -> None:
         reports = self.last_reports()
         for tracked in self.rules:
-            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
+            deadline_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
+            tracked.due_ms = deadline_ms if self.deaf_since_ms is None else None
+
+    def deafen(self, since_ms: int) -> None:
+        self.deaf_since_ms = since_ms if self.deaf_since_ms is None else self.deaf_since_ms
+        for tracked in self.rules:
+            tracked.due_ms = None
+
+    def hear(self, at_ms: int, result: ReferenceBatchResult) -> None:
+        """The device has spoken. Moved arrivals say nothing about its clock."""
+        if self.deaf_since_ms is None:
+            return
+        since_ms, self.deaf_since_ms = self.deaf_since_ms, None
+        if self.newest_ms is not None:
+            self.time_by_device = False
+            self.arrived_ms = resumed_ms(self.arrived_ms, since_ms, at_ms)
+        for metric in self.metrics.values():
+            if metric.last_report is not None:
+                arrived_ms = resumed_ms(metric.last_report.arrived_ms, since_ms, at_ms)
+                metric.last_report = replace(metric.last_report, arrived_ms=arrived_ms)
+        for tracked in self.rules:
+            before = tracked.state
+            if before.held_since_ms is not None:
+                tracked.state = replace(before, held_since_ms=resumed_ms(before.held_since_ms, since_ms, at_ms))
+            if tracked.state != before:
+                result.rule_transitions.append(_rule_transition(self, tracked, before, at_ms))
+        self.reset_timers()
 
     def evaluate_rules(self, rules: Sequence[TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
         """Evaluate these rules at one instant, in firing order."""
@@ -225,6 +257,8 @@ class ReferenceDeviceTelemetryState:
             self.arrived_ms += step_ms
         if self.late_since_ms is not None:
             self.late_since_ms += step_ms
+        if self.deaf_since_ms is not None:
+            self.deaf_since_ms += step_ms
         if self.newest_ms is not None and self.newest_ms > now_ms:
             self.late_since_ms = now_ms - MAX_AHEAD_MS  # the newest time is of the clock as it was: not believed
         for metric in self.metrics.values():
@@ -329,6 +363,7 @@ class ReferenceTelemetryEngine:
         messages = [(device_no, self._arrival_ms(at_ms, now_ms), payload) for device_no, at_ms, payload in batch.messages()]
         result = ReferenceBatchResult(consumed=len(messages))
         for index, (device_no, arrived_ms, payload) in enumerate(messages[start:], start):
+            self._hear(device_no, arrived_ms, result)
             parsed = parse_payload(payload, arrived_ms)
             if self._unknown_names([(device_no, parsed)]):
                 result.consumed = index
@@ -358,6 +393,25 @@ class ReferenceTelemetryEngine:
             if device.newest_ms is not None and any(watches_silence(tracked.rule) for tracked in device.rules):
                 self._dirty_devices[device_no] = None
         return result
+
+    def deafen(self, since_ms: int, partition: tuple[int, int] | None = None) -> None:
+        for device_no, device in self._devices.items():
+            if partition is None or partition_of(device_no, partition[1]) == partition[0]:
+                device.deafen(since_ms)
+
+    def hear_all(self, at_ms: int) -> ReferenceBatchResult:
+        result = ReferenceBatchResult()
+        for device_no in sorted(self._devices):
+            self._hear(device_no, at_ms, result)
+        return result
+
+    def _hear(self, device_no: int, at_ms: int, result: ReferenceBatchResult) -> None:
+        device = self._devices.get(device_no)
+        if device is None or device.deaf_since_ms is None:
+            return
+        device.hear(at_ms, result)
+        if device.newest_ms is not None and any(watches_silence(tracked.rule) for tracked in device.rules):
+            self._dirty_devices[device_no] = None
 
     def tick(self, now_ms: int) -> ReferenceBatchResult:
         result = ReferenceBatchResult()

@@ -108,6 +108,12 @@ class MemoryExecutionRepository:
             self._database.writable_rows(EXECUTIONS)[execution.execution_id] = replace(execution, sent_ms=at_ms)
         return len(marked)
 
+    async def extend_sent(self, expires_ms: int) -> int:
+        sent = [e for e in self._all() if not e.status.is_final and e.sent_ms is not None and e.expires_ms < expires_ms]
+        for execution in sent:
+            self._database.writable_rows(EXECUTIONS)[execution.execution_id] = replace(execution, expires_ms=expires_ms)
+        return len(sent)
+
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
         open_ = (ExecutionStatus.QUEUED, ExecutionStatus.SENT)
         return Counter(e.device_id for e in self._all() if e.device_id in device_ids and e.status in open_)

@@ -84,9 +84,9 @@ class MemoryScheduleRepository:
     async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineScheduleEdge]:
         return [edge for edge in self._database.rows(LEFT_EDGES).values() if edge.device_id in device_ids]
 
-    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineScheduleEdge]:
+    async def list_left_to_resolve(self, limit: int) -> Sequence[OfflineScheduleEdge]:
         rows = self._database.rows(_DEVICES)
-        found = [edge for edge in self._database.rows(LEFT_EDGES).values() if rows[edge.device_id].is_online]
+        found = [edge for edge in self._database.rows(LEFT_EDGES).values() if rows[edge.device_id].is_online or not edge.is_held]
         return sorted(found, key=lambda edge: edge.resolve_ms or 0)[:limit]
 
     async def set_plan_held(self, edges: Sequence[OfflineScheduleEdge], holds: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from app.workers.cluster_partitions import OwnedPartitionLogReader, PartitionInboundBatch
+from domain.devices.absence import AbsenceTracker
 from domain.ingest.partitions import PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
 from domain.partitions.liveness import LEASE_MS, LOST_MS, OWN_LEASE_MS, STEADY_MS, SUSPECT_MS, InboundLogReachabilityMonitor
@@ -43,6 +44,7 @@ class Instance:
             clock=world.clock,
             engine=self.engine,
             engine_commit_lock=asyncio.Lock(),
+            absence=AbsenceTracker(uow=world.uow, clock=world.clock),
             log=world.log,
             ownership=self.ownership,
             calls=world,

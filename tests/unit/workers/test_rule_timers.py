@@ -48,6 +48,7 @@ async def running(world: TelemetryWorld, ingest: Any, monkeypatch: pytest.Monkey
         uow=world.uow,
         engine_clock=EngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
         engine_commit_lock=asyncio.Lock(),
+        absence=world.absence,
         wake_event=WakeEvent(),
     )
     task = asyncio.create_task(worker.run())

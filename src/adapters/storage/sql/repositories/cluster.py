@@ -16,6 +16,7 @@ from adapters.storage.sql.probes import session_name
 from adapters.storage.sql.session import POSTGRES, SQLITE, Row
 from adapters.storage.sql.statements import insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import members, partitions
+from domain.kernel.clock import StoredSteadyTime
 from domain.partitions.model import (
     NOBODY,
     ClusterMember,
@@ -124,27 +125,27 @@ def _partition(row: Row) -> Partition:
 _WALL_MS = {SQLITE: ":at_wall", POSTGRES: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"}
 _GREATER = {SQLITE: "max", POSTGRES: "greatest"}
 FIND_STEADY_TIME = {
-    dialect: text(f"SELECT steady_ms, {wall_ms} - wall_ms FROM steady_time WHERE row_id = 1")  # noqa: S608 - constants
+    dialect: text(f"SELECT steady_ms, {wall_ms} - wall_ms, heard_ms FROM steady_time WHERE row_id = 1")  # noqa: S608 - constants
     for dialect, wall_ms in _WALL_MS.items()
 }
 ADVANCE_STEADY_TIME = {
     dialect: text(
-        f"INSERT INTO steady_time (row_id, steady_ms, wall_ms) VALUES (1, :at_steady, {wall_ms}) "  # noqa: S608 - constants
+        f"INSERT INTO steady_time (row_id, steady_ms, wall_ms, heard_ms) VALUES (1, :at_steady, {wall_ms}, :at_heard) "  # noqa: S608 - constants
         f"ON CONFLICT (row_id) DO UPDATE SET steady_ms = {_GREATER[dialect]}(steady_time.steady_ms, excluded.steady_ms), "
-        "wall_ms = excluded.wall_ms RETURNING steady_ms"
-    ).bindparams(bindparam("at_steady", type_=BigInteger()))
+        "wall_ms = excluded.wall_ms, heard_ms = coalesce(excluded.heard_ms, steady_time.heard_ms) RETURNING steady_ms"
+    ).bindparams(bindparam("at_steady", type_=BigInteger()), bindparam("at_heard", type_=BigInteger()))
     for dialect, wall_ms in _WALL_MS.items()
 }
 
 
 class SqlSteadyTimeRepository(SqlRepository):
-    async def find(self, wall_ms: int) -> tuple[int, int] | None:
+    async def find(self, wall_ms: int) -> StoredSteadyTime | None:
         rows = await self._session.read(FIND_STEADY_TIME[self._session.dialect], **self._wall(wall_ms))
-        return (int(rows[0][0]), int(rows[0][1])) if rows else None
+        return StoredSteadyTime(*rows[0]) if rows else None
 
-    async def advance(self, steady_ms: int, wall_ms: int) -> int:
+    async def advance(self, steady_ms: int, wall_ms: int, heard_ms: int | None = None) -> int:
         [[greatest_ms]] = await self._session.write(
-            ADVANCE_STEADY_TIME[self._session.dialect], at_steady=steady_ms, **self._wall(wall_ms)
+            ADVANCE_STEADY_TIME[self._session.dialect], at_steady=steady_ms, at_heard=heard_ms, **self._wall(wall_ms)
         )
         return int(greatest_ms)
 

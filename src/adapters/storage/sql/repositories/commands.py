@@ -147,6 +147,13 @@ SHIFT_EXPIRY = (
     .values(expires_ms=case((_SHIFTED_MS > _LATEST_MS, _LATEST_MS), else_=_SHIFTED_MS))
 )
 NEXT_EXPIRY = select(func.min(x.expires_ms)).where(UNFINISHED)
+_UNTIL_MS = bindparam("at_until", type_=x.expires_ms.type)
+EXTEND_SENT = (
+    update(executions)
+    .where(UNFINISHED, x.sent_ms.is_not(None), x.expires_ms < _UNTIL_MS)
+    .values(expires_ms=_UNTIL_MS)
+    .returning(x.execution_id)
+)
 PAGE = EXECUTION.select().where(_DEVICE).order_by(x.seq.desc()).limit(_LIMIT)
 PAGE_BEFORE = PAGE.where(x.seq < bindparam("at_before"))
 DELETE_OLDER_THAN = delete_batch(executions, FINISHED & (x.created_ms < bindparam("at_before")), x.created_ms)
@@ -224,6 +231,9 @@ class SqlCommandExecutionRepository(SqlRepository):
         if device_ids is None:
             return await self._count_changed(MARK_POSSIBLY_SENT, sent_ms=at_ms)
         return await self._count_changed(MARK_POSSIBLY_SENT_BY_DEVICES, sent_ms=at_ms, at_listed=to_json(sorted(device_ids)))
+
+    async def extend_sent(self, expires_ms: int) -> int:
+        return await self._count_changed(EXTEND_SENT, at_until=expires_ms)
 
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
         rows = await self._session.read(COUNT_OPEN_BY_DEVICE, at_listed=to_json(sorted(set(device_ids))))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, or_, select, text, tuple_, update
 
 from adapters.storage.errors import edge_recorded_error, slot_taken_error
 from adapters.storage.sql.mapping import (
@@ -28,6 +28,7 @@ from adapters.storage.sql.tables import devices, left_edges, schedule_edges, sch
 from adapters.storage.sql.tables.commands import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
+    NOT_HELD,
     DecidedScheduleEdge,
     EdgeOutcome,
     MisfirePolicy,
@@ -50,10 +51,10 @@ _KEY = (
 
 ADD_LEFT = insert(left_edges)
 LIST_LEFT_BY_DEVICES = LEFT_EDGE.select().where(e.device_id.in_(listed()))
-LIST_LEFT_OF_ONLINE = (
+LIST_LEFT_TO_RESOLVE = (
     LEFT_EDGE.select()
     .join(devices, d.device_id == e.device_id)
-    .where(d.is_online)
+    .where(or_(d.is_online, e.plan_rev == NOT_HELD))
     .order_by(e.resolve_ms.nulls_first())
     .limit(bindparam("at_limit"))
 )
@@ -75,8 +76,8 @@ class SqlOfflineScheduleEdgeMixin(SqlRepository):
     async def list_left_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[OfflineScheduleEdge]:
         return await self._list(LEFT_EDGE, LIST_LEFT_BY_DEVICES, at_listed=to_json(sorted(device_ids)))
 
-    async def list_left_of_online_devices(self, limit: int) -> Sequence[OfflineScheduleEdge]:
-        return await self._list(LEFT_EDGE, LIST_LEFT_OF_ONLINE, at_limit=limit)
+    async def list_left_to_resolve(self, limit: int) -> Sequence[OfflineScheduleEdge]:
+        return await self._list(LEFT_EDGE, LIST_LEFT_TO_RESOLVE, at_limit=limit)
 
     async def set_plan_held(self, edges: Sequence[OfflineScheduleEdge], holds: bool) -> None:
         await self._session.execute_many(SET_PLAN_HELD, [_key(edge) | {"at_holds": holds} for edge in edges])

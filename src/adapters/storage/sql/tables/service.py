@@ -22,8 +22,10 @@ steady_time = Table(
     Column("row_id", Int64, primary_key=True, autoincrement=False),
     integer_column("steady_ms"),
     integer_column("wall_ms"),
+    integer_column("heard_ms", null=True),
 )
-"""One row: how far steady time has come, and the wall time of the database when it was stored."""
+"""One row: how far steady time has come, the wall time of the database when it was stored, and up to which steady time devices
+were heard."""
 
 
 service_secrets = Table(

@@ -1,0 +1,124 @@
+"""When the service could hear no device: a known interval, counted against nobody.
+
+Law: what could not be heard is not taken for not said. After an absence each device has until it has spoken, at most GRACE_MS,
+before anything of that time is judged: the edges of schedules, the silence that rules watch, the answers that commands wait for.
+
+Until when devices could be heard is stored every few seconds, in steady time, so that a clock that is set makes no absence. Only
+how long no process ran is measured by a wall clock; a wrong one makes the absence longer or shorter, and changes nothing that was
+heard. If a kill ends the grace, the next start counts from the same moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from domain.devices.model import Device
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
+from domain.kernel.dataclasses import service
+from domain.kernel.steady_time import KEEP_INTERVAL_S
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+GRACE_MS = MINUTE_MS
+STORED_AFTER_MS = 15 * SECOND_MS
+"""After the grace: by then the engine's checkpoint has what was judged at its end."""
+SHARED_GAP_MS = int(2 * KEEP_INTERVAL_S * SECOND_MS)
+"""Where other instances hear the devices too, a shorter gap is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """`since_ms`, `until_ms`: Unix ms."""
+
+    since_ms: int
+    until_ms: int
+
+
+@service
+class AbsenceTracker:
+    uow: UnitOfWork[Transaction]
+    clock: Clock
+    hears: Callable[[], bool] = lambda: True
+    """Whether devices can reach this instance now: it holds them, and its broker answers."""
+    broker_is_apart: bool = False
+    """The broker is another process, which may be away while this one runs."""
+    others_hear: bool = False
+    """Other instances hear the devices while this one is away."""
+    current: Absence | None = field(default=None, init=False)
+    """The last one; its grace may be over."""
+    _grace_ends_ms: int | None = field(default=None, init=False)
+    """Monotonic; None before `start`."""
+    _rules_grace_ends_ms: int = field(default=0, init=False)
+    _cut_off_ms: int | None = field(default=None, init=False)
+    """Unix ms since when devices cannot reach this instance; None: they can."""
+
+    async def start(self) -> Absence | None:
+        """Call before steady time goes on: nothing is judged and no device can connect yet. Returns the absence that ends now.
+        Raises Unavailable."""
+        async with self.uow.read() as tx:
+            stored = await tx.steady_time.find(self.clock.now_ms())
+        self._grace_ends_ms = self.clock.monotonic_ms() - STORED_AFTER_MS
+        if stored is None or stored.heard_ms is None:
+            return None
+        gap_ms = max(0, stored.steady_ms - stored.heard_ms) + max(0, stored.age_ms)
+        if self.others_hear and gap_ms < SHARED_GAP_MS:
+            return None
+        return self.begin(self.clock.now_ms() - gap_ms)
+
+    def begin(self, since_ms: int) -> Absence:
+        """Devices could not be heard since then, and can be from now on. One whose grace is not over yet is one with it."""
+        if self.current is not None and self.is_open:
+            since_ms = min(since_ms, self.current.since_ms)
+        self.current = Absence(since_ms, self.clock.now_ms())
+        self._grace_ends_ms = self.clock.monotonic_ms() + GRACE_MS
+        self.begin_for_rules()
+        return self.current
+
+    def follow_link(self) -> int | None:
+        """Call every second or so. Returns since when devices cannot be heard, once when that begins; when they can be again, an
+        absence ends."""
+        hears = self.hears()
+        if not hears and self._cut_off_ms is None:
+            self._cut_off_ms = self.clock.now_ms()
+            return self._cut_off_ms
+        if hears and self._cut_off_ms is not None:
+            self.begin(self._cut_off_ms)
+            self._cut_off_ms = None
+        return None
+
+    def begin_for_rules(self) -> None:
+        """The engine has been told that it could not hear some devices."""
+        self._rules_grace_ends_ms = self.clock.monotonic_ms() + GRACE_MS
+
+    @property
+    def rules_grace_left_ms(self) -> int:
+        """Until then the timers of devices that have not spoken stand still."""
+        return GRACE_MS if self._cut_off_ms is not None else max(0, self._rules_grace_ends_ms - self.clock.monotonic_ms())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some device may still tell what it did meanwhile."""
+        return self._grace_ends_ms is not None and self.clock.monotonic_ms() < self._grace_ends_ms
+
+    @property
+    def grace_left_ms(self) -> int:
+        return 0 if self._grace_ends_ms is None else max(0, self._grace_ends_ms - self.clock.monotonic_ms())
+
+    def unheard_since_ms(self, device: Device) -> int | None:
+        """Since when the device may have done what it has not told yet; None: it has spoken, its time is over, or it has never
+        been seen."""
+        if device.last_seen_ms is None:
+            return None
+        if self._cut_off_ms is not None:
+            return self._cut_off_ms
+        if self.current is None or not self.is_open or device.last_seen_ms >= self.current.until_ms:
+            return None
+        return self.current.since_ms
+
+    def heard_ms(self) -> int | None:
+        """Steady time up to which devices were heard and all of it was judged; None while that is not known."""
+        if self._cut_off_ms is not None or self._grace_ends_ms is None or not self.hears():
+            return None
+        if self.clock.monotonic_ms() < self._grace_ends_ms + STORED_AFTER_MS:
+            return None
+        return self.clock.steady_ms()
