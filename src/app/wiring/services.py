@@ -245,7 +245,13 @@ class DomainServices:
             engine_commit_lock=self.bounded_commit_lock,
             wake_timers=wake_events.rule_timers.set,
         )
-        self.ingest = EngineResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
+        self.ingest = EngineResultWriter(
+            clock=clock,
+            engine=engine,
+            commands=self.commands,
+            publisher=self.event_recorder,
+            owned=None if adapters.cluster is None else adapters.cluster.ownership,
+        )
         self.dead_letters = IngestDeadLetterService(uow=self.leader_uow, clock=clock)
         self.device_messages = DeviceMessageHandler(
             **self.shared,

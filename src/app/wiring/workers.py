@@ -41,7 +41,6 @@ from domain.devices.health import LastSeenBuffer
 from domain.feed.interest import DevicesWithSubscribersService
 from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.ingest.pipeline import IngestPipeline
-from domain.ingest.results import FencedTimerResultWriter
 from domain.webhooks.delivery import DeletedWebhookCleanup
 
 if TYPE_CHECKING:
@@ -72,9 +71,7 @@ class Workers:
         )
         self.rule_timers = RuleTimerWorker(
             engine=adapters.engine.engine,
-            ingest=services.ingest
-            if adapters.cluster is None
-            else FencedTimerResultWriter(services.ingest, adapters.cluster.ownership),
+            ingest=services.ingest,
             uow=services.leader_uow,
             engine_clock=services.engine_clock,
             engine_commit_lock=services.engine_commit_lock,
