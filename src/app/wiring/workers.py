@@ -298,7 +298,7 @@ def _create_homeassistant_worker(
     url, key = settings.homeassistant, settings.homeassistant_key
     if url is None or key is None or not settings.has_broker:
         return None
-    from adapters.mqtt.homeassistant import HomeAssistantBrokerSettings, HomeAssistantMqttClient
+    from adapters.mqtt.homeassistant import HomeAssistantMqttClient
     from app.workers.homeassistant import HomeAssistantWorker
     from domain.homeassistant.bridge import HomeAssistantBridge
 
@@ -316,5 +316,6 @@ def _create_homeassistant_worker(
     tls = address.scheme == "mqtts"
     user, password = (None if part is None else unquote(part) for part in (address.username, address.password))
     port = address.port or (8883 if tls else 1883)
-    broker = HomeAssistantBrokerSettings(address.hostname or "127.0.0.1", port, user, password, tls)
-    return HomeAssistantWorker(bridge=bridge, broker=HomeAssistantMqttClient(broker), hub=adapters.feed)
+    host = address.hostname or "127.0.0.1"
+    broker = HomeAssistantMqttClient(host=host, port=port, username=user, password=password, tls=tls)
+    return HomeAssistantWorker(bridge=bridge, broker=broker, hub=adapters.feed)
