@@ -18,8 +18,9 @@ PORT = "the ports of a part stand apart from what uses them"
 ALONE = {
     "adapters/audit_sinks/http.py": "one sink, one file",
     "adapters/clock.py": "the only reader of the machine's clocks: a law of its own holds this",
+    "adapters/engine/extension_check.py": "asks whether the extension can be imported, so it is imported without it",
     "adapters/engine/reference.py": "the other engine, which an installation chooses",
-    "adapters/example_firmware_source_reader.py": "the adapter of one port",
+    "adapters/firmware_sources.py": "the adapter of one port",
     "adapters/http/api/catalog.py": "a resource is a file",
     "adapters/http/api/service_addresses.py": "the answers of several resources use it",
     "adapters/http/asyncapi/routes.py": "imported when it is asked for: the document is large",

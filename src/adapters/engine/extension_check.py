@@ -1,4 +1,5 @@
-"""Checks that the extension was built from the Rust sources beside it.
+"""Checks that the extension was built from the Rust sources beside it. It stands apart, because it imports the extension only to
+ask.
 
 An old extension beside changed sources causes errors that are hard to find, so the service refuses to start with it. The digest
 is SHA-256 over every `.rs` and `Cargo.toml` below `rust/` and the workspace's `Cargo.toml` and `Cargo.lock`: for each file,
@@ -14,32 +15,18 @@ from pathlib import Path
 from domain.kernel.errors import Unavailable
 
 
-class EngineMissingError(Unavailable):
-    """The extension cannot be imported."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The native engine is not built. Run `make setup`, or set engine = reference (LATCHBOARD_ENGINE=reference) to run "
-            "the slower Python engine."
-        )
-
-
-class ExtensionOutdatedError(Unavailable):
-    """The extension was built from other sources than those beside it."""
-
-    def __init__(self) -> None:
-        super().__init__("The native engine was built from other Rust sources than these. Run `make setup` to rebuild it.")
-
-
 def check_extension(source_root: Path) -> None:
-    """`source_root` is the checkout that contains `rust/`. Raises EngineMissingError or ExtensionOutdatedError."""
+    """`source_root` is the checkout that contains `rust/`. Raises Unavailable."""
     try:
         from adapters.engine import _native
     except ImportError as missing:
-        raise EngineMissingError from missing
+        raise Unavailable(
+            "The native engine is not built. Run `make setup`, or set engine = reference (LATCHBOARD_ENGINE=reference) to run "
+            "the slower Python engine."
+        ) from missing
     sources = source_digest(source_root)
     if sources is not None and sources != _native.source_digest():
-        raise ExtensionOutdatedError
+        raise Unavailable("The native engine was built from other Rust sources than these. Run `make setup` to rebuild it.")
 
 
 def source_digest(source_root: Path) -> str | None:

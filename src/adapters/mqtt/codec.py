@@ -1,5 +1,5 @@
 """The `DeviceCodec` for all firmware profiles: it dispatches to the module of the device's profile, whose `decode` raises what
-msgspec raises for a payload that is not the expected JSON.
+msgspec raises for a payload that is not the expected JSON. It stands apart, because nothing else knows all profiles.
 """
 
 from __future__ import annotations

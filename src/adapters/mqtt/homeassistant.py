@@ -16,7 +16,7 @@ from typing import Any
 import aiomqtt
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.external_connection import KEEP_ALIVE_S, guard_socket, kept_flowing
+from adapters.mqtt.sockets import KEEP_ALIVE_S, guard_socket, kept_flowing
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 
@@ -27,7 +27,6 @@ MAX_QUEUED_MESSAGES = 10_000
 """Unread messages; the client drops further ones. The discovery messages of an earlier run arrive all at once."""
 MAX_INFLIGHT_PUBLISHES = 64
 """Publishes in flight, which the bridge's worker bounds; aiomqtt warns above this number."""
-
 
 _NO_LOCAL = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
 _SHARED_SUBSCRIPTION = SubscribeOptions(qos=1)

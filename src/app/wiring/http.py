@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from quart import Blueprint, Quart
 
-from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from adapters.http.api.approvals import approval_links_blueprint, approvals_blueprint
 from adapters.http.api.authentication import auth_blueprint
 from adapters.http.api.commands import commands_blueprint

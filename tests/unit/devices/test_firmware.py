@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.crypto.certificates import CertificateAuthority, find_authority
-from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from domain.devices.firmware import (
     PASSWORD_PLACEHOLDER,
     WIFI_NAME_PLACEHOLDER,

@@ -1,16 +1,17 @@
-"""Nested sensor JSON of stock firmware → one flat native telemetry payload: `{"DS18B20": {"Temperature": 21.5}}` becomes
+"""What profiles of stock firmware share.
+
+Nested sensor JSON becomes one flat native telemetry payload: `{"DS18B20": {"Temperature": 21.5}}` becomes
 `{"m": {"DS18B20.Temperature": 21.5}}`. Limits on depth and count: an unusual device loses only its own readings, and is told.
 
-The future edges of a plan, for firmware that stores each edge separately.
-
-An edge less than a minute away is left out: it could lie in the past when the device reads it, and a timer set for the past runs
-a week or a year later. While such an edge exists, the device does not count as holding the whole plan.
+Of a plan, firmware that stores each edge separately gets the future ones. An edge less than a minute away is left out: it could
+lie in the past when the device reads it, and a timer set for the past runs a week or a year later. While such an edge exists, the
+device does not count as holding the whole plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,45 +22,42 @@ MAX_DEPTH = 4
 MAX_METRICS = 64
 MAX_LIST_LENGTH = 16
 MAX_PATH_LENGTH = 64
+MIN_LEAD_TIME_S = 60
 
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class FlattenedSensorJson:
-    """`values` by dotted path, in document order; `dropped`: how many did not fit."""
-
-    values: dict[str, float | bool | str] = field(default_factory=dict)
-    dropped: int = 0
-
-
 def flatten(
     values: Mapping[str, Any], *, skip: Collection[str] = (), skip_names: Collection[str] = (), lists: bool = False
-) -> FlattenedSensorJson:
-    """Numbers, booleans and strings; null is ignored. With `lists`, elements are numbered from 1, as in `ENERGY.Power.1`;
-    without, lists are ignored. `skip`: whole paths; `skip_names`: last parts of paths, such as `Id`."""
-    flat = FlattenedSensorJson()
+) -> tuple[dict[str, float | bool | str], int]:
+    """Values by dotted path, in document order, and how many did not fit. Numbers, booleans and strings; null is ignored. With
+    `lists`, elements are numbered from 1, as in `ENERGY.Power.1`; without, lists are ignored. `skip`: whole paths; `skip_names`:
+    last parts of paths, such as `Id`."""
+    flat: dict[str, float | bool | str] = {}
+    dropped = 0
     for path, value in _walk_values("", values, 0, lists):
         if path in skip or path.rpartition(".")[2] in skip_names:
             continue
-        if len(flat.values) < MAX_METRICS and len(path) <= MAX_PATH_LENGTH:
-            flat.values[path] = value
+        if len(flat) < MAX_METRICS and len(path) <= MAX_PATH_LENGTH:
+            flat[path] = value
         else:
-            flat.dropped += 1
-    return flat
+            dropped += 1
+    return flat, dropped
 
 
 def encode_telemetry(values: Mapping[str, float | bool | str], units: Mapping[str, str] | None = None) -> bytes:
     return _encode({"m": values, "u": units} if units else {"m": values})
 
 
-def to_reports(flat: FlattenedSensorJson, units: Mapping[str, str] | None = None) -> list[DeviceReport]:
+def to_reports(
+    values: Mapping[str, float | bool | str], dropped: int, units: Mapping[str, str] | None = None
+) -> list[DeviceReport]:
     """One telemetry report, and one about what did not fit."""
     reports: list[DeviceReport] = []
-    if flat.values:
-        reports.append(StockFirmwareTelemetryReport(encode_telemetry(flat.values, units)))
-    if flat.dropped:
-        reports.append(UnreadableMessage("TOO_MANY_METRICS", f"{flat.dropped} values are too many, or their names too long"))
+    if values:
+        reports.append(StockFirmwareTelemetryReport(encode_telemetry(values, units)))
+    if dropped:
+        reports.append(UnreadableMessage("TOO_MANY_METRICS", f"{dropped} values are too many, or their names too long"))
     return reports
 
 
@@ -73,9 +71,6 @@ def _walk_values(prefix: str, values: Mapping[str, Any], depth: int, lists: bool
                 yield from _walk_values(path, value, depth + 1, lists)
         elif isinstance(value, bool | int | float | str):
             yield path, value
-
-
-MIN_LEAD_TIME_S = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def _decode_switch_status(status: Mapping[str, Any]) -> Sequence[DeviceReport]:
     reports: list[DeviceReport] = []
     if isinstance(status.get("output"), bool):
         reports.append(RelayReport(status["output"]))
-    return reports + conversion.to_reports(conversion.flatten(status, skip=_SKIPPED_FIELDS))
+    return reports + conversion.to_reports(*conversion.flatten(status, skip=_SKIPPED_FIELDS))
 
 
 def _decode_notification(document: Mapping[str, Any]) -> Sequence[DeviceReport]:

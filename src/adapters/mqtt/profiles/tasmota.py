@@ -158,7 +158,7 @@ def _decode_power(word: str) -> Sequence[DeviceReport]:
 def _decode_json(topic: str, payload: bytes) -> Sequence[DeviceReport]:
     document = _decode_object(payload)
     if topic == "tele/SENSOR":
-        flat = conversion.flatten(document, skip=_SKIPPED_FIELDS, skip_names=_SKIPPED_NAMES, lists=True)
-        return conversion.to_reports(flat, _units(document, flat.values))
+        values, dropped = conversion.flatten(document, skip=_SKIPPED_FIELDS, skip_names=_SKIPPED_NAMES, lists=True)
+        return conversion.to_reports(values, dropped, _units(document, values))
     word = document.get("POWER1", document.get("POWER"))
     return _decode_power(word) if isinstance(word, str) else ()
