@@ -150,7 +150,9 @@ class IngestPipeline:
     ) -> tuple[list[BatchResult], list[RefusedBatchPart]]:
         """The results of as many calls as new metric names require, and what names the device of each message that the engine
         cannot take, because the database refuses one of its names."""
-        results, unnamed, refused = list[BatchResult](), list[RefusedBatchPart](), dict[str, Exception]()
+        results: list[BatchResult] = []
+        unnamed: list[RefusedBatchPart] = []
+        refused: dict[str, Exception] = {}
         for batch in batches:
             start = 0
             while start < len(batch):
