@@ -1,4 +1,4 @@
-"""The only module that reads the clocks of the machine."""
+"""The only module that reads the clocks of the machine; the linter lets no other."""
 
 from __future__ import annotations
 

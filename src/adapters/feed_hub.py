@@ -12,61 +12,39 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 
 import msgspec
 
 from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.model import Event, is_access_change
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId, DeviceId
 
 MAX_QUEUE_LENGTH = 10_000
 """References: at most 80 KB per client. One batch of telemetry may publish thousands of events before another task runs."""
 
+MAX_OWN_POSITIONS = 10_000
+"""Positions of own events that the log has not returned yet. Beyond this the set is cleared and they count as foreign."""
 AUDIT_TYPE = "audit"
 
 _encode_json = msgspec.json.Encoder().encode
 
 
-def encode_frame(event: Event, store_time_s: int = 0, log: EventLogCursor | None = None) -> FeedFrame:
-    """The frame with the encoded payload; the sender appends the cursor."""
-    return _frame(event, event.payload, store_time_s, log)
-
-
-def encode_audit_frame(event: Event, store_time_s: int = 0, log: EventLogCursor | None = None) -> FeedFrame:
-    """An event that is not public, as clients with `audit` get it: the record of the log without the address of the request."""
-    record = {
-        "type": AUDIT_TYPE,
-        "eventType": event.kind,
-        "eventId": event.event_id,
-        "accountId": event.account_id,
-        "deviceId": event.device_id,
-        "deviceName": event.device_name,
-        "description": event.description,
-        "source": event.source,
-        "timestamp": event.at_ms,
-    }
-    return _frame(event, record, store_time_s, log)
-
-
-def _frame(event: Event, payload: object, store_time_s: int, log: EventLogCursor | None) -> FeedFrame:
-    json = _encode_json(payload)[:-1]
-    return FeedFrame(event.position, event.writer, event.kind, event.device_id, json, store_time_s, log)
-
-
+@service
 class QueuedFeedSubscription:
     """Implements `FeedSubscription`. Use it only on the event loop's thread."""
 
-    def __init__(self, feed_filter: FeedFilter, length: int) -> None:
-        self.filter = feed_filter
-        self.overflowed = False
-        self.closing = False
-        self.access_stale = True
-        self.allowed_devices: frozenset[DeviceId] | None = None
-        self.direct_sink: Callable[[FeedFrame], bool] | None = None
-        self._max_length = length
-        self._frames: deque[FeedFrame] = deque()
-        self._wake = asyncio.Event()
+    filter: FeedFilter
+    max_length: int
+    overflowed: bool = field(default=False, init=False)
+    closing: bool = field(default=False, init=False)
+    access_stale: bool = field(default=True, init=False)
+    allowed_devices: frozenset[DeviceId] | None = field(default=None, init=False)
+    direct_sink: Callable[[FeedFrame], bool] | None = field(default=None, init=False)
+    _frames: deque[FeedFrame] = field(default_factory=deque, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def put(self, frame: FeedFrame) -> None:
         if self.overflowed or self.closing or not self.filter.matches(frame.kind, frame.device_id):
@@ -76,7 +54,7 @@ class QueuedFeedSubscription:
                 return
             if self.direct_sink is not None and not self._frames and self.direct_sink(frame):
                 return
-        if len(self._frames) >= self._max_length:
+        if len(self._frames) >= self.max_length:
             self.overflowed = True
             self._frames.clear()
         else:
@@ -105,22 +83,18 @@ class QueuedFeedSubscription:
         self._wake.clear()
 
 
-MAX_OWN_POSITIONS = 10_000
-"""Positions of own events that the log has not returned yet. Beyond this the set is cleared and they count as foreign."""
-
-
+@service
 class InProcessFeedHub:
     """Implements `FeedHub`. Calls `on_filters_changed` when a client subscribes, and when access changes."""
 
-    def __init__(self, *, on_filters_changed: Callable[[], None] = lambda: None) -> None:
-        self._max_queue_length = MAX_QUEUE_LENGTH
-        self._on_filters_changed = on_filters_changed
-        self._subscriptions: dict[AccountId, set[QueuedFeedSubscription]] = {}
-        self._closing = False
-        self._store_time_s = 0
-        self.published = 0
-        self.dropped = 0
-        """Number of clients whose queue overflowed."""
+    on_filters_changed: Callable[[], None] = lambda: None
+    published: int = field(default=0, init=False)
+    dropped: int = field(default=0, init=False)
+    """Number of clients whose queue overflowed."""
+    _max_queue_length: int = field(default=MAX_QUEUE_LENGTH, init=False)
+    _subscriptions: dict[AccountId, set[QueuedFeedSubscription]] = field(default_factory=dict, init=False)
+    _closing: bool = field(default=False, init=False)
+    _store_time_s: int = field(default=0, init=False)
 
     @property
     def clients(self) -> int:
@@ -136,17 +110,17 @@ class InProcessFeedHub:
         if event.is_public:
             self.published += 1
             if subscriptions:
-                self._broadcast(encode_frame(event, self._store_time_s, log), subscriptions)
+                self._broadcast(_frame(event, event.payload, self._store_time_s, log), subscriptions)
             return
         self.apply_access_change(event)
         if subscriptions and any(subscription.filter.audit for subscription in subscriptions):
-            self._broadcast(encode_audit_frame(event, self._store_time_s, log), subscriptions)
+            self._broadcast(_frame(event, _audit_record(event), self._store_time_s, log), subscriptions)
 
     def apply_access_change(self, event: Event) -> None:
         """Have all clients of the account check their access before the next frame, if the event may have changed it."""
         if is_access_change(event.kind):
             self.mark_access_stale(event.account_id)
-            self._on_filters_changed()
+            self.on_filters_changed()
 
     def set_store_time(self, store_time_s: int) -> None:
         self._store_time_s = store_time_s
@@ -170,11 +144,11 @@ class InProcessFeedHub:
 
     @contextmanager
     def subscribe(self, feed_filter: FeedFilter) -> Iterator[QueuedFeedSubscription]:
-        subscription = QueuedFeedSubscription(feed_filter, self._max_queue_length)
+        subscription = QueuedFeedSubscription(filter=feed_filter, max_length=self._max_queue_length)
         if self._closing:
             subscription.close()
         self._subscriptions.setdefault(feed_filter.account_id, set()).add(subscription)
-        self._on_filters_changed()
+        self.on_filters_changed()
         try:
             yield subscription
         finally:
@@ -197,6 +171,27 @@ class InProcessFeedHub:
 
     def _list_subscriptions(self) -> list[QueuedFeedSubscription]:
         return [subscription for subscriptions in self._subscriptions.values() for subscription in subscriptions]
+
+
+def _frame(event: Event, payload: object, store_time_s: int, log: EventLogCursor | None) -> FeedFrame:
+    """The frame with the encoded payload; the sender appends the cursor."""
+    json = _encode_json(payload)[:-1]
+    return FeedFrame(event.position, event.writer, event.kind, event.device_id, json, store_time_s, log)
+
+
+def _audit_record(event: Event) -> dict[str, object]:
+    """An event that is not public, as clients with `audit` get it: the record of the log without the address of the request."""
+    return {
+        "type": AUDIT_TYPE,
+        "eventType": event.kind,
+        "eventId": event.event_id,
+        "accountId": event.account_id,
+        "deviceId": event.device_id,
+        "deviceName": event.device_name,
+        "description": event.description,
+        "source": event.source,
+        "timestamp": event.at_ms,
+    }
 
 
 class LogOrderedFeedPublisher:

@@ -13,9 +13,11 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from domain.kernel.checks import is_nested_deeper_than
+from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError
 
@@ -54,11 +56,11 @@ class _UnusableJsonSchemaError(Exception):
         self.fault = FieldError(field if len(field) <= MAX_FIELD_LENGTH else "…" + field[-MAX_FIELD_LENGTH:], message)
 
 
+@service
 class JsonSchemaParamsValidator:
-    def __init__(self, size: int = CACHE_SIZE) -> None:
-        self._cache_size = size
-        self._cache: OrderedDict[str, tuple[jsonschema_rs.Validator, int]] = OrderedDict()
-        self.compilation_count = 0
+    cache_size: int = CACHE_SIZE
+    compilation_count: int = field(default=0, init=False)
+    _cache: OrderedDict[str, tuple[jsonschema_rs.Validator, int]] = field(default_factory=OrderedDict, init=False)
 
     def validate_schema(self, schema: JsonObject) -> Sequence[FieldError]:
         """The faults of the schema itself; empty when it can be used."""
@@ -100,11 +102,11 @@ class JsonSchemaParamsValidator:
         options = jsonschema_rs.RegexOptions(size_limit=MAX_REGEX_BYTES, dfa_size_limit=MAX_REGEX_BYTES)
         validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
         try:
-            node_count = _SchemaNodeCounter(schema).count(schema, "paramsSchema")
+            node_count = _SchemaNodeCounter(root=schema).count(schema, "paramsSchema")
         except _UnusableJsonSchemaError:
             node_count = MAX_SCHEMA_NODES
         self._cache[key] = validator, node_count
-        if len(self._cache) > self._cache_size:
+        if len(self._cache) > self.cache_size:
             self._cache.popitem(last=False)
         return self._cache[key]
 
@@ -121,7 +123,7 @@ def _check_schema_bounds(schema: JsonObject) -> None:
         raise _UnusableJsonSchemaError("paramsSchema", "contains a number that JSON does not allow (NaN or infinity).") from None
     if size > MAX_SCHEMA_BYTES:
         raise _UnusableJsonSchemaError("paramsSchema", f"has {size} bytes as JSON; at most {MAX_SCHEMA_BYTES} are allowed.")
-    _SchemaNodeCounter(schema).count(schema, "paramsSchema")
+    _SchemaNodeCounter(root=schema).count(schema, "paramsSchema")
 
 
 def _count_values(value: Json) -> int:
@@ -133,13 +135,13 @@ def _count_values(value: Json) -> int:
     return 1 + sum(map(_count_values, value)) if isinstance(value, list) else 1
 
 
+@service
 class _SchemaNodeCounter:
     """Counts the nodes of a schema with its references expanded; each target is computed once."""
 
-    def __init__(self, root: JsonObject) -> None:
-        self._root = root
-        self._counts_by_ref: dict[str, int] = {}
-        self._open_refs: set[str] = set()
+    root: JsonObject
+    _counts_by_ref: dict[str, int] = field(default_factory=dict, init=False)
+    _open_refs: set[str] = field(default_factory=set, init=False)
 
     def count(self, node: Json, field: str) -> int:
         node_count = 1
@@ -181,7 +183,7 @@ class _SchemaNodeCounter:
         if len(self._open_refs) >= MAX_REF_DEPTH:
             raise _UnusableJsonSchemaError(field, f"is nested in more than {MAX_REF_DEPTH} references; write it out.")
         self._open_refs.add(ref)
-        self._counts_by_ref[ref] = self.count(_resolve_ref(self._root, ref, field), field)
+        self._counts_by_ref[ref] = self.count(_resolve_ref(self.root, ref, field), field)
         self._open_refs.discard(ref)
         return self._counts_by_ref[ref]
 

@@ -1,4 +1,4 @@
-"""Random ids and secrets from the operating system's generator.
+"""Random ids and secrets from the operating system's generator, and the spread of retry pauses, which is no secret.
 
 Ids of frequent resources start with a timestamp, so that an index of them grows at its end. With random ids each row touches its
 own page of every such index, and a batch of rows is written to disk many times over.
@@ -25,13 +25,9 @@ TIMESTAMP_EPOCH_MS = 1_577_836_800_000
 TIME_ORDERED_PREFIXES = frozenset({IdPrefix.EVENT, IdPrefix.EXECUTION, IdPrefix.DELIVERY, IdPrefix.SCHEDULE})
 _BASE36_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 """In the sort order of databases."""
-
-
 # 252 is the largest multiple of 36 in a byte: higher values are discarded, so that every character is equally likely.
 _BYTE_TO_ID_CHARACTER = bytes(ord(_ID_ALPHABET[byte % 36]) for byte in range(256))
 _BIASED_BYTES = bytes(range(252, 256))
-
-
 _RANDOM_BATCH_BYTES = 8_192
 
 

@@ -2,13 +2,11 @@
 
 dateutil works on local times without a zone; this module converts them to instants. Two laws cover the changes of the clocks: a
 local time skipped by a change to summer time falls on the first instant after the gap, and a repeated local time counts only
-once, at its first instant. A third law bounds the cost of a rule: dateutil searches to the year 9999 for a date that never comes,
-so only parts are accepted whose next match is near once the first occurrence matches.
+once, at its first instant.
 
-Parses an RRULE (RFC 5545) into a value, and matches a local time against its BY parts.
-
-A rule is rejected if RFC 5545 forbids it, if it repeats every second, or if a search for its next occurrence could run for
-centuries. A table lists the parts allowed with each FREQ.
+A third law bounds the cost of a rule: dateutil searches to the year 9999 for a date that never comes, so only parts are accepted
+whose next match is near once the first occurrence matches. A rule is rejected if RFC 5545 forbids it, if it repeats every second,
+or if a search for its next occurrence could run for centuries. A table lists the parts allowed with each FREQ.
 """
 
 from __future__ import annotations
@@ -31,6 +29,11 @@ MAX_RULE_LENGTH = 500
 MAX_COUNT = 2_000
 """Each evaluation counts from the first occurrence; five years of days take milliseconds."""
 MAX_INTERVAL = 1_000
+MIN_INTERVAL = timedelta(minutes=1)
+MAX_SAMPLED_OCCURRENCES = 300
+SAMPLED_SPAN = timedelta(days=800)
+"""The occurrences checked for their spacing. Every pattern within a day, week or year repeats within this span."""
+_CACHE_SIZE = 4096
 
 _FrequencyCode = Literal[0, 1, 2, 3, 4, 5, 6]
 FREQUENCIES: dict[str, _FrequencyCode] = {
@@ -77,28 +80,23 @@ class RecurrenceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedRRuleUntil:
-    """The last local or UTC time; a date without a time means the end of that day."""
-
-    last: datetime
-    is_utc: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ParsedRRule:
-    """`days`: (nth or 0, weekday with Monday = 0). `numbers`: the other BY parts by name."""
+    """`until`: the last time; local, or with the zone UTC. `by_day`: (nth or 0, weekday with Monday = 0). `by_parts`: the other
+    BY parts by name."""
 
     freq: str
     interval: int
     count: int | None
-    until: ParsedRRuleUntil | None
+    until: datetime | None
     week_start: int
     by_day: tuple[tuple[int, int], ...]
     by_parts: dict[str, tuple[int, ...]]
 
     def to_dateutil(self, first: datetime, zone: ZoneInfo) -> rrule:
         """The dateutil rule, in local times without a zone. Raises RecurrenceError if it ends before it starts."""
-        until = None if self.until is None else _local_until(self.until, zone)
+        until = self.until
+        if until is not None and until.tzinfo is not None:
+            until = until.astimezone(zone).replace(tzinfo=None)
         if until is not None and until < first:
             raise RecurrenceError("rrule", "UNTIL is before onTs, so the rule never occurs.")
         days = tuple(self._dateutil_weekdays())
@@ -180,12 +178,6 @@ def _period_end(begin: datetime, freq: str) -> datetime:
     if freq == "YEARLY":
         return midnight.replace(year=begin.year + 1)
     return (midnight + timedelta(days=32)).replace(day=1)
-
-
-def _local_until(until: ParsedRRuleUntil, zone: ZoneInfo) -> datetime:
-    if not until.is_utc:
-        return until.last
-    return until.last.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
 
 
 @lru_cache(maxsize=1024)
@@ -274,25 +266,19 @@ def _parse_week_start(text: str) -> int:
     return _WEEKDAYS.index(text)
 
 
-def _parse_until(text: str) -> ParsedRRuleUntil:
+def _parse_until(text: str) -> datetime:
+    """A date without a time means the end of that day."""
     match = _UNTIL_PATTERN.fullmatch(text)
     try:
         if match is None:
             raise ValueError
         day = datetime.strptime(match[1], "%Y%m%d")  # noqa: DTZ007 - a local time without a zone is what is meant
         if match[2] is None:
-            return ParsedRRuleUntil(datetime.combine(day, time(23, 59, 59)), False)
+            return datetime.combine(day, time(23, 59, 59))
         clock = datetime.strptime(match[2], "%H%M%S").time()  # noqa: DTZ007
-        return ParsedRRuleUntil(datetime.combine(day, clock), bool(match[3]))
+        return datetime.combine(day, clock, UTC if match[3] else None)
     except ValueError:
         raise RecurrenceError("rrule", "UNTIL must be a date such as 20271231, or a time such as 20271231T200000Z.") from None
-
-
-MIN_INTERVAL = timedelta(minutes=1)
-MAX_SAMPLED_OCCURRENCES = 300
-SAMPLED_SPAN = timedelta(days=800)
-"""The occurrences checked for their spacing. Every pattern within a day, week or year repeats within this span."""
-_CACHE_SIZE = 4096
 
 
 class DateutilRecurrence:

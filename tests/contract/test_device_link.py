@@ -15,7 +15,7 @@ import pytest
 from adapters.engine import _native
 from adapters.mqtt.external import MosquittoDeviceLink
 from adapters.mqtt.external_connection import MosquittoConnectionSettings
-from adapters.mqtt.mosquitto_files import MosquittoCredentialStore
+from adapters.mqtt.mosquitto import MosquittoCredentialStore
 from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundDeviceSubscribed, InboundMessage
 from domain.devices.messages import OutboundMessage
 from domain.kernel.errors import Unavailable

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapters.engine import extension_check
+from domain.kernel.errors import Unavailable
 
 
 def checkout(root: Path) -> Path:
@@ -21,7 +22,7 @@ def test_an_installation_without_sources_is_accepted(tmp_path: Path) -> None:
 
 
 def test_other_sources_are_rejected_with_the_command_to_run(tmp_path: Path) -> None:
-    with pytest.raises(extension_check.ExtensionOutdatedError, match="make setup"):
+    with pytest.raises(Unavailable, match="make setup"):
         extension_check.check_extension(checkout(tmp_path))
 
 

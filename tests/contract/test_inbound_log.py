@@ -10,8 +10,7 @@ import pytest
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from adapters.stream import jetstream as jetstream_log
-from adapters.stream import jetstream as own_entry_read_cache
+from adapters.stream import jetstream as jetstream_module
 from adapters.stream.jetstream import JetStreamLog
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, InboundLog, InboundLogDamagedError, InboundLogEntry
@@ -20,7 +19,7 @@ from support.nats import NatsNodes, nats_nodes
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 PARTITIONS = 2
-OWN_BYTES = own_entry_read_cache.MAX_BYTES
+OWN_BYTES = jetstream_module.MAX_CACHED_BYTES
 _prefixes = count(1)
 
 
@@ -34,10 +33,10 @@ def nodes() -> Iterator[NatsNodes]:
 async def jetstream(nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JetStreamLog]:
     """With waits for a busy machine: each entry is written to three disks, one after the other. A request to a node that has
     died ends by its own limit, so that it is repeated before the test gives up. It reads from the nodes as if others had appended."""
-    monkeypatch.setattr(own_entry_read_cache, "MAX_BYTES", 0)
-    monkeypatch.setattr(jetstream_log, "APPEND_TIMEOUT_S", OPERATION_TIMEOUT_S)
-    monkeypatch.setattr(jetstream_log, "READ_TIMEOUT_S", OPERATION_TIMEOUT_S)
-    monkeypatch.setattr(jetstream_log, "STALE_LEADER_S", 1.0)
+    monkeypatch.setattr(jetstream_module, "MAX_CACHED_BYTES", 0)
+    monkeypatch.setattr(jetstream_module, "APPEND_TIMEOUT_S", OPERATION_TIMEOUT_S)
+    monkeypatch.setattr(jetstream_module, "READ_TIMEOUT_S", OPERATION_TIMEOUT_S)
+    monkeypatch.setattr(jetstream_module, "STALE_LEADER_S", 1.0)
     await nodes.wait_until_ready()
     log = JetStreamLog(nodes.servers, PARTITIONS, max_bytes=1_000_000, open_timeout_s=TIMEOUT_S, prefix=f"test{next(_prefixes)}")
     await log.open()
@@ -48,7 +47,7 @@ async def jetstream(nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 @pytest.fixture
 def owners_jetstream(jetstream: JetStreamLog, monkeypatch: pytest.MonkeyPatch) -> JetStreamLog:
     """It reads what it appended from memory."""
-    monkeypatch.setattr(own_entry_read_cache, "MAX_BYTES", OWN_BYTES)
+    monkeypatch.setattr(jetstream_module, "MAX_CACHED_BYTES", OWN_BYTES)
     return jetstream
 
 

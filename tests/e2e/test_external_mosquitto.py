@@ -23,12 +23,12 @@ from support.startup_code import write_startup_code
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
 
 BLIND_ONCE_CONNECTED = """
-from adapters.mqtt import aiomqtt_socket_workarounds
-watch_writes = aiomqtt_socket_workarounds.watch_writes
+from adapters.mqtt import sockets
+watch_writes = sockets.watch_writes
 def watch_until_connected(client, sock):
     if not client._connected.done():
         watch_writes(client, sock)
-aiomqtt_socket_workarounds.watch_writes = watch_until_connected
+sockets.watch_writes = watch_until_connected
 """
 MESSAGES = 3_000
 """Three times what Mosquitto queues by default."""

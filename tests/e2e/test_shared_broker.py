@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from adapters.mqtt.mosquitto_files import MosquittoCredentialStore
+from adapters.mqtt.mosquitto import MosquittoCredentialStore
 from support import postgres
 from support.cluster import service_pair
 from support.device import Device, DeviceConnection, create_device

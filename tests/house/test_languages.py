@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.message_catalog_translator import MessageCatalogTranslator
+from adapters.translator import MessageCatalogTranslator
 from support.service_texts import LOCALES, VALUES, sent_sentences
 
 LANGUAGES = sorted(path.stem for path in LOCALES.glob("*.js"))

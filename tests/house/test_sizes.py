@@ -17,8 +17,16 @@ TABLES = "adapters/storage/sql/tables/"
 PORT = "the ports of a part stand apart from what uses them"
 ALONE = {
     "adapters/clock.py": "the only reader of the machine's clocks: a law of its own holds this",
+    "adapters/engine/extension_check.py": "asks whether the extension can be imported, so it is imported without it",
     "adapters/engine/reference.py": "the other engine, which an installation chooses",
-    "adapters/example_firmware_source_reader.py": "the adapter of one port",
+    "adapters/firmware_sources.py": "the adapter of one port",
+    "adapters/http/api/catalog.py": "a resource is a file",
+    "adapters/http/api/service_addresses.py": "the answers of several resources use it",
+    "adapters/http/asyncapi/routes.py": "imported when it is asked for: the document is large",
+    "adapters/http/core/document_schema_generator.py": "imported when a document is made",
+    "adapters/http/openapi/future_example_times.py": "imported by the models, which the examples import",
+    "adapters/http/server/health.py": "the endpoints outside the API",
+    "adapters/mcp/api_client.py": "imported without the library of the protocol",
     "adapters/storage/disk_space.py": "the adapter of one port, of no database",
     "adapters/storage/sql/tables/columns.py": "the column types of all tables",
     "app/__main__.py": "`python -m app`",

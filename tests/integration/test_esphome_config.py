@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from domain.devices.firmware import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, build_project
 
 PROGRAM = os.environ.get("LATCHBOARD_ESPHOME")

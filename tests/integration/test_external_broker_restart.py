@@ -12,7 +12,7 @@ import pytest
 from adapters.engine import _native
 from adapters.mqtt.external import MosquittoDeviceLink
 from adapters.mqtt.external_connection import MosquittoConnectionSettings
-from adapters.mqtt.mosquitto_files import MosquittoCredentialStore
+from adapters.mqtt.mosquitto import MosquittoCredentialStore
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import Mosquitto, mosquitto
 from support.waiting import TIMEOUT_S

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,16 +15,27 @@ from adapters.engine.native import NativeEngine, make_batch
 from adapters.storage.sql import SqlDatabase
 from app.workers import ingest as splitting_batch_writer
 from app.workers.ingest import SplittingBatchWriter
-from domain.ingest.pipeline import TelemetryEngineBatchRunner, assign_metric_numbers
+from domain.ingest.device_messages import DecodedBatch
+from domain.ingest.pipeline import AssignNames, EngineClock, EvaluatedBatch, IngestPipeline, assign_metric_numbers
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 from domain.rules.ports import BatchResult
 from support import postgres
 from support.empty_database import empty_postgres, empty_sqlite
 from support.engine import T0
+from support.manual_clock import ManualClock
 from support.storage import open_storage
 
 ENGINES = 4
+
+
+async def evaluate(engine: NativeEngine, assign_names: AssignNames, messages: list[tuple[int, int, bytes]]) -> EvaluatedBatch:
+    """What the pipeline makes of telemetry; nothing else of it is used."""
+    clock = EngineClock(engine=engine, clock=ManualClock(T0), on_step=lambda step_ms: None)
+    unused: Any = dict.fromkeys(("uow", "link", "device_messages", "ingest", "on_devices_ready", "on_devices_subscribed"))
+    pipeline = IngestPipeline(engine=engine, engine_clock=clock, make_batch=make_batch, **unused)
+    batch: Any = SimpleNamespace(telemetry=make_batch(messages))
+    return await pipeline.evaluate(batch, DecodedBatch(), assign_names)
 
 
 class Instance:
@@ -38,12 +50,10 @@ class Instance:
         return {}
 
     async def report(self, device_no: int, **values: float) -> None:
-        ingest = TelemetryEngineBatchRunner(self.engine, self.assign)
-        await ingest.run(
-            make_batch([(device_no, T0 + index, json.dumps({k: v}).encode()) for index, (k, v) in enumerate(values.items())]), T0
-        )
+        messages = [(device_no, T0 + index, json.dumps({k: v}).encode()) for index, (k, v) in enumerate(values.items())]
+        evaluated = await evaluate(self.engine, self.assign, messages)
         async with self.database.uow.write() as tx:
-            await tx.readings.add_many([row for result in ingest.results for row in result.rows])
+            await tx.readings.add_many([row for result in evaluated.results for row in result.rows])
 
     async def read(self, device_no: int) -> dict[str, float | None]:
         async with self.database.uow.read() as tx:
@@ -93,13 +103,11 @@ async def test_a_message_with_a_name_that_the_database_refuses_holds_up_no_other
     monkeypatch.setattr(splitting_batch_writer, "RETRY_BACKOFF", Backoff((0.0,)))
     engine = NativeEngine()
     pipeline: Any = RefusingPipeline(engine)
-    ingest = TelemetryEngineBatchRunner(engine, SplittingBatchWriter(pipeline=pipeline).assign_names)
-    await ingest.run(
-        make_batch([(no, T0, b'{"%s": 1}' % name) for no, name in enumerate((b"a", b"bad", b"bb", b"bad", b"ccc"))]), T0
-    )
+    messages = [(no, T0, b'{"%s": 1}' % name) for no, name in enumerate((b"a", b"bad", b"bb", b"bad", b"ccc"))]
+    evaluated = await evaluate(engine, SplittingBatchWriter(pipeline=pipeline).assign_names, messages)
     assert pipeline.attempts == [["a", "bad", "bb", "ccc"]] * 2 + [["a", "bad"], ["a"], ["bad"], ["bb", "ccc"]]
-    assert [row[0] for result in ingest.results for row in result.rows] == [0, 2, 4]
-    assert [(part.device_nos, str(error)) for part, error in ingest.skipped] == [({1}, "no thanks"), ({3}, "no thanks")]
+    assert [row[0] for result in evaluated.results for row in result.rows] == [0, 2, 4]
+    assert [(each.part.device_nos, str(each.error)) for each in evaluated.unnamed] == [({1}, "no thanks"), ({3}, "no thanks")]
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
-from domain.telemetry.history import HistoryTimeRange
+from domain.telemetry.model import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 
 METRICS = ("temperature", "power", "mode")

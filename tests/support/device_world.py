@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
-from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
+from adapters.waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adapters.mqtt.mosquitto_files import MosquittoFilePaths, mosquitto_config
+from adapters.mqtt.mosquitto import MosquittoFilePaths, mosquitto_config
 from support.mosquitto import BINARY
 from support.ports import free_ports
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S

@@ -25,7 +25,6 @@ from adapters.crypto.passwords import Argon2PasswordHasher, PyotpTotpCodec
 from adapters.crypto.tokens import JwtAccessTokenCodec, KeyRingTokenHasher
 from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn import WebAuthnCeremonies
-from adapters.execution_and_approval_waiters import InProcessApprovalWaiter
 from adapters.http.api.authentication import auth_blueprint
 from adapters.http.api.device_setup import catalog_blueprint
 from adapters.http.api.keys import keys_blueprint
@@ -35,8 +34,9 @@ from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.documents.routes import openapi_blueprint
-from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.randomness import RandomIdAndSecretGenerator
+from adapters.translator import MessageCatalogTranslator
+from adapters.waiters import InProcessApprovalWaiter
 from domain.accounts.projects import ProjectService
 from domain.approvals.service import PendingApprovalCloser
 from domain.grants.service import GrantService

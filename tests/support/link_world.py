@@ -14,7 +14,7 @@ from adapters.engine import _native
 from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
 from adapters.mqtt.external import MosquittoDeviceLink
 from adapters.mqtt.external_connection import MosquittoConnectionSettings
-from adapters.mqtt.mosquitto_files import MosquittoCredentialStore
+from adapters.mqtt.mosquitto import MosquittoCredentialStore
 from domain.devices.link import DeviceBrokerLink, InboundEvent
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import mosquitto

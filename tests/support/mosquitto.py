@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mqtt.mosquitto_files import MosquittoFilePaths, acl_text
+from adapters.mqtt.mosquitto import MosquittoFilePaths, acl_text
 from support.certificate import certificate
 from support.ports import free_ports
 from support.waiting import TIMEOUT_S

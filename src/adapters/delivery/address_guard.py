@@ -6,11 +6,9 @@ rebinding). So the URL is checked for what no DNS response can correct, every na
 rejected if any of its addresses is special, and the address is checked once more right before the connection. The list of special
 addresses is our own: what Python 3.11 calls global includes NAT64, 6to4, multicast and fec0::/10.
 
-Resolves host names for deliveries, on threads of its own, and rejects names that lead to a forbidden address.
-
 The system's resolver blocks its thread, for up to half a minute when a name server is dead. On the event loop's shared threads a
-few such names would delay everything else. Here one name occupies at most one thread, and concurrent requests for the same name
-share one lookup.
+few such names would delay everything else. So names are resolved on threads of their own: one name occupies at most one, and
+concurrent requests for the same name share one lookup.
 """
 
 from __future__ import annotations
@@ -26,10 +24,13 @@ from functools import lru_cache
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+HostLookup = Callable[[str, int], Awaitable[Sequence[str]]]
+"""(host name, port) → its IP addresses as text, in the order to try them. Raises OSError."""
 
 MAX_URL_LENGTH = 2_048
 DEFAULT_PORTS = frozenset({80, 443})
 FIRST_UNPRIVILEGED_PORT = 1_024
+MAX_THREADS = 64
 
 # IANA special-purpose registries (RFC 6890 and successors), multicast, and one metadata service on a public address.
 _BLOCKED_V4 = [
@@ -74,6 +75,10 @@ class ForbiddenAddressError(OSError):
     def __init__(self, rule: str, subject: str = "its address") -> None:
         super().__init__(f"{subject} {rule}")
         self.rule = rule
+
+
+class UnknownHostError(OSError):
+    """The host name cannot be resolved. `args[0]` is the name."""
 
 
 def is_public(address: IpAddress) -> bool:
@@ -148,16 +153,6 @@ class AddressGuard:
 
     def _with_advice(self, reason: str) -> str:
         return f"{reason} {self.advice}".rstrip()
-
-
-MAX_THREADS = 64
-
-HostLookup = Callable[[str, int], Awaitable[Sequence[str]]]
-"""(host name, port) → its IP addresses as text, in the order to try them. Raises OSError."""
-
-
-class UnknownHostError(OSError):
-    """The host name cannot be resolved. `args[0]` is the name."""
 
 
 class SystemHostLookup:

@@ -2,9 +2,7 @@
 
 Python decides which addresses may be connected to. For each new connection the extension requests the addresses of a host; the
 name is resolved again, each address is checked, and the extension connects only to the addresses it is given. So the guard has
-one definition, in Python.
-
-The error messages appear in the delivery log, which mostly the owner of the receiver reads.
+one definition, in Python. The messages of errors appear in the delivery log, which mostly the owner of the receiver reads.
 """
 
 from __future__ import annotations

@@ -1,17 +1,8 @@
-"""Adapts the telemetry engine of the extension `_native` to the domain's port.
+"""The ports that the extension `_native` implements: the telemetry engine, the hash chain of the event log, grant windows and
+limits, and webhook signatures. The domain's reference definitions say what each must do.
 
 Rows cross the boundary as the tuples that database drivers take, rule transitions and firings as columns: a list for each field
 that somebody reads. Messages never become objects.
-
-The hash chain of the event log by the extension; `domain.events.hash_chain.chain_events` defines it.
-
-Grant windows and limits by the extension. Windows use the same time zone files as Python's zoneinfo.
-
-Webhook signatures by the extension; `domain.webhooks.reference` defines them.
-
-The engine of an instance of a cluster: rules are set for the devices that it owns only.
-
-Every instance learns of every changed rule. A rule of another instance's device would fire here too, as soon as a timer is due.
 """
 
 from __future__ import annotations
@@ -59,6 +50,8 @@ from domain.rules.ports import (
 )
 from domain.rules.reference import LastMetricValue, explain_rule
 from domain.webhooks.reference import standard_key
+
+MAX_CACHED_WINDOWS = 4096
 
 _ConditionTuple = tuple[str, str, float, str | None]
 """(metric, comparator, number or milliseconds, text)"""
@@ -141,7 +134,10 @@ class NativeBatchResult:
 
 
 class NativeEngine:
-    def __init__(self) -> None:
+    def __init__(self, owns_device: Callable[[int], bool] = lambda _: True) -> None:
+        """`owns_device`: for an instance of a cluster. Every instance learns of every changed rule; a rule of another instance's
+        device would fire here too, as soon as a timer is due."""
+        self._owns_device = owns_device
         self._engine = engine = _native.Engine()
         self.remove_device, self.drop_partition = engine.remove_device, engine.drop_partition
         self.set_watched, self.add_metric_names = engine.set_watched, engine.add_metric_names
@@ -150,7 +146,8 @@ class NativeEngine:
         self.next_timer_ms, self.clock_offsets = engine.next_timer_ms, engine.clock_offsets
 
     def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
-        self._engine.set_rules(device_no, [_rule_tuple(rule) for rule in rules if rule.enabled])
+        if self._owns_device(device_no):
+            self._engine.set_rules(device_no, [_rule_tuple(rule) for rule in rules if rule.enabled])
 
     def ingest(self, batch: RawTelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
         native = batch if isinstance(batch, _native.RawTelemetryBatch) else _native.RawTelemetryBatch(batch.messages())
@@ -217,15 +214,18 @@ def make_batch(messages: Iterable[tuple[int, int, bytes]]) -> RawTelemetryBatch:
     return _native.RawTelemetryBatch(messages)
 
 
+def read_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
+    """Raises ValueError for anything but blocks."""
+    return _native.RawTelemetryBatch.from_blocks(blocks)
+
+
 def chain_events(events: Sequence[Event], heads: Mapping[AccountId, EventChainHead]) -> list[ChainPlace]:
     return _native.chain_events(events, {account: (head.sequence, head.hash) for account, head in heads.items()})
 
 
-MAX_CACHED_WINDOWS = 4096
-
-
 class NativeGrantEvaluator(ReferenceGrantEvaluator):
-    """The reference definition answers what only checks of input and texts of denials ask."""
+    """Windows use the same time zone files as Python's zoneinfo. The reference definition answers what only checks of input and
+    texts of denials ask."""
 
     def __init__(self) -> None:
         self._get_compiled = lru_cache(maxsize=MAX_CACHED_WINDOWS)(_compile_window)
@@ -260,18 +260,3 @@ def create_native_signer(secret: str) -> _native.Signer:
     """Raises ValidationFailed for a secret that is no Standard Webhooks key."""
     standard_key(secret)
     return _native.Signer(secret)
-
-
-class OwnedDeviceRulesEngine(NativeEngine):
-    def __init__(self, owns_device: Callable[[int], bool]) -> None:
-        super().__init__()
-        self._owns_device = owns_device
-
-    def set_rules(self, device_no: int, rules: Sequence[EngineRule]) -> None:
-        if self._owns_device(device_no):
-            super().set_rules(device_no, rules)
-
-
-def read_blocks(blocks: Sequence[bytes]) -> RawTelemetryBatch:
-    """Raises ValueError for anything but blocks."""
-    return _native.RawTelemetryBatch.from_blocks(blocks)

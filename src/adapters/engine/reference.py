@@ -1,6 +1,5 @@
-"""Grant windows and limits by their reference definitions: for tests, and for `engine = "reference"`.
-
-Webhook signatures by their reference definition: for tests, and for `engine = "reference"`.
+"""Grant windows and limits, and webhook signatures, by their reference definitions: for tests, and for `engine = "reference"`.
+They stand apart from `native.py`, because they run where the extension is missing.
 """
 
 from __future__ import annotations

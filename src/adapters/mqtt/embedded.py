@@ -2,8 +2,6 @@
 
 The broker runs on threads of its own and never calls Python. Inbound messages are taken in batches when its file descriptor is
 readable; an outbound message is a short call. Telemetry stays inside the extension; only the rest becomes Python objects.
-
-What the broker inside the process is started with: addresses, limits, certificates and stored sessions.
 """
 
 from __future__ import annotations
@@ -29,6 +27,14 @@ from domain.devices.link import (
 )
 from domain.devices.messages import OutboundMessage
 from domain.kernel.errors import Unavailable
+
+_DROP_REASONS = {"forbidden": "FORBIDDEN_TOPIC", "oversize": "TOO_LARGE", "queue_full": "QUEUE_FULL"}
+_SEND_RESULTS = {
+    "queued": PublishResult.SENT,
+    "not_subscribed": PublishResult.NOT_SENT,
+    "queue_full": PublishResult.NOT_SENT,
+    "too_large": PublishResult.TOO_LARGE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +88,6 @@ class EmbeddedBrokerSettings:
     key: Path | None = None
     client_ca: Path | None = None
     limits: BrokerLimits = field(default_factory=BrokerLimits)
-
-
-_DROP_REASONS = {"forbidden": "FORBIDDEN_TOPIC", "oversize": "TOO_LARGE", "queue_full": "QUEUE_FULL"}
-
-
-def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int, topic: str) -> InboundMessagesDropped:
-    return InboundMessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms, topic)
-
-
-def _event_types(front: str) -> dict[str, Callable[..., InboundEvent]]:
-    return {
-        "connect": partial(InboundDeviceConnected, front=front),
-        "disconnect": partial(InboundDeviceDisconnected, front=front),
-        "subscribe": InboundDeviceSubscribed,
-        "publish": InboundMessage,
-        "fault": _messages_dropped,
-    }
-
-
-_SEND_RESULTS = {
-    "queued": PublishResult.SENT,
-    "not_subscribed": PublishResult.NOT_SENT,
-    "queue_full": PublishResult.NOT_SENT,
-    "too_large": PublishResult.TOO_LARGE,
-}
 
 
 class _EmbeddedInboundBatch:
@@ -209,3 +190,17 @@ def _read_pem(path: Path | None) -> bytes | None:
         return path.read_bytes()
     except OSError as error:
         raise Unavailable(f"The MQTT broker cannot read {path}: {error.strerror}. Check the path and its mode.") from error
+
+
+def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int, topic: str) -> InboundMessagesDropped:
+    return InboundMessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms, topic)
+
+
+def _event_types(front: str) -> dict[str, Callable[..., InboundEvent]]:
+    return {
+        "connect": partial(InboundDeviceConnected, front=front),
+        "disconnect": partial(InboundDeviceDisconnected, front=front),
+        "subscribe": InboundDeviceSubscribed,
+        "publish": InboundMessage,
+        "fault": _messages_dropped,
+    }

@@ -22,8 +22,6 @@ from adapters.mqtt.external_connection import (
     UNCONFIRMED,
     MosquittoClientSessionConfig,
     MosquittoConnectionSettings,
-    MosquittoHealthMonitor,
-    as_text,
 )
 from adapters.mqtt.external_inbound import (
     AckHandle,
@@ -35,7 +33,7 @@ from adapters.mqtt.external_inbound import (
     acknowledge,
 )
 from adapters.mqtt.external_sessions import MAIN, MosquittoPartitionSessions, sessions_of, whole_fleet
-from adapters.mqtt.mosquitto_files import MosquittoCredentialStore
+from adapters.mqtt.mosquitto import MosquittoCredentialStore, MosquittoHealthMonitor, as_text
 from domain.devices.link import (
     LOST,
     REVOKED,
@@ -76,9 +74,11 @@ class MosquittoDeviceLink:
         self._front = front
         self._clock = clock
         self._credentials = credentials
-        self._watch = MosquittoHealthMonitor(pid_file)
-        self._sessions = MosquittoPartitionSessions(settings, shared or whole_fleet(settings), self._on_message, self._watch)
-        self._early = None if shared is None else UnknownDeviceMessageBuffer(self._drop_unknown)
+        self._watch = MosquittoHealthMonitor(pid_file=pid_file)
+        self._sessions = MosquittoPartitionSessions(
+            settings=settings, sessions=shared or whole_fleet(settings), on_message=self._on_message, watch=self._watch
+        )
+        self._early = None if shared is None else UnknownDeviceMessageBuffer(on_expired=self._drop_unknown)
         if shared is None:
             self._sessions.hold((MAIN,))
         self._devices: dict[str, tuple[int, str]] = {}
@@ -86,7 +86,9 @@ class MosquittoDeviceLink:
         self._subscribed_since: dict[str, int] = {}
         """The connected devices, with the Unix ms since which they are assumed to be subscribed."""
         self._retained_topics: dict[str, set[str]] = {}
-        self._queue = MosquittoInboundQueue(telemetry, self._acknowledge, self._sessions.reconnect)
+        self._queue = MosquittoInboundQueue(
+            make_batch=telemetry, acknowledge=self._acknowledge, reconnect=self._sessions.reconnect
+        )
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._counters = dict.fromkeys(
             (

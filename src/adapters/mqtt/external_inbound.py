@@ -1,8 +1,5 @@
-"""The queue of messages from an external broker, and the batches they are taken in.
-
-An ack handle identifies a message that the broker keeps until it is acknowledged: the receiving client, the packet id, the QoS.
-
-Messages of devices that this instance does not know yet.
+"""The queue of messages from an external broker, the batches they are taken in, and those of devices that this instance does not
+know yet.
 
 In a cluster the broker lets a new device in as soon as one instance has registered it; the others read that from the event log up
 to a second later. Until then they keep what the device sends, unacknowledged.
@@ -13,23 +10,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import aiomqtt
 
 from domain.devices.link import InboundEvent, InboundTelemetryBatch
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 
 RawTelemetry: TypeAlias = tuple[int, int, bytes]  # device number, message in Unix ms, payload
 AckHandle: TypeAlias = tuple[aiomqtt.Client, int, int]
+"""A message that the broker keeps until it is acknowledged: the receiving client, the packet id, the QoS."""
+QueuedMessage: TypeAlias = tuple[RawTelemetry | InboundEvent, AckHandle | None]
+UnknownDeviceMessage: TypeAlias = tuple[Any, AckHandle | None]
 TelemetryBatchFactory: TypeAlias = Callable[[Sequence[RawTelemetry]], InboundTelemetryBatch]
 
-
-@dataclass(frozen=True, slots=True)
-class _QueuedInboundMessage:
-    content: RawTelemetry | InboundEvent
-    ack_handle: AckHandle | None
+WAIT_S = 3.0
+MAX_MESSAGES = 10_000
+"""Of devices that are not known yet."""
 
 
 class MosquittoInboundBatch:
@@ -39,16 +38,16 @@ class MosquittoInboundBatch:
 
     def __init__(
         self,
-        messages: Sequence[_QueuedInboundMessage],
+        messages: Sequence[QueuedMessage],
         factory: TelemetryBatchFactory,
         acknowledge: Callable[[Sequence[AckHandle]], None],
         reconnect: Callable[[], None],
     ) -> None:
         self._acknowledge, self._reconnect = acknowledge, reconnect
-        self._telemetry_acks = _ack_handles(each for each in messages if isinstance(each.content, tuple))
-        self._event_acks = _ack_handles(each for each in messages if not isinstance(each.content, tuple))
-        self.telemetry = factory([each.content for each in messages if isinstance(each.content, tuple)])
-        self.events: Sequence[InboundEvent] = [each.content for each in messages if not isinstance(each.content, tuple)]
+        self._telemetry_acks = [ack for content, ack in messages if ack is not None and isinstance(content, tuple)]
+        self._event_acks = [ack for content, ack in messages if ack is not None and not isinstance(content, tuple)]
+        self.telemetry = factory([content for content, _ in messages if isinstance(content, tuple)])
+        self.events: Sequence[InboundEvent] = [content for content, _ in messages if not isinstance(content, tuple)]
 
     def ack(self) -> None:
         self.ack_events()
@@ -68,32 +67,22 @@ class MosquittoInboundBatch:
             self._reconnect()
 
 
-def acknowledge(handles: Iterable[AckHandle]) -> None:
-    for client, mid, qos in handles:
-        if not client._disconnected.done():  # the broker sends those of an earlier connection again
-            client._client.ack(mid, qos)
-
-
-def _ack_handles(messages: Iterable[_QueuedInboundMessage]) -> list[AckHandle]:
-    return [message.ack_handle for message in messages if message.ack_handle is not None]
-
-
+@service
 class MosquittoInboundQueue:
     """Messages in the order of arrival. Receive Maximum bounds QoS 1; `put` bounds QoS 0."""
 
-    def __init__(
-        self, factory: TelemetryBatchFactory, acknowledge: Callable[[Sequence[AckHandle]], None], reconnect: Callable[[], None]
-    ) -> None:
-        self._make_batch, self._acknowledge, self._reconnect = factory, acknowledge, reconnect
-        self._messages: deque[_QueuedInboundMessage] = deque()
-        self._wake_event = asyncio.Event()
-        self._closed = False
+    make_batch: TelemetryBatchFactory
+    acknowledge: Callable[[Sequence[AckHandle]], None]
+    reconnect: Callable[[], None]
+    _messages: deque[QueuedMessage] = field(default_factory=deque, init=False)
+    _wake_event: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def put(self, what: RawTelemetry | InboundEvent, ack_handle: AckHandle | None = None) -> None:
-        self._messages.append(_QueuedInboundMessage(what, ack_handle))
+        self._messages.append((what, ack_handle))
         self._wake_event.set()
 
     def close(self) -> None:
@@ -107,22 +96,23 @@ class MosquittoInboundQueue:
             self._wake_event.clear()
             await self._wake_event.wait()
         taken = [self._messages.popleft() for _ in range(min(limit, len(self._messages)))]
-        return MosquittoInboundBatch(taken, self._make_batch, self._acknowledge, self._reconnect)
+        return MosquittoInboundBatch(taken, self.make_batch, self.acknowledge, self.reconnect)
 
 
-WAIT_S = 3.0
-MAX_MESSAGES = 10_000
+def acknowledge(handles: Iterable[AckHandle]) -> None:
+    for client, mid, qos in handles:
+        if not client._disconnected.done():  # the broker sends those of an earlier connection again
+            client._client.ack(mid, qos)
 
-UnknownDeviceMessage: TypeAlias = tuple[Any, AckHandle | None]
 
-
+@service
 class UnknownDeviceMessageBuffer:
-    def __init__(self, on_expired: Callable[[UnknownDeviceMessage], None]) -> None:
-        """`on_expired` gets each message whose device has not become known in time."""
-        self._on_expired = on_expired
-        self._waiting: dict[str, list[UnknownDeviceMessage]] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._count = 0
+    """`on_expired` gets each message whose device has not become known in time."""
+
+    on_expired: Callable[[UnknownDeviceMessage], None]
+    _waiting: dict[str, list[UnknownDeviceMessage]] = field(default_factory=dict, init=False)
+    _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
+    _count: int = field(default=0, init=False)
 
     def keep(self, device_id: str, message: UnknownDeviceMessage) -> bool:
         """False if there are too many already."""
@@ -149,4 +139,4 @@ class UnknownDeviceMessageBuffer:
 
     def _expire(self, device_id: str) -> None:
         for message in self.take(device_id):
-            self._on_expired(message)
+            self.on_expired(message)

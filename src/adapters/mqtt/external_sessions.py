@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.external_connection import (
-    MosquittoClientSessionConfig,
-    MosquittoConnection,
-    MosquittoConnectionSettings,
-    MosquittoHealthMonitor,
-)
+from adapters.mqtt.external_connection import MosquittoClientSessionConfig, MosquittoConnection, MosquittoConnectionSettings
 from adapters.mqtt.external_inbound import AckHandle
+from adapters.mqtt.mosquitto import MosquittoHealthMonitor
 from domain.devices.broker_auth import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
 from domain.devices.messages import OutboundMessage
+from domain.kernel.dataclasses import service
 
 MAIN = 0
 TELEMETRY_SESSIONS = 16
@@ -58,25 +56,19 @@ def sessions_of(partitions: Collection[int]) -> frozenset[int]:
     return frozenset(telemetry | {MAIN} if MAIN in partitions else telemetry)
 
 
+@service
 class MosquittoPartitionSessions:
     """One connection for each session that this instance holds. Nothing is held before `start` and after `stop`."""
 
-    def __init__(
-        self,
-        settings: MosquittoConnectionSettings,
-        sessions: Sequence[MosquittoClientSessionConfig],
-        on_message: Callable[[Any, AckHandle | None], None],
-        watch: MosquittoHealthMonitor,
-    ) -> None:
-        self._settings = settings
-        self._sessions = sessions
-        self._on_message = on_message
-        self._watch = watch
-        self._held: frozenset[int] = frozenset()
-        self._is_open = False
-        self._connections: dict[int, MosquittoConnection] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._past_reconnects = 0
+    settings: MosquittoConnectionSettings
+    sessions: Sequence[MosquittoClientSessionConfig]
+    on_message: Callable[[Any, AckHandle | None], None]
+    watch: MosquittoHealthMonitor
+    _held: frozenset[int] = field(default=frozenset(), init=False)
+    _is_open: bool = field(default=False, init=False)
+    _connections: dict[int, MosquittoConnection] = field(default_factory=dict, init=False)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _past_reconnects: int = field(default=0, init=False)
 
     @property
     def holds_main(self) -> bool:
@@ -125,13 +117,13 @@ class MosquittoPartitionSessions:
     def errors(self) -> Mapping[str, str]:
         """Client id → why there is no connection, of the sessions that this instance holds."""
         return {
-            self._sessions[number].client_id: connection.error
+            self.sessions[number].client_id: connection.error
             for number, connection in sorted(self._connections.items())
             if connection.error is not None
         }
 
     def _follow(self) -> None:
-        wanted = self._held & set(range(len(self._sessions))) if self._is_open else frozenset[int]()
+        wanted = self._held & set(range(len(self.sessions))) if self._is_open else frozenset[int]()
         for number in self._connections.keys() - wanted:
             connection = self._connections.pop(number)
             self._past_reconnects += connection.reconnects
@@ -139,7 +131,9 @@ class MosquittoPartitionSessions:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         for number in wanted - self._connections.keys():
-            watch = self._watch if number == MAIN else None
-            connection = MosquittoConnection(self._settings, self._sessions[number], self._on_message, watch)
+            watch = self.watch if number == MAIN else None
+            connection = MosquittoConnection(
+                settings=self.settings, session=self.sessions[number], on_message=self.on_message, watch=watch
+            )
             self._connections[number] = connection
             connection.open()

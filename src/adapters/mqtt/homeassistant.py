@@ -11,13 +11,13 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import aiomqtt
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.mqtt.external_connection import KEEP_ALIVE_S, guard_socket, kept_flowing
+from adapters.mqtt.sockets import KEEP_ALIVE_S, guard_socket, kept_flowing
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 
 TIMEOUT_S = 10.0
@@ -28,57 +28,19 @@ MAX_QUEUED_MESSAGES = 10_000
 MAX_INFLIGHT_PUBLISHES = 64
 """Publishes in flight, which the bridge's worker bounds; aiomqtt warns above this number."""
 
+_NO_LOCAL = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
+_SHARED_SUBSCRIPTION = SubscribeOptions(qos=1)
 
-@dataclass(frozen=True, slots=True)
-class HomeAssistantBrokerSettings:
+
+@service
+class HomeAssistantMqttClient:
     """The address of the broker, and the login to use."""
 
     host: str
     port: int
     username: str | None
-    password: str | None = field(repr=False)
+    password: str | None
     tls: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedHomeAssistantMessage:
-    topic: str
-    payload: bytes
-    retain: bool
-
-
-class MqttHomeAssistantConnection:
-    """One connection. Its methods raise Unavailable when it is lost."""
-
-    def __init__(self, client: aiomqtt.Client) -> None:
-        self._client = client
-
-    async def publish(self, topic: str, payload: str) -> None:
-        """Publishes a retained message; an empty payload clears it. Returns when the broker has acknowledged it."""
-        try:
-            await self._client.publish(topic, payload, qos=1, retain=True, timeout=TIMEOUT_S)
-        except aiomqtt.MqttError as error:
-            raise _unavailable(error) from None
-
-    async def messages(self) -> AsyncIterator[ReceivedHomeAssistantMessage]:
-        try:
-            async for message in self._client.messages:
-                payload = message.payload if isinstance(message.payload, bytes) else b""
-                yield ReceivedHomeAssistantMessage(str(message.topic), payload, bool(message.retain))
-        except aiomqtt.MqttError as error:
-            raise _unavailable(error) from None
-
-    async def subscribe(self, filters: Sequence[str], options: SubscribeOptions) -> None:
-        """Raises Unavailable when the broker rejects a subscription."""
-        codes: Sequence[Any] = await self._client.subscribe([(each, options) for each in filters], timeout=TIMEOUT_S)
-        refused = [each for each, code in zip(filters, codes, strict=True) if getattr(code, "value", code) >= 0x80]
-        if refused:
-            raise _unavailable(f"it does not allow a subscription to {', '.join(refused)}")
-
-
-class HomeAssistantMqttClient:
-    def __init__(self, settings: HomeAssistantBrokerSettings) -> None:
-        self._settings = settings
 
     @asynccontextmanager
     async def connect(
@@ -91,7 +53,7 @@ class HomeAssistantMqttClient:
         guard_socket(client)
         try:
             async with client, kept_flowing(client):
-                connection = MqttHomeAssistantConnection(client)
+                connection = MqttHomeAssistantConnection(client=client)
                 await connection.subscribe(listen, _NO_LOCAL)
                 if commands is not None:
                     await connection.subscribe([f"$share/latchboard/{commands}"], _SHARED_SUBSCRIPTION)
@@ -106,15 +68,14 @@ class HomeAssistantMqttClient:
             raise _unavailable(error) from None
 
     def _new_client(self, status: str | None) -> aiomqtt.Client:
-        settings = self._settings
         client = aiomqtt.Client(
-            settings.host,
-            settings.port,
-            username=settings.username,
-            password=settings.password,
+            self.host,
+            self.port,
+            username=self.username,
+            password=self.password,
             protocol=aiomqtt.ProtocolVersion.V5,
             will=None if status is None else aiomqtt.Will(status, "offline", qos=1, retain=True),
-            tls_context=ssl.create_default_context() if settings.tls else None,
+            tls_context=ssl.create_default_context() if self.tls else None,
             timeout=TIMEOUT_S,
             keepalive=KEEP_ALIVE_S,
             max_queued_incoming_messages=MAX_QUEUED_MESSAGES,
@@ -124,16 +85,42 @@ class HomeAssistantMqttClient:
         return client
 
 
+@service
+class MqttHomeAssistantConnection:
+    """One connection. Its methods raise Unavailable when it is lost."""
+
+    client: aiomqtt.Client
+
+    async def publish(self, topic: str, payload: str) -> None:
+        """Publishes a retained message; an empty payload clears it. Returns when the broker has acknowledged it."""
+        try:
+            await self.client.publish(topic, payload, qos=1, retain=True, timeout=TIMEOUT_S)
+        except aiomqtt.MqttError as error:
+            raise _unavailable(error) from None
+
+    async def messages(self) -> AsyncIterator[tuple[str, bytes, bool]]:
+        """Topic, payload, and whether it was retained."""
+        try:
+            async for message in self.client.messages:
+                payload = message.payload if isinstance(message.payload, bytes) else b""
+                yield str(message.topic), payload, bool(message.retain)
+        except aiomqtt.MqttError as error:
+            raise _unavailable(error) from None
+
+    async def subscribe(self, filters: Sequence[str], options: SubscribeOptions) -> None:
+        """Raises Unavailable when the broker rejects a subscription."""
+        codes: Sequence[Any] = await self.client.subscribe([(each, options) for each in filters], timeout=TIMEOUT_S)
+        refused = [each for each, code in zip(filters, codes, strict=True) if getattr(code, "value", code) >= 0x80]
+        if refused:
+            raise _unavailable(f"it does not allow a subscription to {', '.join(refused)}")
+
+
 async def _publish_offline(connection: MqttHomeAssistantConnection, status: str | None) -> None:
     """Best effort: when the connection is lost, the broker publishes the will instead."""
     if status is not None:
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(DISCONNECT_TIMEOUT_S):
                 await connection.publish(status, "offline")
-
-
-_NO_LOCAL = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
-_SHARED_SUBSCRIPTION = SubscribeOptions(qos=1)
 
 
 def _unavailable(error: Exception | str) -> Unavailable:

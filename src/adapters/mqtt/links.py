@@ -1,11 +1,5 @@
-"""The link of a standby instance: no device is connected until this instance becomes the leader; then it is the real link.
-
-Until then the real link must not be used: the broker of the leader serves the devices, and what this instance would write (the
-password file of an external broker, a retained plan) would overwrite the leader's.
-
-The link of an instance that serves HTTP while another instance on the same database holds the devices.
-
-It accepts no device and reaches none, and reports that through the port, so that no other part needs to know.
+"""Links of instances whose devices are elsewhere: of a standby until it becomes the leader, and of one that serves HTTP while
+another instance on the same database holds the devices. Both report that through the port, so that no other part needs to know.
 """
 
 from __future__ import annotations
@@ -19,6 +13,11 @@ from domain.kernel.errors import Unavailable
 
 
 class LeaderOnlyDeviceLink:
+    """No device is connected until this instance becomes the leader; then it is the real link.
+
+    Until then the real link must not be used: the broker of the leader serves the devices, and what this instance would write
+    (the password file of an external broker, a retained plan) would overwrite the leader's."""
+
     def __init__(self, link: DeviceBrokerLink) -> None:
         self._link = link
         self.is_active = False
@@ -68,6 +67,8 @@ class LeaderOnlyDeviceLink:
 
 
 class NullDeviceLink:
+    """Accepts no device and reaches none."""
+
     def __init__(self) -> None:
         self._stopped = asyncio.Event()
 

@@ -1,13 +1,13 @@
 """The inbound log on NATS JetStream: one stream for each partition, each entry on the disks of a majority of three nodes.
 
-Entries are read by sequence (batched direct get), without a consumer on the server: the database holds the position, and no
-acknowledgement, redelivery or group of the server takes part. A stream's sequence counts its entries without gaps, so a missing
-entry shows. A replica that lags behind answers as if it ended earlier; only the leader's word counts for damage. The owner of a
-partition does not ask for what it appended itself: once confirmed, position and content are known.
+A stream rejects what does not fit, and nobody deletes from it. Entries are read by sequence (batched direct get), without a
+consumer on the server: the database holds the position, and no acknowledgement, redelivery or group of the server takes part. A
+stream's sequence counts its entries without gaps, so a missing entry shows. A replica that lags behind answers as if it ended
+earlier; only the leader's word counts for damage. The owner of a partition does not ask for what it appended itself: once
+confirmed, position and content are known.
 
-How the stream of a partition is made: replicated files that reject what does not fit, and that nobody deletes from.
-
-The entries that this instance appended lately to one partition: its owner reads them from memory instead of from the log.
+By default a node of NATS writes to its disk only every two minutes, so `find_unsafe` asks the nodes whether they keep what they
+confirm.
 """
 
 from __future__ import annotations
@@ -29,75 +29,10 @@ from nats.js import errors as js_errors
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import MISSING, AppendUnconfirmedError, InboundLogDamagedError, InboundLogEntry
 
+MAX_CACHED_BYTES = 64 * 1024
+"""For each partition. Whoever reads slower than this instance appends reads from the log."""
 DUPLICATE_WINDOW_S = 120
 """An entry that is appended again within this time, because its confirmation was lost, is stored once."""
-
-
-def inbound_stream(name: str, subject: str, replicas: int, max_bytes: int) -> api.StreamConfig:
-    return api.StreamConfig(
-        name=name,
-        subjects=[subject],
-        num_replicas=replicas,
-        storage=api.StorageType.FILE,
-        retention=api.RetentionPolicy.LIMITS,
-        discard=api.DiscardPolicy.NEW,
-        max_bytes=max_bytes,
-        duplicate_window=DUPLICATE_WINDOW_S,
-        allow_direct=True,
-        deny_delete=True,
-    )
-
-
-MAX_BYTES = 64 * 1024
-"""For each partition. Whoever reads slower than this instance appends reads from the log."""
-
-
-class AppendedInboundLogEntryCache:
-    def __init__(self) -> None:
-        self._entries: deque[InboundLogEntry] = deque()
-        self._bytes = 0
-        self._last = 0
-        """The greatest position that the log gave this instance."""
-        self._repeated: int | None = None
-
-    def add(self, entry: InboundLogEntry, *, is_duplicate: bool = False) -> None:
-        """`entry`: confirmed. `is_duplicate`: the log had it from an earlier try."""
-        if entry.position <= self._last:
-            if not is_duplicate:
-                self._repeated = entry.position
-            return
-        self._last = entry.position
-        self._entries.append(entry)
-        self._bytes += len(entry.body)
-        while self._bytes > MAX_BYTES:
-            self._drop_first()
-
-    def drop_to(self, position: int) -> None:
-        while self._entries and self._entries[0].position <= position:
-            self._drop_first()
-
-    def read(self, after: int, limit: int) -> Sequence[InboundLogEntry]:
-        """Without a gap from the entry after `after` on, `limit` at most; empty if another instance appended that one.
-
-        Drops those up to `after`: they were read. Who needs them again reads from the log. Raises InboundLogDamagedError.
-        """
-        if self._repeated is not None:
-            raise InboundLogDamagedError(
-                f"The cluster's log gave position {self._repeated} to a second entry: it has lost confirmed entries. "
-                "docs/how-to/cluster.md says how to continue."
-            )
-        self.drop_to(after)
-        found: list[InboundLogEntry] = []
-        for position, entry in enumerate(self._entries, after + 1):
-            if entry.position != position or len(found) == limit:
-                break
-            found.append(entry)
-        return found
-
-    def _drop_first(self) -> None:
-        self._bytes -= len(self._entries.popleft().body)
-
-
 APPEND_TIMEOUT_S = 2.0
 GIVE_UP_S = 20.0
 """An entry that is not confirmed for so long is given up; shorter than the duplicate window."""
@@ -113,6 +48,9 @@ STALE_LEADER_S = 15.0
 answer says for longer than that is a loss."""
 READ_TIMEOUT_S = 2.0
 MAX_READ_BYTES = 4 * 1024 * 1024
+MIN_NODES = 3
+MIN_VERSION = (2, 12)
+MONITOR_TIMEOUT_S = 3.0
 
 _ERRORS = (nats.errors.Error, OSError, TimeoutError)
 
@@ -263,8 +201,18 @@ class JetStreamLog:
         try:
             await self._js.stream_info(self._stream_name(partition))
         except js_errors.NotFoundError:
-            config = inbound_stream(self._stream_name(partition), self._subject(partition), self._replicas, self._max_bytes)
-            await self._js.add_stream(config)
+            await self._js.add_stream(
+                name=self._stream_name(partition),
+                subjects=[self._subject(partition)],
+                num_replicas=self._replicas,
+                storage=api.StorageType.FILE,
+                retention=api.RetentionPolicy.LIMITS,
+                discard=api.DiscardPolicy.NEW,
+                max_bytes=self._max_bytes,
+                duplicate_window=DUPLICATE_WINDOW_S,
+                allow_direct=True,
+                deny_delete=True,
+            )
 
     async def _stream_info(self, partition: int) -> api.StreamInfo:
         try:
@@ -358,6 +306,54 @@ class JetStreamLog:
         self._grown[partition].set()
 
 
+class AppendedInboundLogEntryCache:
+    """The entries that this instance appended lately to one partition: its owner reads them from memory instead of the log."""
+
+    def __init__(self) -> None:
+        self._entries: deque[InboundLogEntry] = deque()
+        self._bytes = 0
+        self._last = 0
+        """The greatest position that the log gave this instance."""
+        self._repeated: int | None = None
+
+    def add(self, entry: InboundLogEntry, *, is_duplicate: bool = False) -> None:
+        """`entry`: confirmed. `is_duplicate`: the log had it from an earlier try."""
+        if entry.position <= self._last:
+            if not is_duplicate:
+                self._repeated = entry.position
+            return
+        self._last = entry.position
+        self._entries.append(entry)
+        self._bytes += len(entry.body)
+        while self._bytes > MAX_CACHED_BYTES:
+            self._drop_first()
+
+    def drop_to(self, position: int) -> None:
+        while self._entries and self._entries[0].position <= position:
+            self._drop_first()
+
+    def read(self, after: int, limit: int) -> Sequence[InboundLogEntry]:
+        """Without a gap from the entry after `after` on, `limit` at most; empty if another instance appended that one.
+
+        Drops those up to `after`: they were read. Who needs them again reads from the log. Raises InboundLogDamagedError.
+        """
+        if self._repeated is not None:
+            raise InboundLogDamagedError(
+                f"The cluster's log gave position {self._repeated} to a second entry: it has lost confirmed entries. "
+                "docs/how-to/cluster.md says how to continue."
+            )
+        self.drop_to(after)
+        found: list[InboundLogEntry] = []
+        for position, entry in enumerate(self._entries, after + 1):
+            if entry.position != position or len(found) == limit:
+                break
+            found.append(entry)
+        return found
+
+    def _drop_first(self) -> None:
+        self._bytes -= len(self._entries.popleft().body)
+
+
 def _entry_position(message: Msg) -> int | None:
     """The entry's sequence; None for the end of the answer."""
     headers: dict[str, Any] = message.headers or {}
@@ -370,3 +366,47 @@ def _error_text(error: BaseException) -> str:
 
 async def _log_error(error: Exception) -> None:
     log.warning("the connection to the cluster's log has a problem", error=_error_text(error))
+
+
+async def find_unsafe(monitors: Sequence[str]) -> list[str]:
+    """What makes a confirmed message unsafe, by the monitoring addresses of the nodes. Empty: nothing was found."""
+    if len(monitors) < MIN_NODES:
+        return [
+            f"{len(monitors)} monitoring addresses of NATS nodes are given, so it cannot be checked whether {MIN_NODES} nodes "
+            "write each message to disk. Set LATCHBOARD_CLUSTER_MONITOR to the addresses of all nodes, such as "
+            "http://nats-1:8222,http://nats-2:8222,http://nats-3:8222."
+        ]
+    import httpx  # nothing else of the log uses it
+
+    problems: list[str] = []
+    async with httpx.AsyncClient(timeout=MONITOR_TIMEOUT_S) as client:
+        for monitor in monitors:
+            try:
+                response = await client.get(f"{monitor}/varz")
+                response.raise_for_status()
+                problems += check_node(monitor, response.json())
+            except (httpx.HTTPError, ValueError) as error:
+                reason = error or type(error).__name__
+                problems.append(f"The NATS node at {monitor} does not answer ({reason}). Check LATCHBOARD_CLUSTER_MONITOR.")
+    return problems
+
+
+def check_node(monitor: str, node: dict[str, Any]) -> list[str]:
+    """`node`: what the node says of itself at `/varz`."""
+    found = []
+    version = tuple(int(part) for part in str(node.get("version", "0.0")).split(".")[:2])
+    if version < MIN_VERSION:
+        found.append(f"The NATS node at {monitor} is version {node.get('version')}. Update it to 2.12 or newer.")
+    config = node.get("jetstream", {}).get("config")
+    if not config:
+        found.append(f"The NATS node at {monitor} runs without JetStream. Add `jetstream {{ sync_interval: always }}` to it.")
+    elif not config.get("sync_always"):
+        found.append(
+            f"The NATS node at {monitor} does not write confirmed messages to its disk at once, so a power failure loses them. "
+            "Set `sync_interval: always` in the jetstream block of its configuration."
+        )
+    if not node.get("cluster", {}).get("name"):
+        found.append(
+            f"The NATS node at {monitor} is not part of a NATS cluster. Configure three nodes with routes to each other."
+        )
+    return found

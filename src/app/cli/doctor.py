@@ -15,7 +15,7 @@ import httpx
 
 from adapters.clock import SystemClock
 from adapters.crypto.certificates import expiry
-from adapters.mqtt.external_connection import MosquittoHealthMonitor, as_text
+from adapters.mqtt.mosquitto import MosquittoHealthMonitor, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from app.cli.serve import http_url
@@ -170,7 +170,7 @@ async def _check_broker(settings: Settings, running: bool) -> str:
 async def _check_cluster(settings: Settings) -> str:
     if settings.cluster is None:
         return "off: one instance holds the devices"
-    from adapters.stream.bus import find_unsafe
+    from adapters.stream.jetstream import find_unsafe
 
     problems = await find_unsafe(settings.cluster_monitors)
     if problems and not settings.cluster_unsafe:
@@ -199,7 +199,7 @@ async def _check_certificate(settings: Settings) -> str:
 
 def _check_mosquitto_config(settings: Settings) -> None:
     """Look at the configuration of a Mosquitto on this machine. Raises DoctorCheckWarningError."""
-    watch = MosquittoHealthMonitor(settings.mosquitto_pid_file)
+    watch = MosquittoHealthMonitor(pid_file=settings.mosquitto_pid_file)
     watch.check_config()
     if warning := as_text(watch.warnings()):
         raise DoctorCheckWarningError(warning)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from adapters.mqtt.mosquitto_files import DEFAULT_DATA_DIR, DEFAULT_FILES, mosquitto_config
+from adapters.mqtt.mosquitto import DEFAULT_DATA_DIR, DEFAULT_FILES, mosquitto_config
 from app.cli.support import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.config.settings import Settings
 from app.version import VERSION

@@ -24,10 +24,8 @@ from adapters.crypto.vault import AesVault
 from adapters.crypto.webauthn import WebAuthnCeremonies
 from adapters.delivery.address_guard import AddressGuard
 from adapters.engine.extension_check import EngineMissingError
-from adapters.execution_and_approval_waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from adapters.feed_hub import InProcessFeedHub
 from adapters.mail.background import InProcessBackgroundMailer, LogMailer
-from adapters.message_catalog_translator import MessageCatalogTranslator
 from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.mqtt.links import LeaderOnlyDeviceLink, NullDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
@@ -37,6 +35,8 @@ from adapters.storage.disk_space import DiskSpaceMonitor
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import PostgresLeaderFence
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
+from adapters.translator import MessageCatalogTranslator
+from adapters.waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from app.config.settings import Settings, SettingsError
 from app.runtime import start
 from app.runtime.processes import WorkerProcessContext
@@ -56,7 +56,7 @@ from domain.webhooks.ports import Courier, CreateSigner
 
 if TYPE_CHECKING:
     from adapters.mqtt.embedded import BrokerLimits
-    from adapters.stream.worker_process_feed_bus import UnixSocketFeedBus
+    from adapters.stream.unix_bus import UnixSocketFeedBus
     from app.wiring.cluster import ClusterComponents
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
@@ -174,7 +174,7 @@ def _create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clus
 def _create_worker_bus(settings: Settings, worker: WorkerProcessContext | None, name: str) -> UnixSocketFeedBus | None:
     if worker is None:
         return None
-    from adapters.stream.worker_process_feed_bus import UnixSocketFeedBus
+    from adapters.stream.unix_bus import UnixSocketFeedBus
 
     return UnixSocketFeedBus(worker.folder, worker.number, settings.workers, name)
 
@@ -286,7 +286,7 @@ class NativeOrReferenceComponents:
 
 
 def load_engine(name: str) -> NativeOrReferenceComponents:
-    """Raises EngineMissingError or ExtensionOutdatedError."""
+    """Raises Unavailable."""
     return _load_native() if name == "native" else _load_reference()
 
 
@@ -319,9 +319,9 @@ def _load_reference() -> NativeOrReferenceComponents:
 
 def own_devices_only(parts: NativeOrReferenceComponents, owns_device: Callable[[int], bool]) -> NativeOrReferenceComponents:
     """The same parts for an instance of a cluster."""
-    from adapters.engine.native import OwnedDeviceRulesEngine, read_blocks
+    from adapters.engine.native import NativeEngine, read_blocks
 
-    return replace(parts, engine=OwnedDeviceRulesEngine(owns_device), read_blocks=read_blocks)
+    return replace(parts, engine=NativeEngine(owns_device), read_blocks=read_blocks)
 
 
 def create_device_link(
@@ -339,7 +339,7 @@ def _create_external_link(settings: Settings, clock: Clock, engine: NativeOrRefe
     from adapters.mqtt.external import MosquittoDeviceLink
     from adapters.mqtt.external_connection import MosquittoConnectionSettings
     from adapters.mqtt.external_sessions import shared_by_cluster
-    from adapters.mqtt.mosquitto_files import MosquittoCredentialStore, MosquittoFilePaths
+    from adapters.mqtt.mosquitto import MosquittoCredentialStore, MosquittoFilePaths
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from adapters.storage.sql import SqlDatabase
-from adapters.stream.bus import MIN_NODES, NatsClusterBus, find_unsafe
-from adapters.stream.jetstream import JetStreamLog
+from adapters.stream.bus import NatsClusterBus
+from adapters.stream.jetstream import MIN_NODES, JetStreamLog, find_unsafe
 from app.config.settings import Settings
 from app.runtime.start import StartupError, find_clock_problem
 from app.workers.due import WakeEvent
@@ -62,7 +62,7 @@ def create_cluster(settings: Settings, process_id: bytes, clock: Clock) -> Clust
         instance=instance,
         for_membership=True,
     )
-    bus = NatsClusterBus(inbound_log.client, instance)
+    bus = NatsClusterBus(client=inbound_log.client, instance=instance)
     return ClusterComponents(instance, ownership, inbound_log, bus, database, RecentCredentialChanges(clock))
 
 

@@ -19,7 +19,7 @@ from app.workers.due import WakeEvents
 
 
 def compose(settings: Settings, worker: WorkerProcessContext | None = None) -> ComposedApplication:
-    """Raises SettingsError, StartupError, EngineMissingError, ExtensionOutdatedError, DatabaseUnusableError."""
+    """Raises SettingsError, StartupError, Unavailable, DatabaseUnusableError."""
     wake_events = WakeEvents()
     adapters = ServiceAdapters(settings, on_interest=wake_events.feed_interest.set, worker=worker)
     services = DomainServices(settings, adapters, wake_events)

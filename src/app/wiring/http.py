@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from quart import Blueprint, Quart
 
-from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from adapters.http.api.approvals import approval_links_blueprint, approvals_blueprint
 from adapters.http.api.authentication import auth_blueprint
 from adapters.http.api.commands import commands_blueprint
@@ -155,7 +155,7 @@ def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedE
         uow=services.uow,
         engine=adapters.engine.engine,
         overlap_s=0 if cluster is None else STORE_TIME_OVERLAP_S,
-        moved_before_ms=services.stored_telemetry.moved_before_ms,
+        moved_before_ms=services.stored_telemetry.stored.moved_before_ms,
     )
     shared_feed = program.workers.shared_feed
     confirm_interest = no_other_instances if shared_feed is None else shared_feed.confirm_interest

@@ -30,7 +30,7 @@ from domain.kernel.errors import Unavailable
 from domain.partitions.ports import ConnectedDevices
 
 if TYPE_CHECKING:
-    from adapters.stream.worker_process_feed_bus import UnixSocketFeedBus
+    from adapters.stream.unix_bus import UnixSocketFeedBus
 
 DUPLICATE_SIGNAL_S = 0.5
 STOP_TIMEOUT_S = 3.5

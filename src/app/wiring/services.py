@@ -68,8 +68,7 @@ from domain.team.members import MemberService
 from domain.team.operator import OperatorService
 from domain.telemetry.downsampling import DownsamplingQueryService
 from domain.telemetry.dry_run import RuleDryRunService
-from domain.telemetry.history import ReadingArchiveWithCutoff, ReadingHistory, ReadingsAsEventsService, TelemetryQueryService
-from domain.telemetry.ports import MAX_TIME_MS
+from domain.telemetry.history import ReadingHistory, ReadingsAsEventsService, TelemetryQueryService, moved_before_ms
 from domain.telemetry.retention import OldReadingMover, RetentionPeriods, RetentionService
 from domain.telemetry.rollups import RollupService
 from domain.webhooks.delivery import WebhookDeliveryService
@@ -256,7 +255,13 @@ class DomainServices:
             engine_commit_lock=self.bounded_commit_lock,
             wake_timers=wake_events.rule_timers.set,
         )
-        self.ingest = EngineResultWriter(clock=clock, engine=engine, commands=self.commands, publisher=self.event_recorder)
+        self.ingest = EngineResultWriter(
+            clock=clock,
+            engine=engine,
+            commands=self.commands,
+            publisher=self.event_recorder,
+            owned=None if adapters.cluster is None else adapters.cluster.ownership,
+        )
         self.dead_letters = IngestDeadLetterService(uow=self.leader_uow, clock=clock)
         self.device_messages = DeviceMessageHandler(
             **self.shared,
@@ -287,8 +292,11 @@ class StoredTelemetryServices:
         clock, engine, days = adapters.clock, adapters.engine, settings.readings_days
         self.store = _create_store(settings)
         """None: the database keeps all readings."""
-        self._older = None if self.store is None else ReadingArchiveWithCutoff(self.store, clock, days)
-        stored = ReadingHistory(self._older)
+        self.stored = stored = (
+            ReadingHistory()
+            if self.store is None
+            else ReadingHistory(store=self.store, moved_before_ms=lambda: moved_before_ms(clock.now_ms(), days))
+        )
         shared: dict[str, Any] = {"uow": uow, "clock": clock, "engine": engine.engine}
         reading: dict[str, Any] = {**shared, "authorizer": authorizer, "stored": stored}
         self.queries = TelemetryQueryService(
@@ -304,10 +312,6 @@ class StoredTelemetryServices:
         )
         self.retention = RetentionService(uow=uow, clock=clock, periods=periods, moves_readings=self.store is not None)
         self.mover = None if self.store is None else OldReadingMover(uow=uow, clock=clock, store=self.store, days=days)
-
-    def moved_before_ms(self) -> int:
-        """Older readings may be in the store."""
-        return -MAX_TIME_MS if self._older is None else self._older.end_ms()
 
     async def close(self) -> None:
         if self.store is not None:

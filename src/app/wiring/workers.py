@@ -41,7 +41,6 @@ from domain.devices.health import LastSeenBuffer
 from domain.feed.interest import DevicesWithSubscribersService
 from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.ingest.pipeline import IngestPipeline
-from domain.ingest.results import FencedTimerResultWriter
 from domain.webhooks.delivery import DeletedWebhookCleanup
 
 if TYPE_CHECKING:
@@ -72,9 +71,7 @@ class Workers:
         )
         self.rule_timers = RuleTimerWorker(
             engine=adapters.engine.engine,
-            ingest=services.ingest
-            if adapters.cluster is None
-            else FencedTimerResultWriter(services.ingest, adapters.cluster.ownership),
+            ingest=services.ingest,
             uow=services.leader_uow,
             engine_clock=services.engine_clock,
             engine_commit_lock=services.engine_commit_lock,
@@ -302,7 +299,7 @@ def _create_homeassistant_worker(
     url, key = settings.homeassistant, settings.homeassistant_key
     if url is None or key is None or not settings.has_broker:
         return None
-    from adapters.mqtt.homeassistant import HomeAssistantBrokerSettings, HomeAssistantMqttClient
+    from adapters.mqtt.homeassistant import HomeAssistantMqttClient
     from app.workers.homeassistant import HomeAssistantWorker
     from domain.homeassistant.bridge import HomeAssistantBridge
 
@@ -320,5 +317,6 @@ def _create_homeassistant_worker(
     tls = address.scheme == "mqtts"
     user, password = (None if part is None else unquote(part) for part in (address.username, address.password))
     port = address.port or (8883 if tls else 1883)
-    broker = HomeAssistantBrokerSettings(address.hostname or "127.0.0.1", port, user, password, tls)
-    return HomeAssistantWorker(bridge=bridge, broker=HomeAssistantMqttClient(broker), hub=adapters.feed)
+    host = address.hostname or "127.0.0.1"
+    broker = HomeAssistantMqttClient(host=host, port=port, username=user, password=password, tls=tls)
+    return HomeAssistantWorker(bridge=bridge, broker=broker, hub=adapters.feed)

@@ -29,7 +29,7 @@ from domain.kernel.errors import DomainError, Unauthenticated, Unavailable
 from domain.kernel.ids import AccountId, DeviceId
 
 if TYPE_CHECKING:
-    from adapters.mqtt.homeassistant import HomeAssistantMqttClient, MqttHomeAssistantConnection, ReceivedHomeAssistantMessage
+    from adapters.mqtt.homeassistant import HomeAssistantMqttClient, MqttHomeAssistantConnection
 
 MAX_IN_FLIGHT = 32
 """Messages that may wait for their PUBACK at the same time."""
@@ -122,8 +122,8 @@ class HomeAssistantWorker:
                 async with asyncio.timeout(CLEAR_TIMEOUT_S):
                     while len(stale_topics) < MAX_STALE_TOPICS:
                         async with asyncio.timeout(RETAINED_QUIET_S):
-                            message = await anext(messages)
-                        stale_topics |= find_stale_topics(accounts, message.topic, message.payload)
+                            topic, payload, _ = await anext(messages)
+                        stale_topics |= find_stale_topics(accounts, topic, payload)
             except (TimeoutError, StopAsyncIteration):
                 pass
             self._publisher.reset(connection)
@@ -169,14 +169,15 @@ class HomeAssistantWorker:
         if visible is None:
             await self._publisher.publish({device_id: {} for device_id in self._publisher.device_ids})
             raise Unauthenticated("The API key of Home Assistant has been revoked or disabled.")
-        feed.allowed_devices = frozenset(device.device_id for device in visible.devices)
+        devices, valid_for_s = visible
+        feed.allowed_devices = frozenset(device.device_id for device in devices)
         await self._publisher.publish({device_id: {} for device_id in self._publisher.device_ids - feed.allowed_devices})
-        changed = self._publisher.diff(visible.devices)
+        changed = self._publisher.diff(devices)
         for start in range(0, len(changed), BATCH_SIZE):
             await self._publisher.publish(await self.bridge.retained_by_device(topics, changed[start : start + BATCH_SIZE]))
             await asyncio.sleep(0)
         await self._publisher.clear_stale()
-        return min(REFRESH_INTERVAL_S, visible.valid_for_s)
+        return min(REFRESH_INTERVAL_S, valid_for_s)
 
     async def _publish_devices(self, topics: HomeAssistantTopics, device_ids: Iterable[DeviceId]) -> None:
         due = list(device_ids)
@@ -191,18 +192,18 @@ class HomeAssistantWorker:
     async def _receive(
         self, connection: MqttHomeAssistantConnection, topics: HomeAssistantTopics, accounts: frozenset[AccountId]
     ) -> None:
-        async for message in connection.messages():
-            addressed = topics.parse_command_topic(message.topic)
+        async for topic, payload, retain in connection.messages():
+            addressed = topics.parse_command_topic(topic)
             if addressed is not None:
-                await self._submit_command(*addressed, message)
-            elif message.payload and len(self._publisher.stale_topics) < MAX_STALE_TOPICS:
-                self._publisher.stale_topics |= find_stale_topics(accounts, message.topic, message.payload)
+                await self._submit_command(*addressed, payload, retain=retain)
+            elif payload and len(self._publisher.stale_topics) < MAX_STALE_TOPICS:
+                self._publisher.stale_topics |= find_stale_topics(accounts, topic, payload)
         raise Unavailable("The connection to Home Assistant's broker was closed.")
 
-    async def _submit_command(self, device_id: DeviceId, name: str | None, message: ReceivedHomeAssistantMessage) -> None:
+    async def _submit_command(self, device_id: DeviceId, name: str | None, body: bytes, *, retain: bool) -> None:
         """`name`: of the command that has an entity; None for the relay, whose payload is the command."""
-        payload = message.payload[:MAX_PAYLOAD_BYTES].decode("utf-8", "replace").strip()
-        if message.retain or (name is None and payload not in COMMAND_PAYLOADS):
+        payload = body[:MAX_PAYLOAD_BYTES].decode("utf-8", "replace").strip()
+        if retain or (name is None and payload not in COMMAND_PAYLOADS):
             self._counts["ignored"] += 1
             return
         self._counts["commands"] += 1

@@ -20,7 +20,7 @@ from domain.devices.lookup import ids_for_log
 from domain.ingest.pipeline import EngineClock
 from domain.ingest.ports import IngestTx
 from domain.ingest.restore import find_rules
-from domain.ingest.results import EngineResultWriter, FencedTimerResultWriter, IngestResult
+from domain.ingest.results import EngineResultWriter, IngestResult
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
@@ -41,7 +41,7 @@ class RuleTimerWorker:
     name = "rule_timers"
 
     engine: TelemetryEngine
-    ingest: EngineResultWriter | FencedTimerResultWriter
+    ingest: EngineResultWriter
     uow: UnitOfWork[IngestTx]
     engine_clock: EngineClock
     engine_commit_lock: asyncio.Lock
@@ -111,7 +111,7 @@ class RuleTimerWorker:
     async def _store(self, result: IngestResult) -> None:
         if not result.is_empty:
             async with self.uow.write(caller=None) as tx:
-                await self.ingest.store(tx, result)
+                await self.ingest.store_timers(tx, result)
 
     async def _take_back(self, part: IngestResult) -> None:
         for device_no in part.device_nos:

@@ -1,6 +1,5 @@
-"""What belongs to the account as a whole: projects, device types, API keys, webhooks.
-
-Who may do what with which devices: groups, and grants on devices, groups and projects.
+"""What belongs to the account as a whole: projects, device types, API keys and webhooks; and who may do what with which devices:
+groups, and grants on devices, groups and projects.
 """
 
 from __future__ import annotations
@@ -12,17 +11,21 @@ from typing import Any, ClassVar
 
 from domain.commands.definitions import EDITABLE_FIELDS, CommandDefinitionInput
 from domain.commands.model import CommandDefinition
-from domain.devices.model import DeviceGroup, DeviceStatus
+from domain.devices.model import DeviceStatus
 from domain.events.model import DEFAULT_TYPES
 from domain.fleet_file.model import CreatedFleetObject, DesiredFleetObject, Fields, FleetKind, StoredFleetObject
 from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext, KindReconciler, defaults_of
 from domain.grants.model import AppliesVia, Grant, GrantSubject
 from domain.grants.service import GrantInput, GrantService, NewGrantInput
 from domain.kernel.caller import Role, require_role
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, ValidationFailed
 from domain.kernel.ids import DeviceId, DeviceTypeId, GrantId, GroupId, KeyId, ProjectId
 from domain.webhooks.model import WebhookFormat
 from domain.webhooks.service import WebhookService
+
+_GRANT_FIELDS = tuple(one.name for one in fields(GrantInput))
+_GRANT_KEY = ("api_key", "member", "device", "group", "project")
 
 
 class ProjectReconciler(KindReconciler):
@@ -114,6 +117,7 @@ class ApiKeyReconciler(KindReconciler):
         run.names.keys.pop(KeyId(stored.id), None)
 
 
+@service
 class WebhookReconciler(KindReconciler):
     """Its URL is shown to Admins only."""
 
@@ -126,14 +130,12 @@ class WebhookReconciler(KindReconciler):
         {"enabled": True, "format": WebhookFormat.STANDARD, "types": tuple(sorted(DEFAULT_TYPES))}
     )
 
-    def __init__(self, webhooks: WebhookService) -> None:
-        super().__init__()
-        self._webhooks = webhooks
+    webhooks: WebhookService
 
     async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found: list[StoredFleetObject] = []
         for each in await run.tx.webhooks.list_by_account(run.caller.account_id):
-            url, key = self._webhooks.visible_url(run.caller, each), run.names.keys.get(each.key_id, "")
+            url, key = self.webhooks.visible_url(run.caller, each), run.names.keys.get(each.key_id, "")
             types = tuple(sorted(each.wanted_types))
             fields = {"api_key": key, "url": url, "types": types, "format": each.format, "enabled": each.enabled}
             found.append(StoredFleetObject(each.webhook_id, ((key, url),), fields, each))
@@ -156,10 +158,6 @@ class WebhookReconciler(KindReconciler):
 
     async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.webhooks.delete(run.caller, stored.id)
-
-
-_GRANT_FIELDS = tuple(one.name for one in fields(GrantInput))
-_GRANT_KEY = ("api_key", "member", "device", "group", "project")
 
 
 class GroupReconciler(KindReconciler):
@@ -287,7 +285,7 @@ def _subjects(run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | 
 
 def _stored_grant(run: FleetFileReadContext, grant: Grant) -> StoredFleetObject | None:
     """None for a grant on a device that is being deleted."""
-    subject, group = grant.subject, _group_of(run, grant)
+    subject, group = grant.subject, None if grant.group_id is None else run.names.groups.get(grant.group_id)
     shown: dict[str, Any] = dict.fromkeys(_GRANT_KEY)
     if subject.key_id is not None:
         shown["api_key"] = run.names.keys.get(subject.key_id)
@@ -306,10 +304,6 @@ def _stored_grant(run: FleetFileReadContext, grant: Grant) -> StoredFleetObject 
 
 def _grant_key(given: Fields) -> tuple[str, ...]:
     return tuple(given[name] or "" for name in _GRANT_KEY)
-
-
-def _group_of(run: FleetFileReadContext, grant: Grant) -> DeviceGroup | None:
-    return None if grant.group_id is None else run.names.groups.get(grant.group_id)
 
 
 def _project_name(run: FleetFileReadContext, grant: Grant) -> str | None:

@@ -1,8 +1,5 @@
-"""Devices of a fleet file. What belongs to one device is in `device_part_reconcilers.py`.
-
-The commands, schedules and rules of one device in a fleet file.
-
-What an apply does for a device beside its fields: it makes metrics known, and credentials.
+"""Devices of a fleet file, and what belongs to one device: its commands, schedules and rules. Beside a device's fields, an apply
+makes metrics known and issues credentials.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ from domain.fleet_file.model import (
 )
 from domain.fleet_file.reconciler import FleetFileReadContext, FleetFileWriteContext, KindReconciler, defaults_of
 from domain.kernel.caller import Role
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceId, RuleId
 from domain.rules.model import Rule
@@ -37,6 +35,10 @@ from domain.schedules.service import HISTORY_LIMIT, ScheduleInput
 
 _METADATA_FIELDS = tuple(one.name for one in fields(DeviceMetadata))
 _OWN_FIELDS = ("name", "board_type", "app_type", "app_type_other", "profile", "external_id")
+_RULE_FIELDS = (
+    *("name", "conditions", "action", "enabled", "priority", "match", "for_seconds", "cooldown_seconds", "clear_conditions"),
+)
+_SCHEDULE_FIELDS = tuple(one.name for one in fields(ScheduleInput))
 
 
 class DeviceReconciler(KindReconciler):
@@ -114,18 +116,11 @@ def _stored_device(run: FleetFileReadContext, device: Device) -> StoredFleetObje
     return StoredFleetObject(device.device_id, keys, found, device)
 
 
-RULE_FIELDS = (
-    *("name", "conditions", "action", "enabled", "priority", "match", "for_seconds", "cooldown_seconds", "clear_conditions"),
-)
-_SCHEDULE_FIELDS = tuple(one.name for one in fields(ScheduleInput))
-
-
+@service
 class DevicePartReconciler(KindReconciler):
     writer = Role.MEMBER
 
-    def __init__(self, device_id: DeviceId, name: str) -> None:
-        super().__init__(name)
-        self.device_id = device_id
+    device_id: DeviceId
 
 
 class CommandReconciler(DevicePartReconciler):
@@ -203,7 +198,7 @@ class RuleReconciler(DevicePartReconciler):
     async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         found = sorted(await run.tx.rules.list_by_device(self.device_id), key=lambda rule: rule.rule_no)
         return [
-            StoredFleetObject(rule.rule_id, ((rule.name,),), {name: getattr(rule, name) for name in RULE_FIELDS}, rule)
+            StoredFleetObject(rule.rule_id, ((rule.name,),), {name: getattr(rule, name) for name in _RULE_FIELDS}, rule)
             for rule in found
         ]
 
@@ -236,7 +231,7 @@ async def with_metrics(run: FleetFileWriteContext, wanted: DesiredFleetObject, o
     if set(names) <= set(await known_metrics(run, device)):
         return outcome
     try:
-        DeviceReconciler().check_writable(run.caller)
+        DeviceReconciler.check_writable(run.caller)
         before, after = await declare_metrics(run.tx, run.caller, device, names, run.now_ms)
     except DomainError as error:
         raise with_place(error, outcome.path) from None
@@ -252,7 +247,7 @@ async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutco
     if not run.credentials.are_due(device):
         return outcome
     try:
-        DeviceReconciler().check_writable(run.caller)
+        DeviceReconciler.check_writable(run.caller)
         issued = await run.writers.issuer.issue(run.tx, run.caller, device, run.now_ms, rotated=not is_new)
     except DomainError as error:
         raise with_place(error, outcome.path) from None

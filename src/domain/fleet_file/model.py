@@ -1,13 +1,8 @@
-"""A fleet as a file: the objects that a file wants, the stored ones that they are compared with, and what came of each.
+"""A fleet as a file: the objects that a file wants, the stored ones that they are compared with, what came of each, and the
+services with which a file is applied.
 
 An object is matched by its key, which is what its readers call it: a project by its name, a device by its `externalId`, a
 schedule by its slot. Fields have the names and values of the domain's inputs; a reference to another object is that object's key.
-
-What applying a fleet file leaves to do after the commit.
-
-The services with which a fleet file is applied: those of the single calls, so that every check and every event is theirs.
-
-The transaction in which a fleet file is read and applied.
 """
 
 from __future__ import annotations
@@ -38,7 +33,6 @@ MAX_OBJECTS = 2_500
 
 Key: TypeAlias = tuple[str | int, ...]
 Fields: TypeAlias = Mapping[str, Any]
-
 
 DEVICE_KEYS = ("externalId", "deviceId")
 """The first part of a device's key."""
@@ -178,6 +172,8 @@ class FleetAfterApplyWork:
 
 @dataclass(frozen=True, slots=True)
 class FleetFileWriteServices:
+    """Those of the single calls, so that every check and every event is theirs."""
+
     projects: ProjectService
     device_types: DeviceTypeAdminService
     devices: DeviceService

@@ -1,12 +1,11 @@
-"""One kind of objects: how they are stored, made, changed and deleted. `reconcile` compares a section of a file with it.
-
-The names by which a file refers to objects, and the ids behind them, as of the transaction.
+"""Compares a section of a file with what is stored, and makes it so. A `KindReconciler` says of one kind of objects how they are
+stored, made, changed and deleted; `FleetNameIndex` has the names by which a file refers to objects.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -30,6 +29,7 @@ from domain.fleet_file.model import (
 )
 from domain.groups.service import GroupsTx
 from domain.kernel.caller import Role, SessionCaller, require_role
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, IdPrefix, KeyId, MembershipId, ProjectId, has_id_format
 from domain.team.service_sessions import check_operation
@@ -37,17 +37,19 @@ from domain.team.service_sessions import check_operation
 Id = TypeVar("Id", bound=str)
 
 
+@service
 class FleetNameIndex:
-    def __init__(self, account_id: AccountId) -> None:
-        self.account_id = account_id
-        self.default_project = ""
-        """The name of the project of what names none."""
-        self.projects: dict[ProjectId, str] = {}
-        self.device_types: dict[DeviceTypeId, str] = {}
-        self.keys: dict[KeyId, str] = {}
-        self.members: dict[MembershipId, str] = {}
-        self.groups: dict[GroupId, DeviceGroup] = {}
-        self._devices: dict[str, Device] = {}
+    """Names and the ids behind them, as of the transaction."""
+
+    account_id: AccountId
+    default_project: str = field(default="", init=False)
+    """The name of the project of what names none."""
+    projects: dict[ProjectId, str] = field(default_factory=dict, init=False)
+    device_types: dict[DeviceTypeId, str] = field(default_factory=dict, init=False)
+    keys: dict[KeyId, str] = field(default_factory=dict, init=False)
+    members: dict[MembershipId, str] = field(default_factory=dict, init=False)
+    groups: dict[GroupId, DeviceGroup] = field(default_factory=dict, init=False)
+    _devices: dict[str, Device] = field(default_factory=dict, init=False)
 
     async def load(self, tx: GroupsTx, project: str | None) -> None:
         """Raises ValidationFailed when there is no project of the name `project`."""
@@ -143,6 +145,7 @@ class FleetFileWriteContext(FleetFileReadContext):
     credentials: BulkCredentials = BulkCredentials.NONE
 
 
+@service
 class KindReconciler(ABC):
     """`tag`: the group of operations that act on these objects; `reader` and `writer`: the lowest roles that may
     read them all, and change one."""
@@ -158,18 +161,20 @@ class KindReconciler(ABC):
     may_repeat: ClassVar[bool] = False
     """Whether several objects may have one key; then they are matched in their order."""
 
-    def __init__(self, owner: str | None = None) -> None:
-        self.owner = owner
+    owner: str | None = None
+    """The name of the device that the objects belong to, if they do."""
 
-    def check_readable(self, caller: SessionCaller) -> None:
+    @classmethod
+    def check_readable(cls, caller: SessionCaller) -> None:
         """Raises PermissionDenied."""
-        require_role(caller, self.reader)
-        check_operation(caller, self.tag, is_read=True)
+        require_role(caller, cls.reader)
+        check_operation(caller, cls.tag, is_read=True)
 
-    def check_writable(self, caller: SessionCaller) -> None:
+    @classmethod
+    def check_writable(cls, caller: SessionCaller) -> None:
         """Raises PermissionDenied."""
-        require_role(caller, self.writer)
-        check_operation(caller, self.tag, is_read=False)
+        require_role(caller, cls.writer)
+        check_operation(caller, cls.tag, is_read=False)
 
     @abstractmethod
     async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
@@ -198,7 +203,7 @@ def defaults_of(model: type[Any], **more: Any) -> Fields:
 async def reconcile(
     reconciler: KindReconciler, run: FleetFileWriteContext, wanted: Sequence[DesiredFleetObject]
 ) -> list[FleetObjectOutcome]:
-    """Make and change what the file wants. What it does not name is in the result of `surplus`."""
+    """Make and change what the file wants."""
     _check_distinct(reconciler, wanted)
     found = list(await reconciler.stored(run, wanted))
     outcomes: list[FleetObjectOutcome] = []
@@ -213,7 +218,7 @@ async def reconcile(
 
 
 async def prune(
-    reconciler: KindReconciler, run: FleetFileWriteContext, keep: Sequence[str], path: str
+    reconciler: KindReconciler, run: FleetFileWriteContext, keep: Collection[str], path: str
 ) -> list[FleetObjectOutcome]:
     """Delete the stored objects whose ids are not in `keep`."""
     outcomes: list[FleetObjectOutcome] = []

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 from domain.accounts.projects import ProjectService
 from domain.commands.device_types import DeviceTypeAdminService
@@ -55,6 +56,8 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import EngineCommitLock, JoinedUnitOfWork, UnitOfWork
 from domain.webhooks.service import WebhookService
 
+AnyReconciler: TypeAlias = KindReconciler | type[KindReconciler]
+
 
 @dataclass(frozen=True, slots=True)
 class FleetFileInput:
@@ -94,7 +97,7 @@ class FleetFileService:
             GroupReconciler(),
             ApiKeyReconciler(),
             GrantReconciler(),
-            WebhookReconciler(self.webhooks),
+            WebhookReconciler(webhooks=self.webhooks),
         )
         return {reconciler.kind: reconciler for reconciler in account}
 
@@ -109,18 +112,18 @@ class FleetFileService:
 
         Raises ValidationFailed for an unknown project, Conflict `FLEET_TOO_LARGE`."""
         async with self.uow.read() as tx:
-            run = FleetFileReadContext(tx, caller, FleetNameIndex(caller.account_id), self.clock.now_ms(), project)
+            run = FleetFileReadContext(tx, caller, FleetNameIndex(account_id=caller.account_id), self.clock.now_ms(), project)
             await run.names.load(tx, project)
             chosen = {kind: each for kind, each in self.reconcilers.items() if each.is_scoped or project is None}
-            parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
-            readable = {kind for kind, each in {**chosen, **parts}.items() if _may_read(each, caller)}
+            sections: Mapping[FleetKind, AnyReconciler] = {**chosen, **PARTS}
+            readable = {kind for kind, each in sections.items() if _may_read(each, caller)}
             found = {kind: await each.stored(run, None) for kind, each in chosen.items() if kind in readable}
             _check_size(sum(map(len, found.values())))
             if FleetKind.DEVICES in found:
                 devices = [await _load_with_parts(run, each, readable) for each in found[FleetKind.DEVICES]]
                 _check_size(sum(map(len, found.values())) + sum(len(part) for each in devices for part in each.children.values()))
                 found[FleetKind.DEVICES] = devices
-        hidden = [kind for kind in FleetKind if kind in {**chosen, **parts} and kind not in readable]
+        hidden = [kind for kind in FleetKind if kind in sections and kind not in readable]
         return ExportedFleet(found, tuple(hidden))
 
     async def plan(self, caller: SessionCaller, request: FleetFileInput) -> Sequence[FleetObjectOutcome]:
@@ -154,7 +157,7 @@ class FleetFileService:
             raise ValidationFailed.for_field("document", message)
         lock = self.engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
         async with lock, self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            postponed, names = FleetAfterApplyWork(), FleetNameIndex(caller.account_id)
+            postponed, names = FleetAfterApplyWork(), FleetNameIndex(account_id=caller.account_id)
             await names.load(tx, None)
             yield FleetFileWriteContext(
                 tx,
@@ -173,11 +176,12 @@ class FleetFileService:
         for reconciler in self._named_reconcilers(request):
             reconciler.check_readable(run.caller)
         kept: list[FleetObjectOutcome] = []
-        gone: list[list[FleetObjectOutcome]] = []
+        gone: list[FleetObjectOutcome] = []
         later: list[tuple[KindReconciler, set[str], str]] = []
         for kind, reconciler in self.reconcilers.items():
-            if kind is FleetKind.DEVICE_TYPES:
-                _choose_project(run)
+            if kind is FleetKind.DEVICE_TYPES and run.project is not None:
+                run.names.project_id(run.project)  # it exists now at the latest
+                run.names.default_project = run.project  # of all devices and groups that name none
             if kind not in sections:
                 continue
             outcomes = await reconcile(reconciler, run, sections[kind])
@@ -188,13 +192,14 @@ class FleetFileService:
         if run.prune:
             for reconciler, ids, path in reversed(later):
                 if reconciler.is_scoped or run.project is None:
-                    gone.append(await prune(reconciler, run, list(ids), path))
-        return [*kept, *(each for some in gone for each in some)]
+                    gone += await prune(reconciler, run, ids, path)
+        return [*kept, *gone]
 
-    def _named_reconcilers(self, request: FleetFileInput) -> list[KindReconciler]:
-        """The sections that the document names."""
-        parts = {kind: part(DeviceId(""), "") for kind, part in PARTS.items()}
-        return [reconciler for kind, reconciler in {**self.reconcilers, **parts}.items() if kind in request.document.kinds()]
+    def _named_reconcilers(self, request: FleetFileInput) -> list[AnyReconciler]:
+        """Of the sections that the document names; of parts of devices the class."""
+        sections: Mapping[FleetKind, AnyReconciler] = {**self.reconcilers, **PARTS}
+        kinds = request.document.kinds()
+        return [reconciler for kind, reconciler in sections.items() if kind in kinds]
 
     async def _reconcile_devices(
         self,
@@ -210,7 +215,7 @@ class FleetFileService:
             outcomes.append(await with_credentials(run, outcome))
             for kind, part in PARTS.items():
                 if kind in each.children:
-                    reconciler = part(DeviceId(outcome.id), outcome.name)
+                    reconciler = part(device_id=DeviceId(outcome.id), owner=outcome.name)
                     found = await reconcile(reconciler, run, each.children[kind])
                     later.append((reconciler, {one.id for one in found}, f"{each.path}.{kind}"))
                     outcomes += found
@@ -228,14 +233,7 @@ class FleetFileService:
             await self.projects.delete(caller, project_id)
 
 
-def _choose_project(run: FleetFileWriteContext) -> None:
-    """The document's own project, which may be new, is that of all devices and groups that name none."""
-    if run.project is not None:
-        run.names.project_id(run.project)
-        run.names.default_project = run.project
-
-
-def _may_read(reconciler: KindReconciler, caller: SessionCaller) -> bool:
+def _may_read(reconciler: AnyReconciler, caller: SessionCaller) -> bool:
     try:
         reconciler.check_readable(caller)
     except PermissionDenied:
@@ -244,7 +242,7 @@ def _may_read(reconciler: KindReconciler, caller: SessionCaller) -> bool:
 
 
 async def _load_with_parts(run: FleetFileReadContext, device: StoredFleetObject, readable: set[FleetKind]) -> StoredFleetObject:
-    parts = {kind: part(DeviceId(device.id), device.name) for kind, part in PARTS.items() if kind in readable}
+    parts = {kind: part(device_id=DeviceId(device.id), owner=device.name) for kind, part in PARTS.items() if kind in readable}
     metrics = await known_metrics(run, device.source)
     fields = {**device.fields, "metrics": metrics} if metrics else device.fields
     return replace(device, fields=fields, children={kind: await part.stored(run, None) for kind, part in parts.items()})

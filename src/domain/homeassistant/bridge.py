@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
-from domain.commands.model import Execution, effective_definitions
+from domain.commands.model import CommandDefinition, Execution, effective_definitions
 from domain.commands.ports import CommandsTx
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.model import Device
 from domain.feed.snapshot import FeedSnapshotAndReplayService
 from domain.homeassistant.discovery import (
     TOPIC_ROOT,
-    HomeAssistantCommandDefinitions,
     HomeAssistantTopics,
     RetainedMessages,
     command_entities,
@@ -37,14 +35,6 @@ from domain.keys.authenticator import CallerAuthenticator
 from domain.rules.ports import TelemetryEngine
 
 DeviceFingerprint = tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HomeAssistantVisibleDevicesSnapshot:
-    """`valid_for_s`: seconds until a grant expires and the devices must be loaded again."""
-
-    devices: Sequence[Device]
-    valid_for_s: float
 
 
 def device_fingerprint(device: Device) -> DeviceFingerprint:
@@ -79,14 +69,13 @@ class HomeAssistantBridge:
         """Topic filters that match everything the bridge publishes, for any account."""
         return (*discovery_filters(self.discovery_prefix), f"{TOPIC_ROOT}/#")
 
-    async def find_visible_devices(self, caller: ApiKeyCaller) -> HomeAssistantVisibleDevicesSnapshot | None:
-        """The devices that the key may read; None if the key has been disabled or deleted."""
+    async def find_visible_devices(self, caller: ApiKeyCaller) -> tuple[Sequence[Device], float] | None:
+        """The devices that the key may read, and the seconds until a grant expires and they must be loaded again; None if the key
+        has been disabled or deleted."""
         snapshot = await self.audience.snapshot(caller)
         if snapshot is None:
             return None
-        return HomeAssistantVisibleDevicesSnapshot(
-            snapshot.devices, max(0.0, (snapshot.visibility.valid_until_ms - self.clock.now_ms()) / SECOND_MS)
-        )
+        return snapshot.devices, max(0.0, (snapshot.visibility.valid_until_ms - self.clock.now_ms()) / SECOND_MS)
 
     async def reload_devices(self, topics: HomeAssistantTopics, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         """Load the current state of these devices of the account."""
@@ -100,14 +89,15 @@ class HomeAssistantBridge:
         commands = await self._load_commands(topics.account_id, devices)
         return {
             device.device_id: retained_messages(
-                topics, device, self.latest_values.latest(device.device_no), commands[device.device_id]
+                topics, device, self.latest_values.latest(device.device_no), *commands[device.device_id]
             )
             for device in devices
         }
 
     async def _load_commands(
         self, account_id: AccountId, devices: Sequence[Device]
-    ) -> Mapping[DeviceId, HomeAssistantCommandDefinitions]:
+    ) -> Mapping[DeviceId, tuple[Sequence[CommandDefinition], Sequence[str]]]:
+        """By device: the definitions that apply to it, and the names of its commands that wait for approval."""
         type_ids = {device.device_type_id for device in devices if device.device_type_id is not None}
         async with self.uow.read() as tx:
             found = await tx.definitions.list_by_devices_and_types([device.device_id for device in devices], type_ids)
@@ -119,7 +109,7 @@ class HomeAssistantBridge:
             else:
                 of_type[definition.device_type_id].append(definition)
         return {
-            device.device_id: HomeAssistantCommandDefinitions(
+            device.device_id: (
                 effective_definitions(of_type[device.device_type_id], of_device[device.device_id]),
                 [cmd for device_id, cmd in waiting if device_id == device.device_id],
             )
@@ -137,7 +127,7 @@ class HomeAssistantBridge:
         caller, topics = await self.authenticate()
         devices = await self.reload_devices(topics, [device_id])
         commands = await self._load_commands(caller.account_id, devices)
-        known = command_entities(commands[device_id].definitions) if device_id in commands else []
+        known = command_entities(commands[device_id][0]) if device_id in commands else []
         for entity in known:
             if entity.definition.name == name:
                 try:

@@ -7,13 +7,14 @@ set aside before its device gets the PUBACK. At most MAX_DEAD_LETTERS are kept; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from domain.devices.health import device_event
 from domain.devices.model import Device
 from domain.ingest.ports import IngestDeadLetter, IngestTx
 from domain.ingest.restore import find_rules
 from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import EngineRule
 
@@ -26,24 +27,24 @@ TELEMETRY_KIND = "telemetry"
 """The kind of native telemetry; every other kind is a topic below the device's prefix."""
 
 
+@service
 class IngestDeadLetterService:
-    def __init__(self, *, uow: UnitOfWork[IngestTx], clock: Clock, max_letters: int = MAX_DEAD_LETTERS) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._max_letters = max_letters
-        self.count = 0
-        """Stored letters when last counted, for the metrics."""
-        self.added = 0
-        self._announced_ms: dict[int, int] = {}
-        """When the account was last told of a device's letters, in monotonic ms."""
-        self.replayed = 0
-        self.discarded = 0
-        """Deleted because there were more than the maximum."""
+    uow: UnitOfWork[IngestTx]
+    clock: Clock
+    max_letters: int = MAX_DEAD_LETTERS
+    count: int = field(default=0, init=False)
+    """Stored letters when last counted, for the metrics."""
+    added: int = field(default=0, init=False)
+    replayed: int = field(default=0, init=False)
+    discarded: int = field(default=0, init=False)
+    """Deleted because there were more than the maximum."""
+    _announced_ms: dict[int, int] = field(default_factory=dict, init=False)
+    """When the account was last told of a device's letters, in monotonic ms."""
 
     async def set_aside(self, letters: Sequence[IngestDeadLetter]) -> None:
         """Store the letters in one transaction. Raises Unavailable."""
-        now_ms = self._clock.now_ms()
-        async with self._uow.write(caller=None) as tx:
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller=None) as tx:
             devices = await tx.devices.list_by_numbers({letter.device_no for letter in letters})
             device_ids = {device.device_no: device.device_id for device in devices}
             await tx.dead_letters.add_many(
@@ -51,7 +52,7 @@ class IngestDeadLetterService:
             )
             for device in devices:
                 self._announce(tx, device, now_ms)
-            discarded = await tx.dead_letters.delete_oldest(self._max_letters)
+            discarded = await tx.dead_letters.delete_oldest(self.max_letters)
             count = await tx.dead_letters.count()
         self.added += len(letters)
         self.discarded += discarded
@@ -59,7 +60,7 @@ class IngestDeadLetterService:
 
     def _announce(self, tx: IngestTx, device: Device, now_ms: int) -> None:
         """`device_message_set_aside`, at most once an hour for a device."""
-        now, last = self._clock.monotonic_ms(), self._announced_ms.get(device.device_no)
+        now, last = self.clock.monotonic_ms(), self._announced_ms.get(device.device_no)
         if last is not None and now - last < HOUR_MS:
             return
         if len(self._announced_ms) >= MAX_ANNOUNCED:
@@ -69,21 +70,21 @@ class IngestDeadLetterService:
         tx.emit(device_event(device, "device_message_set_aside", text, now_ms))
 
     async def list_for_replay(self, limit: int) -> Sequence[IngestDeadLetter]:
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             self.count = await tx.dead_letters.count()
             return await tx.dead_letters.list_for_replay(limit)
 
     async def find_rules(self, device_no: int) -> Sequence[EngineRule] | None:
         """The rules of a letter's device with their stored states; None if the device was deleted."""
-        return await find_rules(self._uow, device_no)
+        return await find_rules(self.uow, device_no)
 
     async def complete_replay(self, letter: IngestDeadLetter) -> None:
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             await tx.dead_letters.delete([letter.letter_id])
         self.replayed += 1
 
     async def fail_replay(self, letter: IngestDeadLetter, reason: str) -> None:
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             await tx.dead_letters.set_aside_again(letter.letter_id, reason)
 
 

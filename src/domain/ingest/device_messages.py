@@ -1,12 +1,7 @@
-"""Decodes and applies what devices send, except native telemetry.
-
-What devices sent, decoded by their firmware profile (`non_telemetry_message_ingest_service.py`).
+"""What devices send, except native telemetry: decoded by their firmware profile, applied in the transaction of its effects.
 
 Decoding runs before the transaction and applying inside it, because the engine must have evaluated the readings of stock firmware
-before the transaction begins. Answers to devices are returned as `FollowUps`; the caller sends them after the
-commit.
-
-What is to be done after the transaction of a batch has been committed.
+before the transaction begins. What is to be done after the commit, answers to devices above all, is returned as `FollowUps`.
 """
 
 from __future__ import annotations
@@ -52,6 +47,7 @@ from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.left_edges import LeftEdgeResolver, RelayEvidence
 
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
+"""How long after its connect a device may publish what its firmware always publishes then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +92,20 @@ class FollowUps:
         self.subscribed_devices += other.subscribed_devices
 
 
+@dataclass(slots=True)
 class MessageBatchChanges:
     """The changes that one transaction collects while it applies messages."""
 
-    def __init__(self, tx: IngestTx, changes: ExecutionChangeCollector) -> None:
-        self.tx = tx
-        self.changes = changes
-        self.presence = PresenceBatch()
-        self.health = DeviceHealthBatch()
-        self.follow_ups = FollowUps()
-        self.relay_evidence: list[tuple[Device, RelayEvidence]] = []
-        """Relay reports of devices that have edges left to them."""
-        self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
-        """The latest revision of its schedule plan that each device has reported."""
-        self.first_plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
+    tx: IngestTx
+    changes: ExecutionChangeCollector
+    presence: PresenceBatch = field(default_factory=PresenceBatch)
+    health: DeviceHealthBatch = field(default_factory=DeviceHealthBatch)
+    follow_ups: FollowUps = field(default_factory=FollowUps)
+    relay_evidence: list[tuple[Device, RelayEvidence]] = field(default_factory=list)
+    """Relay reports of devices that have edges left to them."""
+    plan_revisions: dict[DeviceId, tuple[Device, int]] = field(default_factory=dict)
+    """The latest revision of its schedule plan that each device has reported."""
+    first_plan_revisions: dict[DeviceId, tuple[Device, int]] = field(default_factory=dict)
 
     def add_plan_revision(self, device: Device, rev: int) -> None:
         self.plan_revisions[device.device_id] = (device, rev)

@@ -1,27 +1,19 @@
 """What one batch from the device link goes through: decode, evaluate, store, follow up.
 
 The law: `evaluate` moves the engine forward, so it runs exactly once per batch, and the caller holds the engine commit lock until
-`store` has committed. Metric names that are new to the fleet get their numbers from the database on the way. `store` writes
-everything in one transaction and may be retried with the same batch; when the database refuses it, the caller stores the parts
-from `EvaluatedBatch.split` and sets aside the messages of the refused ones. The pipeline awaits ports only; waiting and retrying
-are the caller's.
+`store` has committed. `store` writes everything in one transaction and may be retried with the same batch; when the database
+refuses it, the caller stores the parts from `EvaluatedBatch.split` and sets aside the messages of the refused ones. The pipeline
+awaits ports only; waiting and retrying are the caller's.
 
-Runs a telemetry batch through the engine, and gives new metric names their numbers before it takes the messages with them.
-
-The law: only the database assigns a number, so that several instances that store readings at the same time never use one number
-for two names. The transaction is a short one of its own. A crash right after it leaves a number without readings, which is
-harmless: the name gets the same number when a device sends it again.
-
-The clock that the engine measures by: the service's wall clock, and every step of it.
-
-Rules and their states use wall time, so that a restart continues from what the database contains. Between restarts they must not
-follow a step of the clock: before the engine is used, `follow_steps` moves all its times along.
+Metric names that are new to the fleet get their numbers on the way. Only the database assigns a number, so that several instances
+that store readings at the same time never use one number for two names. The transaction is a short one of its own. A crash right
+after it leaves a number without readings, which is harmless: the name gets the same number when a device sends it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from domain.devices.link import InboundBatch, InboundMessage, OutboundDeviceMessagePort
@@ -39,69 +31,6 @@ from domain.rules.ports import BatchResult, ClockOffset, RawTelemetryBatch, Tele
 
 AssignNames = Callable[[Sequence[str]], Awaitable[Mapping[str, Exception]]]
 """Tells the engine the numbers of these names. Returns the names that the database refuses, each with its error."""
-
-
-async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[IngestTx], names: Sequence[str]) -> None:
-    """Raises Unavailable when the database does not answer."""
-    async with uow.write(caller=None) as tx:
-        numbered = await tx.readings.assign_metric_numbers(names)
-    engine.add_metric_names(numbered)
-
-
-class TelemetryEngineBatchRunner:
-    """Runs a batch through the engine in as many calls as new metric names require."""
-
-    def __init__(self, engine: TelemetryEngine, assign_names: AssignNames) -> None:
-        self._engine = engine
-        self._assign_names = assign_names
-        self._refused: dict[str, Exception] = {}
-        self.results: list[BatchResult] = []
-        self.skipped: list[tuple[IngestResult, Exception]] = []
-        """What names the device of a message that the engine cannot take, because the database refuses one of its names."""
-
-    async def run(self, batch: RawTelemetryBatch, now_ms: int) -> None:
-        start = 0
-        while start < len(batch):
-            result = self._engine.ingest(batch, now_ms, start)
-            self.results.append(result)
-            start = result.consumed
-            unknown = result.unknown_metric_names
-            unassigned = [name for name in unknown if name not in self._refused]
-            if unassigned:
-                self._refused |= await self._assign_names(unassigned)
-            elif unknown:
-                named = replace(NOTHING, new_metrics=[(batch.messages()[start][0], 0, unknown[0], None)])
-                self.skipped.append((named, self._refused[unknown[0]]))
-                start += 1
-
-
-class EngineClock:
-    def __init__(self, *, engine: TelemetryEngine, clock: Clock, on_step: Callable[[int], None]) -> None:
-        """`on_step` is told of each step, in milliseconds."""
-        self._engine = engine
-        self._clock = clock
-        self._steps = ClockStepDetector(clock)
-        self._on_step = on_step
-        self.step_count = 0
-
-    def start(self) -> None:
-        """Call when the engine has been restored: it has the clock as it is now."""
-        self._steps = ClockStepDetector(self._clock)
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    def follow_steps(self) -> IngestResult | None:
-        """Call under the engine commit lock before the engine takes messages or evaluates timers. Store the result, if any: the
-        states of rules whose times have moved."""
-        step_ms = self._steps.take_ms()
-        if step_ms == 0:
-            return None
-        self.step_count += 1
-        self._on_step(step_ms)
-        return IngestResult.of(self._engine.shift_clock(step_ms, self._clock.now_ms()))
-
-
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], RawTelemetryBatch]
 ReadyDevicesCallback = Callable[[Sequence[tuple[int, int, int]]], None]
 DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
@@ -176,6 +105,97 @@ class RefusedBatchPart:
     error: Exception
 
 
+@service
+class IngestPipeline:
+    uow: UnitOfWork[IngestTx]
+    link: OutboundDeviceMessagePort
+    engine: TelemetryEngine
+    engine_clock: EngineClock
+    make_batch: BatchFactory
+    device_messages: DeviceMessageHandler
+    ingest: EngineResultWriter
+    on_devices_ready: ReadyDevicesCallback
+    on_devices_subscribed: DeviceTimesCallback
+
+    async def decode(self, batch: InboundBatch) -> DecodedBatch:
+        """Decode everything but native telemetry. Raises Unavailable."""
+        return await self.device_messages.decode(batch.events)
+
+    async def device_ids(self, numbers: Collection[int]) -> list[str]:
+        """For the log."""
+        return await ids_for_log(self.uow, numbers)
+
+    async def assign_names(self, names: Sequence[str]) -> None:
+        """Get the engine numbers for metric names. Raises Unavailable, and what the database raises when it refuses one."""
+        await assign_metric_numbers(self.engine, self.uow, names)
+
+    async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
+        """Run native telemetry, then the telemetry of stock firmware, through the engine."""
+        batches: list[RawTelemetryBatch] = [batch.telemetry]  # type: ignore[list-item]  # one native class behind both Protocols
+        if decoded.telemetry:
+            batches.append(self.make_batch(decoded.telemetry))
+        shifted = self.engine_clock.follow_steps()
+        now_ms = self.engine_clock.now_ms()
+        evaluated, unnamed = await self._run_engine(batches, now_ms, assign_names)
+        faults = [*decoded.faults, *(drop for result in evaluated for drop in _engine_drops(result, decoded.topics))]
+        return EvaluatedBatch(
+            results=[*([] if shifted is None else [shifted]), *map(IngestResult.of, evaluated)],
+            messages=decoded.messages,
+            faults=faults,
+            last_seen=list(chain.from_iterable(result.last_seen for result in evaluated)),
+            clocks_ahead=list(chain.from_iterable(result.clocks_ahead for result in evaluated)),
+            telemetry_message_count=sum(result.message_count for result in evaluated),
+            reading_count=sum(result.reading_count for result in evaluated),
+            unnamed=unnamed,
+        )
+
+    async def _run_engine(
+        self, batches: Sequence[RawTelemetryBatch], now_ms: int, assign_names: AssignNames
+    ) -> tuple[list[BatchResult], list[RefusedBatchPart]]:
+        """The results of as many calls as new metric names require, and what names the device of each message that the engine
+        cannot take, because the database refuses one of its names."""
+        results: list[BatchResult] = []
+        unnamed: list[RefusedBatchPart] = []
+        refused: dict[str, Exception] = {}
+        for batch in batches:
+            start = 0
+            while start < len(batch):
+                result = self.engine.ingest(batch, now_ms, start)
+                results.append(result)
+                start = result.consumed
+                unknown = result.unknown_metric_names
+                if unassigned := [name for name in unknown if name not in refused]:
+                    refused |= await assign_names(unassigned)
+                elif unknown:
+                    named = replace(NOTHING, new_metrics=[(batch.messages()[start][0], 0, unknown[0], None)])
+                    unnamed.append(RefusedBatchPart(EvaluatedBatch([named], []), refused[unknown[0]]))
+                    start += 1
+        return results, unnamed
+
+    async def store(self, batch: EvaluatedBatch) -> FollowUps:
+        """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
+        LogAdvanceAlreadyCommittedError, and then nothing was written."""
+        follow_ups = FollowUps()
+        if batch.is_empty:
+            return follow_ups
+        async with self.uow.write(caller=None) as tx:
+            for progress in batch.progress:
+                await tx.partitions.advance(progress)
+            for result in batch.results:
+                await self.ingest.store(tx, result)
+            follow_ups.extend(await self.device_messages.apply(tx, batch.messages))
+        return follow_ups
+
+    async def follow_up(self, follow_ups: FollowUps) -> None:
+        """After the commit: start the commands of devices that are ready, and answer devices."""
+        if follow_ups.ready_devices:
+            self.on_devices_ready(follow_ups.ready_devices)
+        if follow_ups.subscribed_devices:
+            self.on_devices_subscribed(follow_ups.subscribed_devices)
+        for device_id, message in follow_ups.messages:
+            await self.link.send(device_id, message)
+
+
 def refused_messages(
     batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedBatchPart]
 ) -> list[IngestDeadLetter]:
@@ -211,72 +231,42 @@ def _engine_drops(result: BatchResult, topics: Mapping[int, str]) -> Iterator[Me
         yield MessageDrop(device_no, code, count, "", topics.get(device_no), metrics.get((device_no, code)))
 
 
+async def assign_metric_numbers(engine: TelemetryEngine, uow: UnitOfWork[IngestTx], names: Sequence[str]) -> None:
+    """Raises Unavailable when the database does not answer."""
+    async with uow.write(caller=None) as tx:
+        numbered = await tx.readings.assign_metric_numbers(names)
+    engine.add_metric_names(numbered)
+
+
 @service
-class IngestPipeline:
-    uow: UnitOfWork[IngestTx]
-    link: OutboundDeviceMessagePort
+class EngineClock:
+    """The clock that the engine measures by: the service's wall clock, and every step of it.
+
+    Rules and their states use wall time, so that a restart continues from what the database contains. Between restarts they must
+    not follow a step of the clock: before the engine is used, `follow_steps` moves all its times along. `on_step` is told of each
+    step, in milliseconds."""
+
     engine: TelemetryEngine
-    engine_clock: EngineClock
-    make_batch: BatchFactory
-    device_messages: DeviceMessageHandler
-    ingest: EngineResultWriter
-    on_devices_ready: ReadyDevicesCallback
-    on_devices_subscribed: DeviceTimesCallback
+    clock: Clock
+    on_step: Callable[[int], None]
+    step_count: int = field(default=0, init=False)
 
-    async def decode(self, batch: InboundBatch) -> DecodedBatch:
-        """Decode everything but native telemetry. Raises Unavailable."""
-        return await self.device_messages.decode(batch.events)
+    def __post_init__(self) -> None:
+        self.start()
 
-    async def device_ids(self, numbers: Collection[int]) -> list[str]:
-        """For the log."""
-        return await ids_for_log(self.uow, numbers)
+    def start(self) -> None:
+        """Call when the engine has been restored: it has the clock as it is now."""
+        self._steps = ClockStepDetector(self.clock)
 
-    async def assign_names(self, names: Sequence[str]) -> None:
-        """Get the engine numbers for metric names. Raises Unavailable, and what the database raises when it refuses one."""
-        await assign_metric_numbers(self.engine, self.uow, names)
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
 
-    async def evaluate(self, batch: InboundBatch, decoded: DecodedBatch, assign_names: AssignNames) -> EvaluatedBatch:
-        """Run native telemetry, then the telemetry of stock firmware, through the engine."""
-        batches: list[RawTelemetryBatch] = [batch.telemetry]  # type: ignore[list-item]  # one native class behind both Protocols
-        if decoded.telemetry:
-            batches.append(self.make_batch(decoded.telemetry))
-        shifted = self.engine_clock.follow_steps()
-        now_ms = self.engine_clock.now_ms()
-        ingest = TelemetryEngineBatchRunner(self.engine, assign_names)
-        for telemetry in batches:
-            await ingest.run(telemetry, now_ms)
-        evaluated = ingest.results
-        faults = [*decoded.faults, *(drop for result in evaluated for drop in _engine_drops(result, decoded.topics))]
-        return EvaluatedBatch(
-            results=[*([] if shifted is None else [shifted]), *map(IngestResult.of, evaluated)],
-            messages=decoded.messages,
-            faults=faults,
-            last_seen=list(chain.from_iterable(result.last_seen for result in evaluated)),
-            clocks_ahead=list(chain.from_iterable(result.clocks_ahead for result in evaluated)),
-            telemetry_message_count=sum(result.message_count for result in evaluated),
-            reading_count=sum(result.reading_count for result in evaluated),
-            unnamed=[RefusedBatchPart(EvaluatedBatch([part], []), error) for part, error in ingest.skipped],
-        )
-
-    async def store(self, batch: EvaluatedBatch) -> FollowUps:
-        """Write the batch in one transaction. Raises Unavailable when the database does not answer; PartitionLostError or
-        LogAdvanceAlreadyCommittedError, and then nothing was written."""
-        follow_ups = FollowUps()
-        if batch.is_empty:
-            return follow_ups
-        async with self.uow.write(caller=None) as tx:
-            for progress in batch.progress:
-                await tx.partitions.advance(progress)
-            for result in batch.results:
-                await self.ingest.store(tx, result)
-            follow_ups.extend(await self.device_messages.apply(tx, batch.messages))
-        return follow_ups
-
-    async def follow_up(self, follow_ups: FollowUps) -> None:
-        """After the commit: start the commands of devices that are ready, and answer devices."""
-        if follow_ups.ready_devices:
-            self.on_devices_ready(follow_ups.ready_devices)
-        if follow_ups.subscribed_devices:
-            self.on_devices_subscribed(follow_ups.subscribed_devices)
-        for device_id, message in follow_ups.messages:
-            await self.link.send(device_id, message)
+    def follow_steps(self) -> IngestResult | None:
+        """Call under the engine commit lock before the engine takes messages or evaluates timers. Store the result, if any: the
+        states of rules whose times have moved."""
+        step_ms = self._steps.take_ms()
+        if step_ms == 0:
+            return None
+        self.step_count += 1
+        self.on_step(step_ms)
+        return IngestResult.of(self.engine.shift_clock(step_ms, self.clock.now_ms()))

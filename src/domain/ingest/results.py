@@ -1,30 +1,22 @@
-"""Stores what the engine returns for a batch: readings, rule states, commands and events, in the caller's transaction.
+"""Stores what the engine returns for a batch, a tick of its timers or a step of the clock: readings, rule states, commands and
+events, in the caller's transaction.
 
 The engine has already moved on when this begins, so the caller retries a failed transaction with the same results until it
 commits; the messages stay unacknowledged meanwhile. Nothing here runs once per message: rows go to the database as the engine
 built them, and only fired rules, new metrics and devices with subscribers are handled one by one.
 
-Announces the readings of devices with subscribers to feed and webhooks, each message once.
-
-A device repeats a message whose acknowledgement was lost. The repeated message has the same row, so it is recognised before the
-row is written.
-
-Gives each stored batch its store time, and marks late uploads, so that a feed client that resumes finds what it missed.
-
 The law: batches are stored one at a time, in the order of their store times. The database holds the newest store time and never
-decreases it, so neither a restart, nor another leader, nor a step of the clock breaks the order.
-
-Stores what the timers of rules did, if this instance still owns the devices.
-
-A batch of the log proves its ownership by the position that it advances. A timer has no position; it names the epochs instead.
+decreases it, so neither a restart, nor another leader, nor a step of the clock breaks the order. A device repeats a message whose
+acknowledgement was lost; it has the same row, so it is announced once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any, Protocol, cast
+from operator import attrgetter
+from typing import Any, cast
 
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.submission import CommandSubmissionService
@@ -35,10 +27,10 @@ from domain.ingest.ports import IngestTx
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.columnar_records import read_column
-from domain.kernel.domain_event import DomainEvent, EventKind, Json
+from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import DomainEvent, EventKind, event_of
 from domain.kernel.errors import DomainError
 from domain.kernel.ids import EventId
-from domain.partitions.model import partition_of
 from domain.partitions.ownership import OwnedPartitions
 from domain.rules.loop_guard import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
@@ -46,110 +38,6 @@ from domain.rules.ports import BatchResult, Checkpoint, TelemetryEngine, Telemet
 from domain.telemetry.model import reading_event
 from domain.telemetry.ports import LATE_AFTER_MS, LateMark, RowKey
 from domain.telemetry.rollups import DueRollupMarkCache
-
-MAX_TRACKED_RESULTS = 64
-
-
-class ReadingAnnouncerInput(Protocol):
-    @property
-    def rows(self) -> Sequence[TelemetryRow]: ...
-
-    @property
-    def watched_readings(self) -> Sequence[WatchedReading]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingAnnouncements:
-    """Telemetry events for feed and webhooks, and those for the feed alone."""
-
-    new: Sequence[Event] = ()
-    feed_only: Sequence[Event] = ()
-
-
-NO_ANNOUNCEMENTS = ReadingAnnouncements()
-
-
-class ReadingAnnouncer:
-    def __init__(self, publisher: EventDispatcher[Any]) -> None:
-        self._publisher = publisher
-        self._stored_before: dict[int, tuple[ReadingAnnouncerInput, Set[RowKey]]] = {}
-        """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
-
-    async def prepare(self, tx: IngestTx, result: ReadingAnnouncerInput) -> ReadingAnnouncements:
-        """What to announce of these readings: nothing of a message that was stored before, because a device has sent it
-        twice. When a retry finds a message that was not stored before the first attempt, that attempt has committed although the
-        database did not say so: its deliveries are stored, but the feed has not got it."""
-        watched = {reading[0] for reading in result.watched_readings}
-        keys = [row[:3] for row in result.rows if row[0] in watched]
-        stored = await tx.readings.list_existing(keys)
-        if len(self._stored_before) >= MAX_TRACKED_RESULTS:
-            self._stored_before.clear()  # results that were never committed
-        _, stored_before = self._stored_before.setdefault(id(result), (result, stored))
-        tx.after_commit(lambda: self._forget(result))
-        new = {key[:2] for key in keys if key not in stored}
-        committed = {key[:2] for key in keys if key in stored and key not in stored_before} - new
-        found = await tx.devices.list_by_numbers(watched)
-        devices = {device.device_no: device for device in found}
-        events: dict[EventId, tuple[Event, tuple[int, int]]] = {}
-        for device_no, at_ms, metric, value, text, unit in result.watched_readings:
-            if device_no in devices:
-                event = reading_event(devices[device_no], at_ms, metric, value, text, unit)
-                events.setdefault(event.event_id, (event, (device_no, at_ms)))
-        return ReadingAnnouncements(
-            [event for event, place in events.values() if place in new],
-            [event for event, place in events.values() if place in committed],
-        )
-
-    def _forget(self, result: ReadingAnnouncerInput) -> None:
-        self._stored_before.pop(id(result), None)
-
-    async def publish(self, tx: IngestTx, announcements: ReadingAnnouncements) -> None:
-        if announcements.new:
-            await self._publisher.publish_transient(tx, announcements.new)
-        if announcements.feed_only:
-            self._publisher.publish_to_feed(tx, announcements.feed_only)
-
-
-class ReadingArrivalRecorder:
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._read_at_s: int | None = None
-        self._store_time_s = 0
-        self._marked: dict[int, LateMark] = {}
-        """By device number: the mark of the current minute."""
-
-    async def record(self, tx: IngestTx, rows: Sequence[TelemetryRow]) -> int:
-        """Call it in the transaction that stores the rows. Returns their store time, Unix seconds."""
-        now_s = self._clock.now_ms() // SECOND_MS
-        store_time_s = self._store_time_s
-        if now_s != self._read_at_s:
-            store_time_s = await tx.arrivals.advance_store_time(now_s)
-        late = self._late_marks(rows, store_time_s)
-        if late:
-            await tx.arrivals.mark_late(late)
-        tx.after_commit(lambda: self._remember(now_s, store_time_s, late))
-        return store_time_s
-
-    def _late_marks(self, rows: Sequence[TelemetryRow], store_time_s: int) -> list[LateMark]:
-        """The marks that are not stored yet. Whole minutes, so that a device whose clock is slow is marked once a minute."""
-        late_before_ms = store_time_s * SECOND_MS - LATE_AFTER_MS
-        minute = store_time_s * SECOND_MS // MINUTE_MS
-        marks: dict[int, LateMark] = {}
-        for device_no, at_ms in [(row[0], row[1]) for row in rows if row[1] < late_before_ms]:
-            mark = marks.get(device_no) or self._marked.get(device_no)
-            from_ms = at_ms - at_ms % MINUTE_MS
-            until_ms = from_ms + MINUTE_MS
-            if mark is None or mark[1] != minute:
-                marks[device_no] = (device_no, minute, from_ms, until_ms)
-            elif from_ms < mark[2] or until_ms > mark[3]:
-                marks[device_no] = (device_no, minute, min(from_ms, mark[2]), max(until_ms, mark[3]))
-        return list(marks.values())
-
-    def _remember(self, now_s: int, store_time_s: int, late: Sequence[LateMark]) -> None:
-        if store_time_s * SECOND_MS // MINUTE_MS != self._store_time_s * SECOND_MS // MINUTE_MS:
-            self._marked.clear()
-        self._read_at_s, self._store_time_s = now_s, store_time_s
-        self._marked.update((mark[0], mark) for mark in late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +55,7 @@ class IngestResult:
 
     @classmethod
     def of(cls, result: BatchResult) -> IngestResult:
-        return cls(
-            result.rows,
-            result.rollup_hours,
-            result.new_metrics,
-            result.rule_transitions,
-            result.rule_firings,
-            result.rule_suppressions,
-            result.watched_readings,
-            result.checkpoints,
-        )
+        return cls(*_COPIED(result))
 
     @property
     def device_nos(self) -> set[int]:
@@ -208,6 +87,7 @@ class IngestResult:
 
 
 NOTHING = IngestResult((), (), (), (), (), (), ())
+_COPIED = attrgetter(*(each.name for each in fields(IngestResult)))
 
 
 def _device_no(row: tuple[object, ...]) -> int:
@@ -215,40 +95,50 @@ def _device_no(row: tuple[object, ...]) -> int:
     return cast("int", row[0])
 
 
+@service
 class EngineResultWriter:
-    def __init__(
-        self, *, clock: Clock, engine: TelemetryEngine, commands: CommandSubmissionService, publisher: EventDispatcher[Any]
-    ) -> None:
-        self._announcer = ReadingAnnouncer(publisher)
-        self._publisher = publisher
-        self._arrivals = ReadingArrivalRecorder(clock)
-        self._clock = clock
-        self._rollup_marks = DueRollupMarkCache()
-        self._engine = engine
-        self._commands = commands
-        self._loop_guard = RuleLoopGuard()
+    """`owned`: the partitions of this instance of a cluster."""
+
+    clock: Clock
+    engine: TelemetryEngine
+    commands: CommandSubmissionService
+    publisher: EventDispatcher[Any]
+    owned: OwnedPartitions | None = None
+    _rollup_marks: DueRollupMarkCache = field(default_factory=DueRollupMarkCache, init=False)
+    _loop_guard: RuleLoopGuard = field(default_factory=RuleLoopGuard, init=False)
+
+    def __post_init__(self) -> None:
+        self._announcer = ReadingAnnouncer(publisher=self.publisher)
+        self._arrivals = ReadingArrivalRecorder(clock=self.clock)
+
+    async def store_timers(self, tx: IngestTx, result: IngestResult) -> None:
+        """What timers did. A batch of the log proves its ownership by the position that it advances; a timer has no position, so
+        it names the epochs. Raises PartitionLostError."""
+        if self.owned is not None:
+            await tx.partitions.require_owned(self.owned.epochs_of(result.device_nos))
+        await self.store(tx, result)
 
     async def store(self, tx: IngestTx, result: IngestResult) -> None:
         """Write the result in the caller's transaction."""
         if result.new_metrics:
             await tx.readings.upsert_device_metrics([(device, metric, unit) for device, metric, _, unit in result.new_metrics])
-        announcements = await self._announcer.prepare(tx, result) if result.watched_readings else NO_ANNOUNCEMENTS
+        announced = await self._announcer.prepare(tx, result) if result.watched_readings else ((), ())
         if result.rows:
             await tx.readings.add_many(result.rows)
             if result.checkpoints:
                 await tx.readings.upsert_checkpoints(result.checkpoints)
             await self._mark_rollup_hours(tx, result.rollup_hours)
-            self._publisher.publish_store_time(tx, await self._arrivals.record(tx, result.rows))
+            self.publisher.publish_store_time(tx, await self._arrivals.record(tx, result.rows))
         if result.rule_transitions:
             await tx.rules.save_states(result.rule_transitions)
         if result.rule_firings:
             await self._run_fired_rules(tx, result.rule_firings)
         for suppressed in result.rule_suppressions:
             await self._emit_suppressed(tx, suppressed)
-        await self._announcer.publish(tx, announcements)
+        await self._announcer.publish(tx, *announced)
 
     async def _mark_rollup_hours(self, tx: IngestTx, hours: Sequence[tuple[int, int]]) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         unmarked = self._rollup_marks.find_unmarked(hours, now_ms)
         if unmarked:
             await tx.due_rollups.mark(unmarked, now_ms)
@@ -273,7 +163,7 @@ class EngineResultWriter:
             return
         request = CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS)
         command = AutomationCommand(_rule_caller(rule), request, TriggeredBy.RULE)
-        [outcome] = await self._commands.run_unattended(tx, [command], firing.at_ms)
+        [outcome] = await self.commands.run_unattended(tx, [command], firing.at_ms)
         if isinstance(outcome, DomainError):
             description = f"Rule {rule.name!r} could not run {rule.action.command}: {outcome.message}"
             tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=outcome.code))
@@ -283,7 +173,7 @@ class EngineResultWriter:
         await tx.rules.save(replace(rule, enabled=False, disabled_reason=reason, revision=rule.revision + 1))
         tx.emit(_rule_event(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
         specs = [each.to_spec() for each in await tx.rules.list_by_device(rule.device_id)]
-        tx.after_commit(lambda: self._engine.set_rules(rule.device_no, specs))
+        tx.after_commit(lambda: self.engine.set_rules(rule.device_no, specs))
 
     async def _emit_suppressed(self, tx: IngestTx, suppressed: RuleSuppression) -> None:
         rule = await tx.rules.find_by_number(suppressed.rule_no)
@@ -295,26 +185,102 @@ class EngineResultWriter:
         tx.emit(_rule_event(rule, "rule_suppressed", description, suppressed.at_ms))
 
 
-def _rule_event(rule: Rule, kind: EventKind, description: str, at_ms: int, *, code: str | None = None) -> DomainEvent:
-    data: dict[str, Json] = {"ruleId": rule.rule_id, "command": rule.action.command}
-    if code is not None:
-        data["code"] = code
-    return DomainEvent.from_caller(_rule_caller(rule), kind, description, at_ms, device_id=rule.device_id, data=data)
+def _rule_event(rule: Rule, kind: EventKind, text: str, at_ms: int, **code: str) -> DomainEvent:
+    return event_of(
+        _rule_caller(rule), kind, text, at_ms, rule.device_id, ruleId=rule.rule_id, command=rule.action.command, **code
+    )
 
 
 def _rule_caller(rule: Rule) -> SystemCaller:
     return SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)
 
 
-class FencedTimerResultWriter:
-    """`store` of `EngineResultWriter`, in a transaction that holds the partitions of the result."""
+MAX_TRACKED_RESULTS = 64
 
-    def __init__(self, ingest: EngineResultWriter, ownership: OwnedPartitions) -> None:
-        self._ingest = ingest
-        self._ownership = ownership
 
-    async def store(self, tx: IngestTx, result: IngestResult) -> None:
-        """Raises PartitionLostError."""
-        partitions = {partition_of(device_no, self._ownership.count) for device_no in result.device_nos}
-        await tx.partitions.require_owned([(partition, self._ownership.epoch(partition)) for partition in sorted(partitions)])
-        await self._ingest.store(tx, result)
+@service
+class ReadingAnnouncer:
+    """Announces the readings of devices with subscribers to feed and webhooks, each message once."""
+
+    publisher: EventDispatcher[Any]
+    _stored_before: dict[int, tuple[IngestResult, Set[RowKey]]] = field(default_factory=dict, init=False)
+    """By `id` of a result whose transaction has not committed yet: its rows that were stored before the first attempt."""
+
+    async def prepare(self, tx: IngestTx, result: IngestResult) -> tuple[list[Event], list[Event]]:
+        """What to announce to feed and webhooks, and what to the feed alone, when the rows have been stored: nothing of a message
+        that was stored before, because a device has sent it twice. When a retry finds a message that was not stored before the
+        first attempt, that attempt has committed although the database did not say so: its deliveries are stored, but the feed
+        has not got it."""
+        watched = {reading[0] for reading in result.watched_readings}
+        keys = [row[:3] for row in result.rows if row[0] in watched]
+        stored = await tx.readings.list_existing(keys)
+        if len(self._stored_before) >= MAX_TRACKED_RESULTS:
+            self._stored_before.clear()  # results that were never committed
+        _, stored_before = self._stored_before.setdefault(id(result), (result, stored))
+        tx.after_commit(lambda: self._forget(result))
+        new = {key[:2] for key in keys if key not in stored}
+        committed = {key[:2] for key in keys if key in stored and key not in stored_before} - new
+        found = await tx.devices.list_by_numbers(watched)
+        devices = {device.device_no: device for device in found}
+        events: dict[EventId, tuple[Event, tuple[int, int]]] = {}
+        for device_no, at_ms, metric, value, text, unit in result.watched_readings:
+            if device_no in devices:
+                event = reading_event(devices[device_no], at_ms, metric, value, text, unit)
+                events.setdefault(event.event_id, (event, (device_no, at_ms)))
+        return (
+            [event for event, place in events.values() if place in new],
+            [event for event, place in events.values() if place in committed],
+        )
+
+    def _forget(self, result: IngestResult) -> None:
+        self._stored_before.pop(id(result), None)
+
+    async def publish(self, tx: IngestTx, new: Sequence[Event], feed_only: Sequence[Event]) -> None:
+        if new:
+            await self.publisher.publish_transient(tx, new)
+        if feed_only:
+            self.publisher.publish_to_feed(tx, feed_only)
+
+
+@service
+class ReadingArrivalRecorder:
+    """Gives each stored batch its store time, and marks late uploads, so that a feed client that resumes finds what it missed."""
+
+    clock: Clock
+    _read_at_s: int | None = field(default=None, init=False)
+    _store_time_s: int = field(default=0, init=False)
+    _marked: dict[int, LateMark] = field(default_factory=dict, init=False)
+    """By device number: the mark of the current minute."""
+
+    async def record(self, tx: IngestTx, rows: Sequence[TelemetryRow]) -> int:
+        """Call it in the transaction that stores the rows. Returns their store time, Unix seconds."""
+        now_s = self.clock.now_ms() // SECOND_MS
+        store_time_s = self._store_time_s
+        if now_s != self._read_at_s:
+            store_time_s = await tx.arrivals.advance_store_time(now_s)
+        late = self._late_marks(rows, store_time_s)
+        if late:
+            await tx.arrivals.mark_late(late)
+        tx.after_commit(lambda: self._remember(now_s, store_time_s, late))
+        return store_time_s
+
+    def _late_marks(self, rows: Sequence[TelemetryRow], store_time_s: int) -> list[LateMark]:
+        """The marks that are not stored yet. Whole minutes, so that a device whose clock is slow is marked once a minute."""
+        late_before_ms = store_time_s * SECOND_MS - LATE_AFTER_MS
+        minute = store_time_s * SECOND_MS // MINUTE_MS
+        marks: dict[int, LateMark] = {}
+        for device_no, at_ms in [(row[0], row[1]) for row in rows if row[1] < late_before_ms]:
+            mark = marks.get(device_no) or self._marked.get(device_no)
+            from_ms = at_ms - at_ms % MINUTE_MS
+            until_ms = from_ms + MINUTE_MS
+            if mark is None or mark[1] != minute:
+                marks[device_no] = (device_no, minute, from_ms, until_ms)
+            elif from_ms < mark[2] or until_ms > mark[3]:
+                marks[device_no] = (device_no, minute, min(from_ms, mark[2]), max(until_ms, mark[3]))
+        return list(marks.values())
+
+    def _remember(self, now_s: int, store_time_s: int, late: Sequence[LateMark]) -> None:
+        if store_time_s * SECOND_MS // MINUTE_MS != self._store_time_s * SECOND_MS // MINUTE_MS:
+            self._marked.clear()
+        self._read_at_s, self._store_time_s = now_s, store_time_s
+        self._marked.update((mark[0], mark) for mark in late)

@@ -8,10 +8,10 @@ as free.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from domain.partitions.model import NOBODY, Partition, PartitionLogAdvance, PartitionLostError, assign
+from domain.partitions.model import NOBODY, Partition, PartitionLogAdvance, PartitionLostError, assign, partition_of
 
 MAX_MOVES = 4
 """Partitions that are between two live owners at a time."""
@@ -75,6 +75,10 @@ class OwnedPartitions:
     def epoch(self, partition: int) -> int:
         """Raises PartitionLostError."""
         return self._find(partition).epoch
+
+    def epochs_of(self, device_nos: Iterable[int]) -> Sequence[tuple[int, int]]:
+        """(partition, epoch) of each partition of these devices. Raises PartitionLostError."""
+        return [(each, self.epoch(each)) for each in sorted({partition_of(device_no, self.count) for device_no in device_nos})]
 
     def position(self, partition: int) -> int:
         """The last position that is stored. Raises PartitionLostError."""

@@ -1,16 +1,13 @@
 """Downsamples telemetry: minimum, maximum, mean and more per time bucket.
 
 Buckets of full hours are combined from hourly roll-ups. Readings are used for hours that are marked as due (above all the current
-one) and for the partial hours at both ends. Roll-ups, marks and readings are read in one snapshot, so the result equals what the
-readings alone would give, to the last bit, and reaches beyond the retention of readings.
-
-Combines hours into longer buckets, newest first, whether an hour comes from its roll-up or from its readings: so both give
-the same sum to the last bit.
+one) and for the partial hours at both ends. Roll-ups, marks and readings are read in one snapshot, and hours are combined newest
+first wherever they come from, so the result equals what the readings alone would give, to the last bit, and reaches beyond the
+retention of readings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from domain.devices.model import Device
@@ -22,33 +19,10 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import AggregateCell, TelemetryEngine
-from domain.telemetry.aggregation import clamp_to_finite, unpack_rollup
-from domain.telemetry.history import DeviceMetricNames, HistoryTimeRange, ReadingHistory
-from domain.telemetry.model import BucketStatistics
+from domain.telemetry.aggregation import combine_cells, unpack_rollup
+from domain.telemetry.history import DeviceMetricNames, ReadingHistory
+from domain.telemetry.model import BucketStatistics, HistoryTimeRange
 from domain.telemetry.ports import TelemetryTx
-
-
-def combine_cells(cells: Sequence[AggregateCell], step_ms: int) -> list[AggregateCell]:
-    """Combine cells of (parts of) hours into buckets of `step_ms`. The result is newest first, then by metric number."""
-    combined: dict[tuple[int, int], AggregateCell] = {}
-    for cell in sorted(cells, key=lambda cell: (-cell[0], cell[1])):
-        from_ms, metric_no, count, low, high, total, last, last_ms = cell
-        key = (from_ms - from_ms % step_ms, metric_no)
-        newer = combined.get(key)
-        if newer is None:
-            combined[key] = (key[0], metric_no, count, low, high, total, last, last_ms)
-        else:
-            combined[key] = (
-                *key,
-                newer[2] + count,
-                min(newer[3], low),
-                max(newer[4], high),
-                clamp_to_finite(newer[5] + total),
-                newer[6],
-                newer[7],
-            )
-    return sorted(combined.values(), key=lambda cell: (-cell[0], cell[1]))
-
 
 PAGE_MESSAGES = 2_000
 PAGE_HOURS = 1_000

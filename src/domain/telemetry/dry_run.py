@@ -17,10 +17,11 @@ from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, Rule, RuleState, check_metrics_known
+from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, RuleState, check_metrics_known
 from domain.rules.ports import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.service import get_rule
-from domain.telemetry.history import HistoryTimeRange, ReadingHistory
+from domain.telemetry.history import ReadingHistory
+from domain.telemetry.model import HistoryTimeRange
 from domain.telemetry.ports import MessageKey, TelemetryTx
 
 MAX_MESSAGES = 100_000
@@ -67,7 +68,7 @@ class RuleDryRunService:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
-        return await self._run(device, _enabled_spec(rule), span)
+        return await self._run(device, replace(rule.to_spec(), enabled=True, state=RuleState()), span)
 
     async def run_draft_on_history(
         self, caller: SessionCaller, device_id: DeviceId, spec: EngineRule, span: HistoryTimeRange
@@ -142,10 +143,6 @@ class _RuleDryRunReplay:
 def _check_span(span: HistoryTimeRange) -> None:
     if span.since_ms >= span.until_ms:
         raise ValidationFailed.for_field("from", "must be before `to` (both Unix milliseconds).")
-
-
-def _enabled_spec(rule: Rule) -> EngineRule:
-    return replace(rule.to_spec(), enabled=True, state=RuleState())
 
 
 def _reading_value(unpacked: UnpackedReading) -> MetricValue:

@@ -1,19 +1,12 @@
 """Queries of telemetry: latest values, history, and exports in bounded pages. For time buckets see `downsampling.py`.
 
-Reads the messages of a device page by page, in the order of their keys: (time, digest).
+The messages of a device are read page by page, in the order of their keys: (time, digest). A page continues after the last key of
+the previous page. So no message is skipped or returned twice, even if a device with a stopped clock has sent many messages with
+the same time.
 
-A page continues after the last key of the previous page. So no message is skipped or returned twice, even if a device with a
-stopped clock has sent many messages with the same time.
-
-Reads a device's messages page by page from the database and, before the time that the database keeps, from the reading store.
-
-A worker adds messages to the store and then deletes them in the database. So whoever first reads the database and then the store
-misses none; one that is in both has the same key. A store that does not answer fails the query: a shorter history would be false.
-
-Shows readings as events, for `GET /events?type=telemetry`: newest first, of one device or of all devices of an account.
-
-Readings are not in the event log, so they are merged from the rows of each device. No device is read further than the requested
-page needs.
+Before the time that the database keeps, they come from the reading store. A worker adds messages to the store and then deletes
+them in the database. So whoever first reads the database and then the store misses none; one that is in both has the same key. A
+store that does not answer fails the query: a shorter history would be false.
 """
 
 from __future__ import annotations
@@ -33,58 +26,34 @@ from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import LatestReading
 from domain.rules.ports import TelemetryEngine, UnpackedReading
-from domain.telemetry.model import Reading
+from domain.telemetry.model import HistoryTimeRange, Reading, name_of_unnamed, number_of_unnamed, oldest_kept_ms
 from domain.telemetry.packing import pack_readings, value_columns
-from domain.telemetry.ports import (
-    MAX_TIME_MS,
-    ArchivedMessageReadings,
-    MessageKey,
-    ReadingArchiveStore,
-    TelemetryTx,
-    number_of_unnamed,
-    oldest_kept_ms,
-)
+from domain.telemetry.ports import MAX_TIME_MS, ArchivedMessageReadings, MessageKey, ReadingArchiveStore, TelemetryTx
+
+PAGE_MESSAGES = 1_000
+EXPORT_PAGE_MESSAGES = 250
+"""Messages per page of an export. Other tasks run between pages: they wait some 5 ms, not 20."""
+MAX_SCANNED_MESSAGES = 200_000
+"""A query for a rare metric reads at most this many messages; narrow it with `since` and `until`."""
+MAX_DEVICES = 200
+"""The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
 
 PackedRows = list[tuple[int, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryTimeRange:
-    """since ≤ time < until, Unix ms."""
-
-    since_ms: int
-    until_ms: int
-
-
-async def read_page(
-    tx: TelemetryTx, device_no: int, span: HistoryTimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
-) -> tuple[PackedRows, MessageKey | None]:
-    """The rows, and the key after which the next page starts; None after the last page."""
-    found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)
-    rows = [(at_ms, packed) for at_ms, _, packed in found]
-    return rows, None if len(found) < size else found[-1][:2]
-
-
 KeyedRow = tuple[int, int, bytes]
 """(Unix ms, digest, packed)"""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingArchiveWithCutoff:
-    store: ReadingArchiveStore
-    clock: Clock
-    database_days: int
-    """Days that the database keeps."""
-
-    def end_ms(self) -> int:
-        """The database has every reading from then on, also if the clock has just been set back by less than an hour."""
-        return oldest_kept_ms(self.clock.now_ms(), self.database_days) + HOUR_MS
+def moved_before_ms(now_ms: int, days: int) -> int:
+    """The database has every reading from then on, also if the clock has just been set back by less than an hour."""
+    return oldest_kept_ms(now_ms, days) + HOUR_MS
 
 
+@service
 class ReadingHistory:
-    def __init__(self, older: ReadingArchiveWithCutoff | None = None) -> None:
-        """Without `older`, the database has all readings."""
-        self._older = older
+    """`store`: None if the database has all readings. `moved_before_ms`: older readings may be in the store."""
+
+    store: ReadingArchiveStore | None = None
+    moved_before_ms: Callable[[], int] = lambda: -MAX_TIME_MS
 
     async def read_page(
         self,
@@ -100,13 +69,15 @@ class ReadingHistory:
         found = await tx.readings.list_page(
             device.device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first
         )
-        if self._older is None or not _has_older(span, self._older.end_ms(), None if newest_first else after):
+        end_ms = self.moved_before_ms()
+        is_past_end = not newest_first and after is not None and after[0] >= end_ms
+        if self.store is None or span.since_ms >= end_ms or is_past_end:
             return _page(found, size)
-        end_ms = min(span.until_ms, self._older.end_ms())
+        end_ms = min(span.until_ms, end_ms)
         newer = [row for row in found if row[0] >= end_ms] if newest_first else []
         if newer:  # a page of its own: whoever needs no more does not depend on the store
             return _page(newer, len(newer))
-        older = await self._older.store.list_page(
+        older = await self.store.list_page(
             (device.device_no, device.device_id), span.since_ms, end_ms, size, after, newest_first=newest_first
         )
         return _page(await _merge(tx, device, found, older, newest_first=newest_first), size)
@@ -124,9 +95,12 @@ class ReadingHistory:
                 return
 
 
-def _has_older(span: HistoryTimeRange, end_ms: int, after: MessageKey | None) -> bool:
-    """Whether the range has times before `end_ms`, after the key `after` if there is one."""
-    return span.since_ms < end_ms and (after is None or after[0] < end_ms)
+async def read_page(
+    tx: TelemetryTx, device_no: int, span: HistoryTimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
+) -> tuple[PackedRows, MessageKey | None]:
+    """The rows, and the key after which the next page starts; None after the last page."""
+    found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)
+    return _page(found, size)
 
 
 def _page(found: Sequence[KeyedRow], size: int) -> tuple[PackedRows, MessageKey | None]:
@@ -149,19 +123,6 @@ def _to_packed(message: ArchivedMessageReadings, numbers: Mapping[str, int]) -> 
     return pack_readings(((number, value) for number, value in readings if number), message.ahead_ms)
 
 
-PAGE_MESSAGES = 1_000
-EXPORT_PAGE_MESSAGES = 250
-"""Messages per page of an export. Other tasks run between pages: they wait some 5 ms, not 20."""
-MAX_SCANNED_MESSAGES = 200_000
-"""A query for a rare metric reads at most this many messages; narrow it with `since` and `until`."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceLatestReadings:
-    device: Device
-    readings: tuple[Reading, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceMetricNames:
     """The metrics of a device: number → (name, unit)."""
@@ -173,7 +134,7 @@ class DeviceMetricNames:
         return cls({number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)})
 
     def name_and_unit(self, number: int) -> tuple[str, str | None]:
-        return self.by_number.get(number, (f"#{number}", None))
+        return self.by_number.get(number, (name_of_unnamed(number), None))
 
     def find_number(self, metric: str) -> int | None:
         return next((number for number, (name, _) in self.by_number.items() if name == metric), None)
@@ -202,8 +163,8 @@ class TelemetryQueryService:
         async with self.uow.read() as tx:
             return await self._get_readable_device(tx, caller, device_id)
 
-    async def latest(self, caller: Caller, device_id: DeviceId) -> DeviceLatestReadings:
-        """The latest value of each metric, ordered by name. Raises NotFound, PermissionDenied."""
+    async def latest(self, caller: Caller, device_id: DeviceId) -> tuple[Device, Sequence[Reading]]:
+        """The device, and the latest value of each metric, ordered by name. Raises NotFound, PermissionDenied."""
         async with self.uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             if self.is_stored_elsewhere(device.device_no):
@@ -211,9 +172,7 @@ class TelemetryQueryService:
             else:
                 latest = self.engine.latest(device.device_no)
         values = sorted(latest, key=lambda reading: reading.metric)
-        return DeviceLatestReadings(
-            device, tuple(Reading(each.metric, *value_columns(each.value), each.unit, each.ts_ms) for each in values)
-        )
+        return device, [Reading(each.metric, *value_columns(each.value), each.unit, each.ts_ms) for each in values]
 
     async def _stored_latest(self, tx: TelemetryTx, device: Device) -> Sequence[LatestReading]:
         """What the device's own instance would have after a restart: its checkpoint, and the messages after that."""
@@ -279,23 +238,22 @@ class TelemetryQueryService:
         return await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
 
 
-MAX_DEVICES = 200
-"""The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
-
-
+@service
 class ReadingsAsEventsService:
-    """Implements the port of the events part for telemetry."""
+    """Shows readings as events, for `GET /events?type=telemetry`: newest first, of one device or of all devices of an account.
 
-    def __init__(self, *, uow: UnitOfWork[TelemetryTx], engine: TelemetryEngine) -> None:
-        self._uow = uow
-        self._engine = engine
+    Readings are not in the event log, so they are merged from the rows of each device. No device is read further than the
+    requested page needs."""
+
+    uow: UnitOfWork[TelemetryTx]
+    engine: TelemetryEngine
 
     async def page(
         self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
     ) -> Sequence[ReadingAsEvent]:
         """Readings at or before `before_ms` (Unix ms), newest first, without the first `skip`."""
         wanted = limit + skip
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             devices = (await self._list_devices(tx, account_id, device_id))[:MAX_DEVICES]
             found = [await self._newest_records(tx, device, before_ms, wanted) for device in devices]
         merged = heapq.merge(*found, key=lambda record: (-record.at_ms, record.device_id, record.metric))
@@ -304,10 +262,10 @@ class ReadingsAsEventsService:
     async def count(self, account_id: AccountId, *, device_id: DeviceId | None, limit: int) -> int:
         """The number of stored readings, counted up to `limit`."""
         counted = 0
-        async with self._uow.read() as tx:
+        async with self.uow.read() as tx:
             for device in await self._list_devices(tx, account_id, device_id):
                 rows = await tx.readings.list_between(device.device_no, 0, MAX_TIME_MS, limit - counted)
-                counted += len(self._engine.unpack_readings(rows))
+                counted += len(self.engine.unpack_readings(rows))
                 if counted >= limit:
                     return limit
         return counted
@@ -321,9 +279,10 @@ class ReadingsAsEventsService:
 
     async def _newest_records(self, tx: TelemetryTx, device: Device, before_ms: int, wanted: int) -> list[ReadingAsEvent]:
         rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
-        names = {number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)}
-        records = []
-        for at_ms, number, value, text, _ in self._engine.unpack_readings(rows):
-            metric, unit = names.get(number, (f"#{number}", None))
-            records.append(ReadingAsEvent(device.device_id, device.name, at_ms, metric, value, text, unit))
+        names = await DeviceMetricNames.load(tx, device)
+        records = [
+            ReadingAsEvent(device.device_id, device.name, at_ms, metric, value, text, unit)
+            for at_ms, number, value, text, _ in self.engine.unpack_readings(rows)
+            for metric, unit in [names.name_and_unit(number)]
+        ]
         return sorted(records, key=lambda record: (-record.at_ms, record.device_id, record.metric))

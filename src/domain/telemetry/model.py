@@ -1,6 +1,5 @@
-"""What devices measured. The readings of one message are stored in one row: (device number, time, packed values).
-
-A reading as an event: the same for the live feed, a feed client that resumes, and webhooks.
+"""What devices measured, and names that stand for it elsewhere. The readings of one message are stored in one row: (device
+number, time, packed values).
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from domain.devices.model import Device
 from domain.events.feed_model import reading_event_id
 from domain.events.model import TELEMETRY, Event
+from domain.kernel.clock import DAY_MS, HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,14 @@ class Reading:
     unit: str | None
     at_ms: int
     reported_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTimeRange:
+    """since ≤ time < until, Unix ms."""
+
+    since_ms: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class BucketStatistics:
 
 
 def reading_event(device: Device, at_ms: int, metric: str, value: float | None, text: str | None, unit: str | None) -> Event:
+    """The same for the live feed, a feed client that resumes, and webhooks."""
     event_id = reading_event_id(device.device_id, at_ms, metric, value, text)
     return Event(
         position=0,
@@ -65,3 +74,17 @@ def reading_event(device: Device, at_ms: int, metric: str, value: float | None, 
             "unit": unit,
         },
     )
+
+
+def name_of_unnamed(number: int) -> str:
+    """For a metric whose name the database lacks."""
+    return f"#{number}"
+
+
+def number_of_unnamed(name: str) -> int | None:
+    return int(name[1:]) if name[:1] == "#" and name[1:].isdecimal() else None
+
+
+def oldest_kept_ms(now_ms: int, days: int) -> int:
+    """A full hour; the database keeps all readings from then on."""
+    return (now_ms - days * DAY_MS) // HOUR_MS * HOUR_MS

@@ -1,18 +1,10 @@
-"""Storage ports of telemetry: readings, metric names, checkpoints and hourly roll-ups.
-
-Storage port for the order in which readings arrive: what was stored since a moment, for a feed client that resumes.
+"""What telemetry needs from storage: readings, metric names, checkpoints, hourly roll-ups, the order of arrival, and a store for
+readings that the database no longer keeps.
 
 Readings are ordered by their own time, and have no column for their arrival, because another index would double what storing
 them costs. Instead every batch has a store time, in seconds, which never decreases. A reading that is at most `LATE_AFTER_MS`
 older than the store time of its batch is found by its own time. Of an older one, a late upload, the device and the range of times
 are marked for the minute of the store time.
-
-A store for the history of raw telemetry, for readings that the database no longer keeps.
-
-The database stores every message in the transaction of its effects. When a message is older than the database keeps, a worker
-moves it (`retention.py`); queries read both (`queries/database_and_archive_reading_history.py`). The store knows readings
-by the names of their metrics, and devices by number and id, so that a database restored from a backup, which gives numbers again,
-never reads the values of others.
 """
 
 from __future__ import annotations
@@ -22,12 +14,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.groups.service import GroupsTx
-from domain.kernel.clock import DAY_MS, HOUR_MS, SECOND_MS
+from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import DeviceId
 from domain.rules.model import MetricValue
 
 MAX_TIME_MS = 2**52
 """Later than any time that a device may report."""
+LATE_AFTER_MS = 5 * SECOND_MS
+LATE_KEPT_S = 86_400
+"""How long marks of late uploads are kept at least, and so how old a cursor may be at least."""
+NOT_ANSWERING = "The store of older readings does not answer. Try later, or ask for newer ones with `since`."
 
 PackedRow = tuple[int, int, int, bytes]
 """(device number, Unix ms, 32-bit digest of the content, packed values). The first three are the primary key, so a message
@@ -41,6 +37,15 @@ DueRollup = tuple[int, int, int]
 
 MessageKey = tuple[int, int]
 """(Unix ms, digest): the key of a message among the messages of its device."""
+
+DeviceKey = tuple[int, DeviceId]
+"""(device number, device id)"""
+
+ReadingRange = tuple[int, int, int]
+"""(device number, from, until): Unix ms; `until` is exclusive."""
+
+LateMark = tuple[int, int, int, int]
+"""(device number, minute of the store time, from, until): late uploads lie between the last two, Unix ms, `until` exclusive."""
 
 
 class ReadingRepository(Protocol):
@@ -130,7 +135,7 @@ class DueRollupRepository(Protocol):
 
 
 class RollupRepository(Protocol):
-    """Hourly roll-ups (`engine/rollup_codec.py`). Hours count from 1970."""
+    """Hourly roll-ups (`aggregation.py`). Hours count from 1970."""
 
     async def get_by_hours(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
         """The roll-ups that exist for these (device number, hour) pairs."""
@@ -166,17 +171,6 @@ class RangePartitionRepository(Protocol):
         only days without a row. Raises Unavailable as `prepare`."""
 
 
-LATE_AFTER_MS = 5 * SECOND_MS
-LATE_KEPT_S = 86_400
-"""How long marks of late uploads are kept at least, and so how old a cursor may be at least."""
-
-ReadingRange = tuple[int, int, int]
-"""(device number, from, until): Unix ms; `until` is exclusive."""
-
-LateMark = tuple[int, int, int, int]
-"""(device number, minute of the store time, from, until): late uploads lie between the last two, Unix ms, `until` exclusive."""
-
-
 class ReadingArrivalRepository(Protocol):
     async def store_time(self) -> int:
         """The store time of the newest batch, Unix seconds; 0 before the first."""
@@ -203,12 +197,6 @@ class ReadingArrivalRepository(Protocol):
         """The stored messages in these ranges, which do not overlap, by device and time."""
 
 
-NOT_ANSWERING = "The store of older readings does not answer. Try later, or ask for newer ones with `since`."
-
-DeviceKey = tuple[int, DeviceId]
-"""(device number, device id)"""
-
-
 @dataclass(frozen=True, slots=True)
 class ArchivedMessageReadings:
     at_ms: int
@@ -220,7 +208,11 @@ class ArchivedMessageReadings:
 
 
 class ReadingArchiveStore(Protocol):
-    """Its calls raise Unavailable (NOT_ANSWERING) when it does not answer, or answers with an error: nothing is known to be
+    """The history of raw telemetry that the database no longer keeps. It knows readings by the names of their metrics, and
+    devices by number and id, so that a database restored from a backup, which gives numbers again, never reads the values of
+    others.
+
+    Its calls raise Unavailable (NOT_ANSWERING) when it does not answer, or answers with an error: nothing is known to be
     done."""
 
     async def add_many(self, messages: Sequence[tuple[DeviceKey, ArchivedMessageReadings]]) -> None:
@@ -233,27 +225,6 @@ class ReadingArchiveStore(Protocol):
 
     async def delete_device(self, device_no: int) -> None:
         """Delete all messages of the device number."""
-
-
-def oldest_kept_ms(now_ms: int, days: int) -> int:
-    """A full hour; the database keeps all readings from then on."""
-    return (now_ms - days * DAY_MS) // HOUR_MS * HOUR_MS
-
-
-async def expired_readings_ms(tx: TelemetryTx, now_ms: int, days: int) -> int:
-    """Older readings need not be kept. None later than the oldest hour that still needs its roll-up."""
-    due = await tx.due_rollups.find_oldest_hour()
-    kept_ms = oldest_kept_ms(now_ms, days)
-    return kept_ms if due is None else min(kept_ms, due * HOUR_MS)
-
-
-def name_of_unnamed(number: int) -> str:
-    """For a metric whose name the database lacks."""
-    return f"#{number}"
-
-
-def number_of_unnamed(name: str) -> int | None:
-    return int(name[1:]) if name[:1] == "#" and name[1:].isdecimal() else None
 
 
 class TelemetryTx(GroupsTx, Protocol):

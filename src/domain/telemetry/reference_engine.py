@@ -10,12 +10,6 @@ heard again, and what had to last then goes on from there.
 
 No clock is trusted. When all messages of a device have been late for MAX_AHEAD_MS, its newest time is not believed any longer,
 and the next message is not late. When the service's own clock is set, `shift_clock` moves all that counts from an arrival.
-
-What the reference engine keeps of a device, and how its rules are evaluated over it.
-
-What the reference engine returns for a batch, a tick, or a clock that was set.
-
-A batch of telemetry messages in Python objects: for the reference engine, for tests, and for dry runs over history.
 """
 
 from __future__ import annotations
@@ -71,6 +65,11 @@ from domain.telemetry.reference_parser import (
     parse_payload,
     shown_metric,
 )
+
+MAX_SEARCHED = 2_048
+"""How many messages are searched for names without a number, from the first one that has such a name."""
+MAX_QUEUED_MS = 10 * MINUTE_MS
+"""How long before the clock was set a message may have arrived that is ingested after it."""
 
 
 @dataclass(slots=True)
@@ -161,6 +160,8 @@ class TrackedRule:
 
 @dataclass(slots=True)
 class ReferenceDeviceTelemetryState:
+    """What the engine keeps of a device, and how its rules are evaluated over it."""
+
     number: int
     metrics: dict[str, ReferenceMetricState] = field(default_factory=dict)
     newest_ms: int | None = None
@@ -285,12 +286,6 @@ def _rule_transition(
         last_fired_ms=after.last_fired_ms,
         matched_changed=after.matched != before.matched,
     )
-
-
-MAX_SEARCHED = 2_048
-"""How many messages are searched for names without a number, from the first one that has such a name."""
-MAX_QUEUED_MS = 10 * MINUTE_MS
-"""How long before the clock was set a message may have arrived that is ingested after it."""
 
 
 class ReferenceTelemetryEngine:
@@ -468,7 +463,7 @@ class ReferenceTelemetryEngine:
         return packing.unpack_rows(rows, metric_no)
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> BucketAggregator:
-        return ReferenceBucketAggregator(step_ms, metric_no)
+        return ReferenceBucketAggregator(step_ms=step_ms, metric_no=metric_no)
 
     def _arrival_ms(self, stamped_ms: int, now_ms: int | None) -> int:
         """A message that arrived before the service's clock was set has a stamp of the clock as it was: it arrived just now."""
@@ -580,7 +575,8 @@ def _at_most(at_ms: int, now_ms: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PythonTelemetryBatch:
-    """(device number, arrival in Unix ms, payload) in order of arrival."""
+    """A batch in Python objects, for the reference engine and for tests: (device number, arrival in Unix ms, payload) in order of
+    arrival."""
 
     items: tuple[tuple[int, int, bytes], ...]
 

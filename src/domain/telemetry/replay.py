@@ -17,8 +17,8 @@ from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import TelemetryEngine
-from domain.telemetry.model import reading_event
-from domain.telemetry.ports import LATE_AFTER_MS, MAX_TIME_MS, PackedRow, ReadingRange, TelemetryTx, name_of_unnamed
+from domain.telemetry.model import name_of_unnamed, reading_event
+from domain.telemetry.ports import LATE_AFTER_MS, MAX_TIME_MS, PackedRow, ReadingRange, TelemetryTx
 
 MAX_READINGS = 10_000
 """More than these are not sent again; the client reads the history instead."""

@@ -1,10 +1,9 @@
-"""Deletes expired rows in small steps, so that no step holds the writer for more than a few milliseconds.
+"""Deletes expired rows, or moves readings to the store that has the older ones, in small steps, so that no step holds the writer
+for more than a few milliseconds.
 
-Moves readings that are older than the database keeps to the reading store.
-
-The law: a message is deleted in the database only after the store has confirmed it, and only by its own key. What is left to move
-is what the database still has, so no position can be wrong: after a crash some messages are added again, which changes nothing,
-and a late reading is moved like any other. Messages of deleted devices are deleted without being moved.
+The law of a move: a message is deleted in the database only after the store has confirmed it, and only by its own key. What is
+left to move is what the database still has, so no position can be wrong: after a crash some messages are added again, which
+changes nothing, and a late reading is moved like any other. Messages of deleted devices are deleted without being moved.
 """
 
 from __future__ import annotations
@@ -17,18 +16,9 @@ from domain.devices.model import DeviceStatus
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.telemetry.model import name_of_unnamed, oldest_kept_ms
 from domain.telemetry.packing import unpack_row
-from domain.telemetry.ports import (
-    LATE_KEPT_S,
-    ArchivedMessageReadings,
-    DeviceKey,
-    PackedRow,
-    ReadingArchiveStore,
-    TelemetryTx,
-    expired_readings_ms,
-    name_of_unnamed,
-    oldest_kept_ms,
-)
+from domain.telemetry.ports import LATE_KEPT_S, ArchivedMessageReadings, DeviceKey, PackedRow, ReadingArchiveStore, TelemetryTx
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +34,13 @@ class RetentionPeriods:
     expired_invitations: int = 30
     known_login_addresses: int = 30
     """Addresses of successful logins: kept as long as a refresh token is valid."""
+
+
+async def expired_readings_ms(tx: TelemetryTx, now_ms: int, days: int) -> int:
+    """Older readings need not be kept. None later than the oldest hour that still needs its roll-up."""
+    due = await tx.due_rollups.find_oldest_hour()
+    kept_ms = oldest_kept_ms(now_ms, days)
+    return kept_ms if due is None else min(kept_ms, due * HOUR_MS)
 
 
 FindDevices = Callable[[TelemetryTx, int], Awaitable[Sequence[int]]]

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock
+from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import AggregateCell, TelemetryEngine
 from domain.telemetry.aggregation import pack_rollup, unpack_rollup
-from domain.telemetry.history import HistoryTimeRange, read_page
+from domain.telemetry.history import read_page
+from domain.telemetry.model import HistoryTimeRange
 from domain.telemetry.ports import DueRollup, TelemetryTx
 
 GRACE_MS = 2 * MINUTE_MS
@@ -45,16 +47,16 @@ class DueRollupMarkCache:
             self._marked.setdefault(hour, set()).add(device_no)
 
 
+@service
 class RollupService:
-    def __init__(self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine) -> None:
-        self._uow = uow
-        self._clock = clock
-        self._engine = engine
+    uow: UnitOfWork[TelemetryTx]
+    clock: Clock
+    engine: TelemetryEngine
 
     async def run_once(self) -> int:
         """Compute some roll-ups, oldest hour first. Returns how many marks were processed; 0 when none is due."""
-        async with self._uow.read(one_statement=True) as tx:
-            due = await tx.due_rollups.list_before((self._clock.now_ms() - GRACE_MS) // HOUR_MS, MARKS_PER_STEP)
+        async with self.uow.read(one_statement=True) as tx:
+            due = await tx.due_rollups.list_before((self.clock.now_ms() - GRACE_MS) // HOUR_MS, MARKS_PER_STEP)
         aggregated: list[tuple[DueRollup, list[AggregateCell]]] = []
         messages = 0
         for mark in due:
@@ -72,9 +74,9 @@ class RollupService:
         in between."""
         device_no, hour, _ = mark
         span = HistoryTimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS)
-        aggregator, messages, after = self._engine.create_aggregator(HOUR_MS), 0, None
+        aggregator, messages, after = self.engine.create_aggregator(HOUR_MS), 0, None
         while True:
-            async with self._uow.read(one_statement=True) as tx:
+            async with self.uow.read(one_statement=True) as tx:
                 rows, after = await read_page(tx, device_no, span, PAGE_MESSAGES, after)
             aggregator.add(rows)
             messages += len(rows)
@@ -82,7 +84,7 @@ class RollupService:
                 return aggregator.cells(), messages
 
     async def _store(self, aggregated: Sequence[tuple[DueRollup, list[AggregateCell]]]) -> None:
-        async with self._uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None) as tx:
             completed = await tx.due_rollups.complete([mark for mark, _ in aggregated])
             known = await tx.rollups.get_by_hours(completed)
             rows = []

@@ -41,7 +41,7 @@ def test_a_schema_is_compiled_once(checker: JsonSchemaParamsValidator) -> None:
 
 
 def test_compiled_schemas_are_bounded() -> None:
-    checker = JsonSchemaParamsValidator(size=2)
+    checker = JsonSchemaParamsValidator(cache_size=2)
     for bound in (1, 2, 3, 1):
         checker.validate({"maximum": bound}, 0)
     assert checker.compilation_count == 4

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import ExitStack
 from typing import Any, cast
 
-from adapters.execution_and_approval_waiters import InProcessExecutionWaiter
+from adapters.waiters import InProcessExecutionWaiter
 from domain.commands.model import Execution
 from domain.kernel.ids import ExecutionId
 from support.waiting import TIMEOUT_S

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.crypto.certificates import CertificateAuthority, find_authority, load_rsa_key, make_rsa_key, tasmota_fingerprint
-from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
+from adapters.firmware_sources import ExampleFirmwareSourceReader
 from domain.devices.firmware import (
     PASSWORD_PLACEHOLDER,
     WIFI_NAME_PLACEHOLDER,

@@ -32,7 +32,7 @@ async def world() -> WebhookWorld:
 
 def create_worker(world: WebhookWorld, engine: Any) -> DevicesWithSubscribersWorker:
     wake_event = WakeEvent()
-    world.feed._on_filters_changed = wake_event.set
+    world.feed.on_filters_changed = wake_event.set
     return DevicesWithSubscribersWorker(
         watched_devices=DevicesWithSubscribersService(uow=world.uow, clock=world.clock),
         hub=world.feed,

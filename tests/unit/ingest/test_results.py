@@ -14,7 +14,7 @@ class Arrivals:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.uow = MemoryUnitOfWork()
-        self.recorder = ReadingArrivalRecorder(self.clock)
+        self.recorder = ReadingArrivalRecorder(clock=self.clock)
 
     async def record(self, *rows: tuple[int, int]) -> int:
         """Each row: device number, milliseconds before now."""
@@ -35,7 +35,7 @@ async def test_the_store_time_follows_the_clock_but_never_decreases() -> None:
     assert await arrivals.record((1, 0)) == first + 2
     arrivals.clock.forward(seconds=-60)
     assert await arrivals.record((1, 0)) == first + 2
-    arrivals.recorder = ReadingArrivalRecorder(arrivals.clock)  # the service starts again
+    arrivals.recorder = ReadingArrivalRecorder(clock=arrivals.clock)  # the service starts again
     assert await arrivals.record((1, 0)) == first + 2
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.mqtt.external_connection import DROPPED_TOPIC, MosquittoHealthMonitor, as_text
+from adapters.mqtt.mosquitto import DROPPED_TOPIC, MosquittoHealthMonitor, as_text
 
 WEEK_S = 7 * 24 * 3_600
 
@@ -66,7 +66,7 @@ def test_a_broker_that_hides_its_counters_is_told_after_a_while() -> None:
 
 
 def test_a_configuration_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    watch = MosquittoHealthMonitor(tmp_path / "missing.pid")
+    watch = MosquittoHealthMonitor(pid_file=tmp_path / "missing.pid")
     watch.check_config()
     [warning] = watch.warnings()
     assert "cannot be checked" in warning

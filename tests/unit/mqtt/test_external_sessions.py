@@ -48,7 +48,7 @@ async def test_early_messages_wait_for_their_device_and_expire_without_it(monkey
     monkeypatch.setattr(external_inbound, "WAIT_S", 0.0)
     monkeypatch.setattr(external_inbound, "MAX_MESSAGES", 3)
     expired: asyncio.Queue[Any] = asyncio.Queue()
-    early = UnknownDeviceMessageBuffer(expired.put_nowait)
+    early = UnknownDeviceMessageBuffer(on_expired=expired.put_nowait)
     assert [early.keep(device, (number, None)) for number, device in enumerate(("a", "b", "a", "a"))] == [True, True, True, False]
     assert early.take("a") == [(0, None), (2, None)]
     assert early.take("a") == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mqtt.mosquitto_files import DEFAULT_FILES, OPTIONS, config_faults, find_config_file, mosquitto_config, read_config
+from adapters.mqtt.mosquitto import DEFAULT_FILES, OPTIONS, config_faults, find_config_file, mosquitto_config, read_config
 
 
 def faults_of(path: Path, text: str) -> list[str]:

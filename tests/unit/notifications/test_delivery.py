@@ -12,7 +12,7 @@ import pytest
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.tokens import JwtApprovalLinkCodec
 from adapters.crypto.vault import AesVault
-from adapters.message_catalog_translator import MessageCatalogTranslator
+from adapters.translator import MessageCatalogTranslator
 from domain.approvals.links import LINK_TTL_MS
 from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus, Requester
 from domain.events.model import Event

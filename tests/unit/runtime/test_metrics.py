@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from adapters.engine import _native
-from adapters.execution_and_approval_waiters import InProcessExecutionWaiter
+from adapters.waiters import InProcessExecutionWaiter
 from app.runtime.metrics import COUNTERS, GAUGES, BrokerMetricsCollector, MeasuredExecutionWaiter, MetricsRegistry
 from domain.commands.model import Execution, ExecutionStatus
 from domain.kernel.ids import ExecutionId

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from nats.errors import NoRespondersError
 
-from adapters.stream.bus import NatsClusterBus, check_node, find_unsafe
+from adapters.stream.bus import NatsClusterBus
+from adapters.stream.jetstream import check_node, find_unsafe
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
@@ -61,7 +62,7 @@ class FakeClient:
 async def test_readings_and_interest_arrive_as_they_were_at_the_other_instances() -> None:
     client: Any = FakeClient()
     found: list[tuple[str, str, Any]] = []
-    buses = {name: NatsClusterBus(client, name) for name in "ab"}
+    buses = {name: NatsClusterBus(client=client, instance=name) for name in "ab"}
     for name, bus in buses.items():
         await bus.on_readings(lambda sender, what, name=name: found.append((name, sender, what)))
         await bus.on_interest(lambda sender, what, name=name: found.append((name, sender, what)))
@@ -74,13 +75,13 @@ async def test_of_the_called_instances_those_without_a_lease_and_those_without_a
     client: Any = FakeClient()
     has_lease = {"a": True, "b": False}
     for name in has_lease:
-        await NatsClusterBus(client, name).answer_calls(lambda name=name: has_lease[name])
-    assert await NatsClusterBus(client, "c").find_gone({"a", "b", "d"}) == {"b", "d"}
+        await NatsClusterBus(client=client, instance=name).answer_calls(lambda name=name: has_lease[name])
+    assert await NatsClusterBus(client=client, instance="c").find_gone({"a", "b", "d"}) == {"b", "d"}
 
 
 async def test_every_instance_answers_for_its_lease_the_asking_one_too_and_who_is_missing_is_not_waited_for_long() -> None:
     client: Any = FakeClient()
-    buses = {name: NatsClusterBus(client, name) for name in "ab"}
+    buses = {name: NatsClusterBus(client=client, instance=name) for name in "ab"}
     asked: list[PeerLeaseAndCredentialQuery] = []
 
     def answer(question: PeerLeaseAndCredentialQuery, name: str) -> PeerLeaseAndCredentialReply:
@@ -98,8 +99,8 @@ async def test_every_instance_answers_for_its_lease_the_asking_one_too_and_who_i
 async def test_a_message_of_another_version_is_skipped() -> None:
     client: Any = FakeClient()
     found: list[Any] = []
-    await NatsClusterBus(client, "a").on_readings(lambda sender, what: found.append(what))
-    await NatsClusterBus(client, "a").on_interest(lambda sender, what: found.append(what))
+    await NatsClusterBus(client=client, instance="a").on_readings(lambda sender, what: found.append(what))
+    await NatsClusterBus(client=client, instance="a").on_interest(lambda sender, what: found.append(what))
     for body in (b"", b"{", b"[]", b"{}", b'{"sequence": 1, "store_time_s": 1, "events": [{"kind": "x"}]}', b'{"version": "x"}'):
         for subject in ("latchboard.readings", "latchboard.interest"):
             await client.publish(subject, body, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.stream.jetstream import MAX_BYTES, AppendedInboundLogEntryCache
+from adapters.stream.jetstream import MAX_CACHED_BYTES, AppendedInboundLogEntryCache
 from domain.partitions.ports import InboundLogEntry
 
 
@@ -34,8 +34,8 @@ def test_reading_again_from_the_same_position_finds_the_same() -> None:
 def test_the_oldest_go_when_they_are_too_large_together() -> None:
     found = AppendedInboundLogEntryCache()
     for position in range(1, 5):
-        found.add(InboundLogEntry(position, bytes(MAX_BYTES // 3)))
+        found.add(InboundLogEntry(position, bytes(MAX_CACHED_BYTES // 3)))
     assert positions(found, 0) == []
     assert positions(found, 1) == [2, 3, 4]
-    found.add(InboundLogEntry(5, bytes(MAX_BYTES + 1)))
+    found.add(InboundLogEntry(5, bytes(MAX_CACHED_BYTES + 1)))
     assert positions(found, 4) == []

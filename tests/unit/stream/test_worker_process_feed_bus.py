@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.stream.worker_process_feed_bus import MAX_UNSENT_BYTES, UnixSocketFeedBus
+from adapters.stream.unix_bus import MAX_UNSENT_BYTES, UnixSocketFeedBus
 from domain.events.feed_model import FeedFilter
 from domain.events.model import TELEMETRY, Event
 from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage

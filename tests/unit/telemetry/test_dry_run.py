@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.rules.model import Comparator, RuleCondition
-from domain.telemetry.history import HistoryTimeRange
+from domain.telemetry.model import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 
 

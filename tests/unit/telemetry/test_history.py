@@ -8,7 +8,8 @@ from domain.events.service import EventService
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.telemetry import history as latest_and_history
-from domain.telemetry.history import HistoryTimeRange, ReadingsAsEventsService
+from domain.telemetry.history import ReadingsAsEventsService
+from domain.telemetry.model import HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 
 ALL = HistoryTimeRange(0, 2**50)
@@ -32,9 +33,9 @@ async def test_an_instance_that_follows_has_the_same_latest_values(
     device, session = await world.device(), world.session()
 
     async def require_equal() -> None:
-        here = (await world.telemetry.latest(session, device.device_id)).readings
+        _, here = await world.telemetry.latest(session, device.device_id)
         assert here
-        assert (await world.follower.latest(session, device.device_id)).readings == here
+        assert (await world.follower.latest(session, device.device_id))[1] == here
 
     await world.report(device, m={"serial": "A7", "temperature": 20}, u={"temperature": "celsius"})
     for value in range(300):
@@ -50,7 +51,7 @@ async def test_an_instance_that_follows_has_the_same_latest_values(
     await world.report(device, humidity=5)
     await world.report(device, ts=started_ms - 1, m={"humidity": 6, "depth": 7})
     await require_equal()
-    found = (await world.follower.latest(session, device.device_id)).readings
+    _, found = await world.follower.latest(session, device.device_id)
     assert [(each.metric, each.value, each.text, each.unit) for each in found] == [
         ("depth", 7, None, None),
         ("humidity", 5, None, None),
@@ -97,12 +98,8 @@ async def test_pages_neither_skip_nor_repeat_messages_with_the_same_time(
 async def test_texts_and_booleans_are_returned_as_text(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, mode="eco", door=True, level=2)
-    latest = await world.telemetry.latest(world.session(), device.device_id)
-    assert [(r.metric, r.value, r.text) for r in latest.readings] == [
-        ("door", 1.0, "true"),
-        ("level", 2.0, None),
-        ("mode", None, "eco"),
-    ]
+    _, latest = await world.telemetry.latest(world.session(), device.device_id)
+    assert [(r.metric, r.value, r.text) for r in latest] == [("door", 1.0, "true"), ("level", 2.0, None), ("mode", None, "eco")]
     history = await world.telemetry.history(world.session(), device.device_id, ALL, metric=None, limit=10)
     assert {(r.metric, r.value, r.text) for r in history} == {("door", 1.0, "true"), ("level", 2.0, None), ("mode", None, "eco")}
 
@@ -126,7 +123,8 @@ async def test_a_key_reads_only_devices_that_a_grant_covers(world: TelemetryWorl
     device = await world.device()
     await world.report(device, temperature=1)
     granted = await world.key((device.device_id, ["ON"]))
-    assert (await world.telemetry.latest(granted, device.device_id)).readings
+    _, readings = await world.telemetry.latest(granted, device.device_id)
+    assert readings
     with pytest.raises(PermissionDenied):
         await world.telemetry.latest(await world.key(), device.device_id)
     with pytest.raises(NotFound):

@@ -15,7 +15,8 @@ from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
 from domain.telemetry import history
 from domain.telemetry.downsampling import DownsamplingQueryService
-from domain.telemetry.history import HistoryTimeRange, ReadingArchiveWithCutoff, ReadingHistory, TelemetryQueryService
+from domain.telemetry.history import ReadingHistory, TelemetryQueryService, moved_before_ms
+from domain.telemetry.model import HistoryTimeRange
 from domain.telemetry.packing import pack_readings, row_digest
 from domain.telemetry.reference_engine import ReferenceTelemetryEngine
 from domain.telemetry.replay import FeedReadingReplayService
@@ -35,9 +36,12 @@ class MovedWorld(TelemetryWorld):
         self.older = MemoryReadingStore()
         self.mover = OldReadingMover(uow=self.uow, clock=self.clock, store=self.older, days=DAYS, messages_per_step=7)
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "engine": self.engine, "authorizer": self.gate}
-        stored = ReadingHistory(ReadingArchiveWithCutoff(self.older, self.clock, DAYS))
+        stored = ReadingHistory(store=self.older, moved_before_ms=self.moved_before_ms)
         self.both = TelemetryQueryService(**shared, create_engine=ReferenceTelemetryEngine, stored=stored)
         self.both_by_time = DownsamplingQueryService(**shared, stored=stored)
+
+    def moved_before_ms(self) -> int:
+        return moved_before_ms(self.clock.now_ms(), DAYS)
 
     async def move(self) -> int:
         return sum([moved async for moved in self.mover.move_steps()])
@@ -243,8 +247,7 @@ async def test_the_worker_warns_when_the_store_has_been_away_for_an_hour(moved: 
 
 async def test_a_feed_client_that_missed_what_may_have_moved_reads_the_history_instead(moved: MovedWorld) -> None:
     device, now_s = await moved.device(), moved.clock.now_ms() // 1_000
-    older = ReadingArchiveWithCutoff(moved.older, moved.clock, DAYS)
-    missed = FeedReadingReplayService(uow=moved.uow, engine=moved.engine, moved_before_ms=older.end_ms)
+    missed = FeedReadingReplayService(uow=moved.uow, engine=moved.engine, moved_before_ms=moved.moved_before_ms)
     async with moved.uow.write() as tx:
         since_s = await tx.arrivals.advance_store_time(now_s)
     wanted = FeedFilter(device.account_id)

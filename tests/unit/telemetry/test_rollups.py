@@ -11,9 +11,8 @@ from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.rules.ports import AggregateCell
 from domain.telemetry import downsampling, rollups
-from domain.telemetry.aggregation import ReferenceBucketAggregator, pack_rollup, unpack_rollup
-from domain.telemetry.downsampling import combine_cells
-from domain.telemetry.history import HistoryTimeRange
+from domain.telemetry.aggregation import ReferenceBucketAggregator, combine_cells, pack_rollup, unpack_rollup
+from domain.telemetry.model import HistoryTimeRange
 from domain.telemetry.retention import RetentionPeriods, RetentionService
 from domain.telemetry.rollups import merge_by_higher_count
 from support.telemetry_world import TelemetryWorld
@@ -42,7 +41,7 @@ async def roll_up(world: TelemetryWorld) -> int:
 async def cells_from_readings(world: TelemetryWorld, device: Device, span: HistoryTimeRange, step_ms: int) -> list[AggregateCell]:
     async with world.uow.read() as tx:
         rows = await tx.readings.list_between(device.device_no, span.since_ms, span.until_ms, 10**6)
-    aggregator = ReferenceBucketAggregator(HOUR_MS)
+    aggregator = ReferenceBucketAggregator(step_ms=HOUR_MS)
     aggregator.add(rows)
     return combine_cells(aggregator.cells(), step_ms)
 

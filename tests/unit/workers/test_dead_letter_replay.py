@@ -18,8 +18,7 @@ from domain.ingest.dead_letters import TELEMETRY_KIND, IngestDeadLetterService
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage, FollowUps
 from domain.ingest.pipeline import EngineClock, EvaluatedBatch, IngestPipeline
 from domain.ingest.ports import IngestDeadLetter, IngestDeadLetterState
-from domain.telemetry.history import HistoryTimeRange
-from domain.telemetry.model import Reading
+from domain.telemetry.model import HistoryTimeRange, Reading
 from domain.telemetry.reference_engine import PythonTelemetryBatch
 from support.telemetry_world import TelemetryWorld
 

@@ -33,8 +33,8 @@ class RefusingIngest:
     def __init__(self, world: TelemetryWorld, device_no: int, *errors: Exception) -> None:
         self.world, self.device_no, self.errors = world, device_no, list(errors)
 
-    async def store(self, tx: Any, result: IngestResult) -> None:
-        await self.world.ingest.store(tx, result)
+    async def store_timers(self, tx: Any, result: IngestResult) -> None:
+        await self.world.ingest.store_timers(tx, result)
         if self.errors and self.device_no in result.device_nos:
             raise self.errors.pop(0)
 

@@ -15,7 +15,7 @@ from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Comparator, EngineRule, InstantDryRunResult, MatchMode, Rule, RuleAction, RuleCondition
 from domain.rules.service import MAX_METRICS_PER_DEVICE, RuleService
 from domain.telemetry.dry_run import HistoryDryRunResult, RuleDryRunService
-from domain.telemetry.history import HistoryTimeRange
+from domain.telemetry.model import HistoryTimeRange
 
 DeviceMetricNames = Annotated[
     list[MetricName],

@@ -20,8 +20,8 @@ from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.telemetry.downsampling import DownsamplingQueryService
-from domain.telemetry.history import HistoryTimeRange, TelemetryQueryService
-from domain.telemetry.model import BucketStatistics, Reading
+from domain.telemetry.history import TelemetryQueryService
+from domain.telemetry.model import BucketStatistics, HistoryTimeRange, Reading
 
 END_OF_TIME_MS = 2**52
 MAX_SERIES_DEVICES = 20
@@ -177,12 +177,12 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     @bp.operation("GET /devices/<device_id>/telemetry/latest", AllowedCallers.KEY, "Get the latest telemetry", errors=NOT_GRANTED)
     async def get_latest_telemetry(device_id: DeviceId) -> LatestTelemetryResponse:
         """The relay state and the latest value of each metric, from memory."""
-        latest = await telemetry.latest(current_caller(), device_id)
-        relay = latest.device.relay
+        device, readings = await telemetry.latest(current_caller(), device_id)
+        relay = device.relay
         return LatestTelemetryResponse(
             state=None if relay is None else "ON" if relay else "OFF",
             relay_state=relay,
-            telemetry=[ReadingResponse.from_domain(reading) for reading in latest.readings],
+            telemetry=[ReadingResponse.from_domain(reading) for reading in readings],
         )
 
     @bp.operation(

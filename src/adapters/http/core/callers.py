@@ -24,7 +24,7 @@ from quart import current_app, g, request
 from werkzeug.http import dump_cookie
 
 from adapters.http.core.quart_app import header_value
-from adapters.message_catalog_translator import LANGUAGES
+from adapters.translator import LANGUAGES
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.errors import PermissionDenied, Unauthenticated
 from domain.keys.model import KEY_PREFIX

@@ -1,13 +1,8 @@
-"""The protocol of native firmware: JSON on `state`, `result`, `hello`, `sched/rev`; the wire contract's section 6.
+"""The protocol of native firmware, section 6 of the wire contract: JSON on `state`, `result`, `hello`, `sched/rev`. The AsyncAPI
+document shows the same payload types, the topics and the JSON Schema of telemetry.
 
 Unknown fields are ignored, so that newer firmware can send more. Fields that decide something are checked: a relay is `ON` or
 `OFF`, a result has one of four statuses.
-
-The payloads of native firmware; their topics are in `native_topics.py`. The wire contract's section 6.
-
-`native.py` decodes and encodes with the same types; the AsyncAPI document shows their JSON Schemas.
-
-The topics of native devices, with their payloads, and the JSON Schema of telemetry.
 """
 
 from __future__ import annotations

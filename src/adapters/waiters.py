@@ -12,10 +12,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import field
 from typing import Generic, TypeVar
 
 from domain.approvals.model import Approval
 from domain.commands.model import Execution
+from domain.kernel.dataclasses import service
 from domain.kernel.ids import ApprovalId, ExecutionId
 
 MAX_WATCHERS = 10_000
@@ -40,13 +42,13 @@ class FutureResultWaitHandle(Generic[Value]):
         return self._future.result() if done else None
 
 
+@service
 class InProcessWaiter(Generic[Key, Value]):
-    def __init__(self, *, max_watchers: int = MAX_WATCHERS, max_watchers_per_caller: int = MAX_WATCHERS_PER_CALLER) -> None:
-        self._max_watchers = max_watchers
-        self._max_watchers_per_caller = max_watchers_per_caller
-        self._watchers_by_caller: Counter[str] = Counter()
-        self._futures: dict[Key, list[asyncio.Future[Value]]] = {}
-        self.watcher_count = 0
+    max_watchers: int = MAX_WATCHERS
+    max_watchers_per_caller: int = MAX_WATCHERS_PER_CALLER
+    watcher_count: int = field(default=0, init=False)
+    _watchers_by_caller: Counter[str] = field(default_factory=Counter, init=False)
+    _futures: dict[Key, list[asyncio.Future[Value]]] = field(default_factory=dict, init=False)
 
     def resolve(self, key: Key, value: Value) -> None:
         for future in self._futures.get(key, ()):
@@ -58,7 +60,7 @@ class InProcessWaiter(Generic[Key, Value]):
 
     @contextmanager
     def watch(self, key: Key, by: str) -> Iterator[FutureResultWaitHandle[Value]]:
-        if self.watcher_count >= self._max_watchers or self._watchers_by_caller[by] >= self._max_watchers_per_caller:
+        if self.watcher_count >= self.max_watchers or self._watchers_by_caller[by] >= self.max_watchers_per_caller:
             yield FutureResultWaitHandle(None)
             return
         future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()

@@ -1,15 +1,13 @@
-"""Stores the credentials and topic rights of devices for Mosquitto: a password file, an ACL file, and a signal after a change.
-
-One ACL serves all devices and never changes: `%u` stands for the login. It lists what devices of any profile may publish, so
-topics to devices are closed, because they are not listed; a list per profile would need a rule per device. Changes are written
-together: each caller waits for the one write and signal that contains its change.
-
-The configuration that an external Mosquitto needs. `mosquitto_config_check.py` checks that of one that runs.
+"""What an external Mosquitto needs of this service: the files with the credentials and topic rights of devices, its
+configuration, and an eye on what can cost messages that it has acknowledged to devices.
 
 Mosquitto acknowledges a device's message when it has queued it for this service. While the service is away, that queue is all
-there is. With Mosquitto's own defaults it drops what exceeds 1,000 messages, and a crash loses the last half hour.
+there is. With Mosquitto's own defaults it drops what exceeds 1,000 messages, and a crash loses the last half hour. So the
+configuration is checked where Mosquitto runs on this machine; everywhere, the limits of its CONNACK, whether our session was
+kept, and its counter of dropped messages ($SYS).
 
-Checks the configuration of a running Mosquitto.
+One ACL serves all devices and never changes: `%u` stands for the login. It lists what devices of any profile may publish, so
+topics to devices are closed, because they are not listed; a list per profile would need a rule per device.
 """
 
 from __future__ import annotations
@@ -23,14 +21,25 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 from domain.devices.broker_auth import DEVICE_PUBLISH_TOPICS
+from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
+MAX_INFLIGHT = 1000
+AUTOSAVE_S = 5
+MAX_PACKET_BYTES = 128 * 1024
+DEFAULT_DATA_DIR = Path("/var/lib/mosquitto")
+_MAX_INCLUDED_FILES = 100
+DROPPED_TOPIC = "$SYS/broker/publish/messages/dropped"
+_SYS_TIMEOUT_S = 90.0
+"""Longer than the largest `sys_interval` that the configuration may have."""
 # As mosquitto_passwd writes it. The password has 190 bits, so more rounds would protect nothing.
 _PBKDF2_ROUNDS = 101
 _SALT_BYTES = 12
@@ -47,6 +56,13 @@ class MosquittoFilePaths:
     pid_file: Path
 
 
+DEFAULT_FILES = MosquittoFilePaths(
+    Path("/var/lib/mosquitto/latchboard.passwords"),
+    Path("/var/lib/mosquitto/latchboard.acl"),
+    Path("/run/mosquitto/mosquitto.pid"),
+)
+
+
 def password_line(username: str, password: str, salt: bytes) -> str:
     digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _PBKDF2_ROUNDS)
     return f"{username}:$7${_PBKDF2_ROUNDS}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
@@ -58,7 +74,8 @@ def acl_text(service_user: str) -> str:
 
 
 class MosquittoCredentialStore:
-    """Writes the two files and signals Mosquitto. Before `start`, changes are only collected, so that a fleet is one write."""
+    """Writes the two files and signals Mosquitto. Before `start`, changes are only collected, so that a fleet is one write. Later
+    changes are written together: each caller waits for the one write and signal that contains its change."""
 
     def __init__(self, files: MosquittoFilePaths, service_user: str, service_password: str) -> None:
         self._files = files
@@ -149,17 +166,6 @@ def _replace_file(path: Path, text: str) -> None:
         with contextlib.suppress(PermissionError):
             os.chown(temporary, *owner)
     temporary.replace(path)
-
-
-MAX_INFLIGHT = 1000
-AUTOSAVE_S = 5
-MAX_PACKET_BYTES = 128 * 1024
-DEFAULT_DATA_DIR = Path("/var/lib/mosquitto")
-DEFAULT_FILES = MosquittoFilePaths(
-    Path("/var/lib/mosquitto/latchboard.passwords"),
-    Path("/var/lib/mosquitto/latchboard.acl"),
-    Path("/run/mosquitto/mosquitto.pid"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +278,6 @@ def mosquitto_config(
     return "\n".join(lines) + "\n"
 
 
-_MAX_INCLUDED_FILES = 100
-
-
 def find_config_file(pid_file: Path) -> Path:
     """The configuration file of the running Mosquitto, from its command line (Linux). Raises OSError, ValueError."""
     pid = int(pid_file.read_text(encoding="ascii"))
@@ -302,3 +305,79 @@ def config_faults(options: Mapping[str, str]) -> list[str]:
     """What is wrong with a configuration, most important first."""
     found = [fault for option in (*OPTIONS, *LISTENER_OPTIONS) if (fault := option.fault(options.get(option.name))) is not None]
     return found + [f"{name} is set: {reason}" for name, reason in FORBIDDEN.items() if name in options]
+
+
+@service
+class MosquittoHealthMonitor:
+    """`pid_file`: of a Mosquitto on this machine; None if it runs elsewhere."""
+
+    pid_file: Path | None = None
+    now_s: Callable[[], float] = monotonic
+    dropped: int | None = field(default=None, init=False)
+    """Messages that Mosquitto has dropped since it started; None until it tells."""
+    _connections: int = field(default=0, init=False)
+    _connected_at_s: float | None = field(default=None, init=False)
+    _session_was_lost: bool = field(default=False, init=False)
+    _limits: list[str] = field(default_factory=list, init=False)
+    _config: list[str] = field(default_factory=list, init=False)
+
+    def on_connack(self, session_present: bool, properties: Any, session_expiry_s: int) -> None:
+        """`properties`: those of the CONNACK, as attributes; None without any."""
+        self._connections += 1
+        self._connected_at_s = self.now_s()
+        if not session_present and self._connections > 1:
+            self._session_was_lost = True
+            log.error("Mosquitto has lost the session of this service, and with it the messages of devices that were in it")
+        elif not session_present:
+            log.info("Mosquitto has no session of this service yet; it keeps messages from now on")
+        self._limits = _limit_faults(properties, session_expiry_s)
+
+    def on_sys_message(self, topic: str, payload: bytes) -> None:
+        if topic == DROPPED_TOPIC and payload.isdigit():
+            self.dropped = int(payload)
+
+    def check_config(self) -> None:
+        """Read the configuration of a Mosquitto on this machine."""
+        if self.pid_file is None:
+            return
+        try:
+            self._config = config_faults(read_config(find_config_file(self.pid_file)))
+        except (OSError, ValueError) as error:
+            self._config = [f"its configuration cannot be checked ({error})"]
+
+    def warnings(self) -> Sequence[str]:
+        """What costs messages, or may; each with what to do. Empty when all is well."""
+        found = [*self._config, *self._limits]
+        if self._session_was_lost:
+            found.append("it has lost this service's session since the service started: set persistence true")
+        if self.dropped:
+            found.append(f"it has dropped {self.dropped} messages since it started: set max_queued_messages 0")
+        since_s = self._connected_at_s
+        if self.dropped is None and since_s is not None and self.now_s() - since_s > _SYS_TIMEOUT_S:
+            found.append(
+                "it does not tell how many messages it drops: set sys_interval 10 and let this service read $SYS/broker/#"
+            )
+        return found
+
+
+def _limit_faults(properties: Any, session_expiry_s: int) -> list[str]:
+    """What the broker does not grant; an absent property is MQTT 5's default, which is enough."""
+    found = []
+    if getattr(properties, "MaximumQoS", 1) < 1:
+        found.append("it allows QoS 0 only, which confirms nothing: allow QoS 1")
+    if getattr(properties, "RetainAvailable", 1) == 0:
+        found.append(
+            "it keeps no retained messages, so schedules do not reach devices that connect later: set retain_available true"
+        )
+    granted_s = getattr(properties, "SessionExpiryInterval", session_expiry_s)
+    if granted_s < session_expiry_s:
+        found.append(f"it keeps this service's queue for {granted_s} s only: remove persistent_client_expiration")
+    return found
+
+
+def as_text(warnings: Sequence[str]) -> str | None:
+    """One line, or None when there is no warning."""
+    if not warnings:
+        return None
+    advice = "`latchboard broker-config mosquitto` writes a whole file."
+    return f"Mosquitto may lose messages that it has acknowledged: {'; '.join(warnings)}. {advice}"

@@ -1,4 +1,5 @@
-"""The sources of `examples/firmware`. In a checkout they lie beside `src`; a wheel has them beside the packages."""
+"""The sources of `examples/firmware`. In a checkout they lie beside `src`; a wheel has them beside the packages. A port of its
+own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The feed's messages between the worker processes of one machine, over Unix sockets in a folder that only they can enter.
+"""The feed's messages between the worker processes of one machine, over Unix sockets in a folder that only they can enter, and
+the JSON of these messages, which the instances of a cluster use too.
 
 Each worker listens on a socket of its number and connects to those of the others. A message is its length, a letter and JSON; the
 first of a connection is the sender's name. Messages to a worker that is away, or reads too slowly, are lost; the receivers notice
@@ -15,7 +16,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from adapters.stream.bus import decode_interest, decode_readings, encode
+from domain.events.model import Event
 from domain.feed.interest import PeerFeedInterestMessage, PeerFeedReadingsMessage
 
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
@@ -25,7 +26,19 @@ _NAME, _READINGS, _INTEREST = b"n", b"r", b"i"
 
 Receiver = Callable[[str, bytes], Awaitable[None] | None]
 
+encode = msgspec.json.encode
+decode_interest = msgspec.json.Decoder(PeerFeedInterestMessage).decode
+
 log = structlog.get_logger("worker_bus")
+
+
+def decode_readings(body: bytes) -> PeerFeedReadingsMessage:
+    """Raises msgspec.MsgspecError for a message of another version, as `decode_interest` does."""
+    try:
+        fields = msgspec.json.decode(body)
+        return PeerFeedReadingsMessage(**fields | {"events": [Event(**each) for each in fields["events"]]})
+    except (KeyError, TypeError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 class UnixSocketFeedBus:
