@@ -51,7 +51,6 @@ SMALL_OR_AT_START = {
     "schedule_edges_left_to_offline_devices.LIST_LEFT_OF_ONLINE": "reads the edges left to devices, which are few",
     "readings.LIST_LATEST": "reads all rows, once at start",
     "webhooks.COUNT_SEALED": "runs once per key rotation, for its progress bar",
-    "webhooks.LIST_UNSEALED": "reads all rows, once at start",
 }
 ONLY_POSTGRESQL = (
     "ADVANCE_IDLE",
