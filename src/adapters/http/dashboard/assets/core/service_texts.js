@@ -1,7 +1,7 @@
 /*
  * The sentences of the service (descriptions in the log, explanations, errors) in another language. A sentence is known by its English form,
  * with its values as {1}, {2}, …; a value may be a sentence of its own;
- * `{1!}` in the translation leaves it as it is, such as the name of a command. `adapters/message_catalog_translator.py` reads the files in the same way.
+ * `{1!}` in the translation leaves it as it is, such as the name of a command. `adapters/translator.py` reads the files in the same way.
  */
 
 const PLACEHOLDER = /\{(\d)\}/g;
