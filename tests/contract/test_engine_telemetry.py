@@ -137,6 +137,17 @@ def test_names_have_at_most_64_characters_and_texts_256(engine: TelemetryEngine)
     assert driver.send({"é" * 65: 1, "t": "é" * 257}).faults == [(DEVICE, "BAD_METRIC_NAME", 1), (DEVICE, "BAD_VALUE", 1)]
 
 
+def test_a_fault_of_a_reading_names_the_first_metric(engine: TelemetryEngine) -> None:
+    driver = EngineDriver(engine)
+    result = driver.send({"m": {"é" * 65: 1, "a": [1], "b": {}, "c\u0007d": 2, "e": 1}, "u": {"e": 7}})
+    assert result.fault_metrics == [(DEVICE, "BAD_METRIC_NAME", "é" * 64), (DEVICE, "BAD_VALUE", "a")]
+    assert driver.send(b"{").fault_metrics == []
+    many = {f"m{number}": number for number in range(130)}
+    assert driver.send(many, device_no=9).fault_metrics == [(9, "TOO_MANY_METRICS", "m128")]
+    assert driver.send({"c\u0007d": 1}).fault_metrics == [(DEVICE, "BAD_METRIC_NAME", "cd")]
+    assert driver.send({"m": {"e": 1}, "u": {"e": 7}}).fault_metrics == [(DEVICE, "BAD_VALUE", "e")]
+
+
 def test_an_invalid_payload_of_one_device_does_not_affect_another(engine: TelemetryEngine) -> None:
     driver = EngineDriver(engine, rule(("t", ">", 30.0)))
     for garbage in (b"\x00\xff", b"[" * 5000, b'{"t":', b"{" * 64, b'"' * 999):

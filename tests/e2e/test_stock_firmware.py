@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.firmware import EspHome, Firmware, Shelly, Tasmota, register_stock_device, run_firmware
+from support.firmware import EspHome, Firmware, OldEspHome, Shelly, Tasmota, register_stock_device, run_firmware
 from support.service import ApiClient, Service
 
 KINDS: dict[str, type[Firmware]] = {"tasmota": Tasmota, "esphome": EspHome, "shelly": Shelly}
@@ -53,6 +53,88 @@ async def test_stock_firmware_connects_switches_and_disconnects(service: Service
     assert not service.error_lines()
 
 
+@pytest.mark.parametrize("board", [EspHome, OldEspHome])
+async def test_a_board_that_hangs_is_never_done_because_of_what_it_said_before(
+    service: Service, owner: ApiClient, board: type[EspHome]
+) -> None:
+    device = await register_stock_device(owner, "esphome")
+    async with run_firmware(board, device, service) as plug:
+        assert (await order(owner, device, "ON"))["status"] == "DONE"
+        plug.unresponsive = True
+        ended = await order(owner, device, "ON", wait_s=5, ttlSeconds=1)
+        assert (ended["status"], ended["result"]["code"]) == ("TIMED_OUT", "NO_ANSWER")
+        plug.unresponsive = False
+        await plug.publish("switch/relay/state", "OFF", retain=True)
+        plug.relay = False
+        assert (await order(owner, device, "ON"))["status"] == "DONE"
+
+
+async def test_tasmota_is_done_when_its_answer_and_its_relay_say_so(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "tasmota")
+    for name in ("DIMMER", "DIMER", "POWER2", "UPGRADE"):
+        await owner.post(f"{device.path}/commands", {"name": name, "label": name}, expect=201)
+    async with run_firmware(Tasmota, device, service) as plug:
+        done = await order(owner, device, "DIMMER", params=60)
+        assert (done["status"], done["result"]["data"]["Dimmer"]) == ("DONE", 60)
+        failed = await order(owner, device, "DIMER", params=60)
+        assert (failed["status"], failed["result"]["code"]) == ("FAILED", "UNKNOWN_COMMAND")
+        assert (await order(owner, device, "ON"))["status"] == "DONE"
+        plug.locked = True
+        for cmd in ("OFF", "TOGGLE"):
+            locked = await order(owner, device, cmd)
+            assert (locked["status"], locked["result"]["code"]) == ("FAILED", "STATE_MISMATCH"), cmd
+            assert locked["result"]["relay"] == "ON"
+        begun = await order(owner, device, "UPGRADE", params=1, wait_s=1, ttlSeconds=60)
+        assert begun["status"] == "ACKED"
+        await plug.publish("stat/UPGRADE", {"Upgrade": "Successful. Restarting"})
+        await plug.publish("tele/INFO1", {"Info1": {"Module": "Basic", "Version": "15.1.0(tasmota)"}})
+        path = f"{device.path}/executions/{begun['executionId']}"
+        ended = await owner.wait_until(path, lambda found: found["status"] != "ACKED")
+        assert (ended["status"], ended["result"]["data"]["Version"]) == ("DONE", "15.1.0(tasmota)")
+
+
+async def test_a_stale_status_of_shelly_is_asked_again_and_switches_nothing_back(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "shelly")
+    async with run_firmware(Shelly, device, service, publishes_stale_status=True) as plug:
+        await state(owner, device, lambda found: found["relayState"] is not None)
+        async with service.feed(owner, f"?deviceId={device.device_id}&types=relay_changed") as feed:
+            done = await order(owner, device, "ON")
+            assert (done["status"], done["result"]["relay"]) == ("DONE", "ON")
+            assert (await feed.wait_for("relay_changed"))["relay"] == "ON"
+            await plug.wait_for(lambda topic, payload: "Switch.GetStatus" in payload)
+            assert (await order(owner, device, "STATUS"))["status"] == "DONE", "so everything before it has been read"
+            changes = await owner.get("/events", params={"deviceId": device.device_id, "type": "relay_changed"})
+            assert [event["description"] for event in changes["data"]][:1] == ["Relay is ON"]
+            assert (await owner.get(device.path))["relayState"] in ("ON", True)
+
+
+async def test_a_shelly_without_notifications_is_known_by_its_answers(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "shelly")
+    async with run_firmware(Shelly, device, service, notifies=False):
+        for cmd, relay in (("ON", ("ON", True)), ("TOGGLE", ("OFF", False))):
+            assert (await order(owner, device, cmd))["status"] == "DONE"
+            assert (await owner.get(device.path))["relayState"] in relay
+
+
+async def test_what_stock_firmware_reports_beside_its_relay_is_kept_or_told(service: Service, owner: ApiClient) -> None:
+    meter = await register_stock_device(owner, "shelly")
+    async with run_firmware(Shelly, meter, service) as plug:
+        await plug.publish(
+            "status/em:0", {"id": 0, "total_act_power": 2484.7, "n_current": None, "a_errors": ["power_meter_failure"]}
+        )
+        await plug.publish("status/script:1", {"id": 1, "running": True, "error_msg": "x" * 300})
+        found = await owner.wait_until(
+            f"{meter.path}/telemetry/latest",
+            lambda answer: any(one["metric"] == "script1.running" for one in answer["telemetry"]),
+        )
+        kept = {one["metric"]: one["value"] if one["value"] is not None else one["valueText"] for one in found["telemetry"]}
+        assert (kept["em0.total_act_power"], kept["em0.a_errors.1"]) == (2484.7, "power_meter_failure")
+        page = await owner.wait_until(
+            f"/events?deviceId={meter.device_id}&type=device_message_dropped", lambda page: page["data"]
+        )
+        assert page["data"][0]["description"].endswith("last: status/script:1, script1.error_msg")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_button_press_is_logged_as_triggered_by_the_device(service: Service, owner: ApiClient, kind: str) -> None:
     device = await register_stock_device(owner, kind)
@@ -90,8 +172,12 @@ async def test_tasmota_sensors_become_flat_metrics(service: Service, owner: ApiC
         await plug.publish("tele/SENSOR", sensor)
         energy = {"ENERGY": {"TotalStartTime": "2025-01-01T00:00:00", "Total": 11.9, "Power": 18, "Voltage": 231}}
         await plug.publish("tele/SENSOR", {"Time": "2026-03-02T06:00:01", **energy})
-        found = await latest(owner, device, 4)
-        assert found == {"DS18B20.Temperature": 21.5, "ENERGY.Total": 11.9, "ENERGY.Power": 18, "ENERGY.Voltage": 231}
+        wanted = {"DS18B20.Temperature": 21.5, "ENERGY.Total": 11.9, "ENERGY.Power": 18, "ENERGY.Voltage": 231, "Wifi.RSSI": 72}
+        found = await owner.wait_until(
+            f"{device.path}/telemetry/latest", lambda answer: wanted.keys() <= {each["metric"] for each in answer["telemetry"]}
+        )
+        values = {each["metric"]: each["value"] for each in found["telemetry"]}
+        assert {name: values[name] for name in wanted} == wanted
 
 
 async def test_esphome_sensors_become_metrics_and_nan_is_dropped(service: Service, owner: ApiClient) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
+import ssl
 import stat
 import subprocess
 from collections.abc import AsyncIterator
@@ -13,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from adapters.crypto.certificates import tasmota_fingerprint
 from support.command_line import run_command
 from support.device import Device, create_device
+from support.firmware import register_stock_device
 from support.ports import free_ports
 from support.service import ApiClient, Service, environment
 from support.waiting import TIMEOUT_S
@@ -94,6 +98,33 @@ async def test_a_second_init_renews_the_server_and_keeps_the_authority(tmp_path:
     assert "mqtt.example.com, 192.0.2.1" in again.stdout
     after = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert {name for name in before if before[name] == after[name]} == {"ca.pem", "ca-key.pem"}
+
+
+async def test_tasmota_gets_the_fingerprint_of_the_key_that_the_server_shows_it_and_renewals_keep_it(tmp_path: Path) -> None:
+    """Tasmota offers this one cipher suite when it checks a fingerprint."""
+    made = latchboard(tmp_path, "tls", "init", "--rsa")
+    assert made.returncode == 0, made.stderr
+    folder = tmp_path / "data" / "tls"
+    key = (folder / "server-key.pem").read_bytes()
+    assert latchboard(tmp_path, "tls", "init").returncode == 0
+    assert (folder / "server-key.pem").read_bytes() == key, "a renewal keeps the key"
+    [port] = free_ports(1)
+    settings = {
+        "LATCHBOARD_MQTT_TLS_PORT": port,
+        "LATCHBOARD_MQTT_TLS_CERTIFICATE": folder / "server.pem",
+        "LATCHBOARD_MQTT_TLS_KEY": folder / "server-key.pem",
+    }
+    with Service(tmp_path, **settings) as service:
+        async with service.api() as owner:
+            device = await register_stock_device(owner, "tasmota")
+            note = (await owner.get(f"{device.path}/config?format=tasmota"))["note"]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers("ECDHE-RSA-AES128-GCM-SHA256")
+        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as line, context.wrap_socket(line) as secured:
+            shown = ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True) or b"")
+    assert f"MqttPort {port}; SetOption103 1; SetOption132 1; MqttFingerprint1 {tasmota_fingerprint(shown.encode())}" in note
 
 
 @pytest.mark.parametrize(("days", "verdict"), [("90", "expires on"), ("3", "Renew it")], ids=["in time", "soon"])

@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.mark.parametrize("chip", BOARDS)
 @pytest.mark.parametrize(("name", "host"), [("Pump", "192.168.1.10"), ('"}\n#: !include x\n🚰 \\', "mqtt.example.com")])
 def test_esphome_accepts_the_file_and_warns_of_nothing(tmp_path: Path, chip: str, name: str, host: str) -> None:
-    values = FirmwareConfigValues(DEVICE, name, BrokerEndpoint(host, 1883, 8083))
+    values = FirmwareConfigValues(DEVICE, name, BrokerEndpoint(host, 1883, 8083), ota_password="of this device")
     [file] = build_project(FirmwareConfigFormat.ESPHOME, values, ExampleFirmwareSourceReader()).files
     whole = file.content if (board := BOARDS[chip]) is None else ESP32.sub(board, file.content)
     (tmp_path / "pump.yaml").write_text(whole, encoding="utf-8")
@@ -37,7 +37,7 @@ def test_esphome_accepts_the_file_and_warns_of_nothing(tmp_path: Path, chip: str
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "WARNING" not in checked.stdout + checked.stderr
-    understood = yaml.safe_load(checked.stdout)
+    understood = yaml.safe_load(checked.stdout.replace("!lambda", ""))
     mqtt, [switch] = understood["mqtt"], understood["switch"]
     assert (mqtt["broker"], mqtt["port"], mqtt["client_id"], mqtt["username"]) == (host, 1883, DEVICE, DEVICE)
     assert (mqtt["topic_prefix"], mqtt["discovery"]) == (f"devices/{DEVICE}", False)
@@ -48,3 +48,9 @@ def test_esphome_accepts_the_file_and_warns_of_nothing(tmp_path: Path, chip: str
             True,
         )
     assert (switch["name"], switch["restore_mode"]) == ("relay", "ALWAYS_OFF")
+    timeouts = [understood[part]["reboot_timeout"] for part in ("mqtt", "wifi")]
+    assert timeouts == ["0s", "0s"], "a restart switches the relay off"
+    [update] = understood["ota"]
+    assert update["password"] == "of this device"
+    [asked] = mqtt["on_message"]
+    assert asked["topic"] == f"devices/{DEVICE}/ask/relay/command"

@@ -224,7 +224,9 @@ class DeviceWorld:
             **shared, ids=self.ids, credential_sync=self.admission, presence=self.presence, erasure=self.erasure
         )
         endpoint = BrokerEndpoint("mqtt.example", 1883, 8083)
-        self.firmware = FirmwareProjectService(uow=self.uow, endpoint=endpoint, sources=ExampleFirmwareSourceReader())
+        self.firmware = FirmwareProjectService(
+            uow=self.uow, endpoint=endpoint, sources=ExampleFirmwareSourceReader(), ota_password=lambda one: f"ota of {one}"
+        )
         self.credentials = DeviceCredentialService(
             **shared,
             issuer=CredentialIssuer(ids=self.ids, vault=TransparentVault(), endpoint=endpoint),

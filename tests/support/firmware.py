@@ -89,13 +89,15 @@ async def run_firmware(firmware: type[Firmware], device: Device, service: Servic
 
 @dataclass
 class Tasmota(Firmware):
-    """Publishes POWER after a change only; a Backlog runs its steps in order; an unknown command answers `Unknown`."""
+    """Publishes POWER after a change only; a Backlog runs its steps in order; an unknown command answers `Unknown`. `locked`: PowerLock,
+    or an interlock, keeps the relay as it is."""
 
     presence = ("tele/LWT", "Online", "Offline")
     filters = ("cmnd/#",)
 
     timers: dict[int, Any] = field(default_factory=dict)
     timezone: str = "+01:00"
+    locked: bool = False
 
     async def publish_boot_messages(self) -> None:
         await self.publish("tele/INFO1", {"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(release-tasmota)"}})
@@ -109,8 +111,15 @@ class Tasmota(Firmware):
     async def run(self, step: str) -> None:
         name, _, argument = step.partition(" ")
         if name.upper() in ("POWER", "POWER1") and argument:
-            self.relay = {"ON": True, "OFF": False, "TOGGLE": not self.relay}[argument.upper()]
+            if not self.locked:
+                self.relay = {"ON": True, "OFF": False, "TOGGLE": not self.relay}[argument.upper()]
             await self.publish_power()
+        elif name.upper() == "POWER2" and argument:
+            await self.publish("stat/RESULT", {"POWER2": argument.upper()})
+        elif name.upper() == "DIMMER":
+            await self.publish("stat/RESULT", {"POWER1": "ON" if self.relay else "OFF", "Dimmer": int(argument)})
+        elif name.upper() == "UPGRADE":
+            await self.publish("stat/RESULT", {"Upgrade": "Version 15.1.0 from http://ota.example/tasmota.bin.gz"})
         elif name.upper() == "STATE":
             await self.publish("stat/RESULT", self.state())
         elif name.upper() == "PUBLISH":
@@ -146,20 +155,30 @@ class Tasmota(Firmware):
 
 @dataclass
 class EspHome(Firmware):
-    """Answers nothing: it publishes the switch's state, retained, when it has changed."""
+    """Publishes the switch's state, retained, when it has changed, and answers the question of the service's YAML."""
 
     presence = ("status", "online", "offline")
-    filters = ("switch/relay/command",)
+    filters = ("switch/relay/command", "ask/relay/command")
 
     async def publish_boot_messages(self) -> None:
         await self.publish("switch/relay/state", "OFF", retain=True)
         await self.publish("sensor/room_temperature/state", "nan", retain=True)
 
     async def handle(self, below: str, payload: str) -> None:
+        if below == "ask/relay/command":
+            await self.publish("answer/relay", f"{payload} {'ON' if self.relay else 'OFF'}")
+            return
         before = self.relay
         self.relay = {"ON": True, "OFF": False, "TOGGLE": not self.relay}[payload]
         if self.relay is not before:
             await self.publish("switch/relay/state", "ON" if self.relay else "OFF", retain=True)
+
+
+@dataclass
+class OldEspHome(EspHome):
+    """Its YAML is from before the service asked questions."""
+
+    filters = ("switch/relay/command",)
 
 
 @dataclass
@@ -172,6 +191,9 @@ class Shelly(Firmware):
     jobs: list[dict[str, Any]] = field(default_factory=list)
     timezone: str | None = None
     zones: tuple[str, ...] = ("Etc/UTC", "Europe/Berlin")
+    notifies: bool = True
+    publishes_stale_status: bool = False
+    """After a change it publishes `status/switch:0` once more as it was before, as some firmware does."""
 
     async def publish_boot_messages(self) -> None:
         await self.notify({"output": self.relay}, source="init")
@@ -195,9 +217,12 @@ class Shelly(Firmware):
     async def execute(self, method: str, params: dict[str, Any]) -> Any:
         if method == "Switch.Set" or method == "Switch.Toggle":
             before, self.relay = self.relay, params.get("on", not self.relay)
-            if self.relay is not before:
+            if self.relay is not before and self.notifies:
                 await self.notify({"output": self.relay})
-                await self.status("MQTT")
+                if self.publishes_stale_status:
+                    await self.publish("status/switch:0", self.switch_status("MQTT") | {"output": before})
+                else:
+                    await self.status("MQTT")
             return {"was_on": before}
         if method == "Switch.GetStatus":
             return self.switch_status("MQTT")

@@ -243,6 +243,15 @@ impl PyBatchResult {
     }
 
     #[getter]
+    fn fault_metrics(&self) -> Vec<(u32, &'static str, &str)> {
+        self.result
+            .fault_metrics
+            .iter()
+            .map(|((device, fault), metric)| (*device, fault.code(), metric.as_str()))
+            .collect()
+    }
+
+    #[getter]
     fn clocks_ahead(&self) -> Vec<(u32, i64)> {
         let clocks = self.result.clocks_ahead.iter();
         clocks.map(|(device, ahead_ms)| (*device, *ahead_ms)).collect()

@@ -258,8 +258,8 @@ fn event_tuple<'py>(py: Python<'py>, event: &BrokerDeviceEvent) -> PyResult<Boun
             let payload = PyBytes::new(py, payload);
             ("publish", source.device, &*source.device_id, topic, payload, qos, retain, at_ms).into_pyobject(py)
         }
-        BrokerDeviceEvent::Fault { source, kind, at_ms } => {
-            ("fault", source.device, &*source.device_id, *kind, at_ms).into_pyobject(py)
+        BrokerDeviceEvent::Fault { source, kind, at_ms, topic } => {
+            ("fault", source.device, &*source.device_id, *kind, at_ms, topic).into_pyobject(py)
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::metrics::Metric;
-use crate::payload_parser::PayloadFault;
+use crate::payload_parser::{MAX_NAME, PayloadFault};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -69,6 +69,8 @@ pub struct BatchResult {
     pub suppressed: Vec<(u32, u32, i64, Option<u32>)>,
     pub watched: Vec<WatchedReading>,
     pub faults: BTreeMap<(u32, PayloadFault), u64>,
+    /// The metric of the first fault of each kind that was one of a single reading.
+    pub fault_metrics: BTreeMap<(u32, PayloadFault), String>,
     /// By device: how far the last `ts` that was too far ahead is ahead of the arrival.
     pub clocks_ahead: BTreeMap<u32, i64>,
     /// (device, time of its newest message's arrival)
@@ -93,6 +95,11 @@ impl BatchResult {
 
     pub fn count_fault(&mut self, device: u32, count_fault: PayloadFault) {
         *self.faults.entry((device, count_fault)).or_default() += 1;
+    }
+
+    pub fn name_fault(&mut self, device: u32, fault: PayloadFault, metric: &str) {
+        let shown = || metric.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
+        self.fault_metrics.entry((device, fault)).or_insert_with(shown);
     }
 
     /// (device, hour since 1970) of every row, each once, sorted.

@@ -106,6 +106,9 @@ impl Engine {
         for fault in parsed.faults {
             result.count_fault(device, fault);
         }
+        for (fault, metric) in parsed.fault_metrics {
+            result.name_fault(device, fault, &metric);
+        }
         true
     }
 
@@ -200,6 +203,7 @@ impl Engine {
             let slot = found.unwrap_or(ids.len());
             if found.is_none() && slot >= MAX_METRICS {
                 result.count_fault(device, PayloadFault::TooManyMetrics);
+                result.name_fault(device, PayloadFault::TooManyMetrics, &reading.name);
                 continue;
             }
             accepted.push((slot, &reading.value));

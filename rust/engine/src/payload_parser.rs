@@ -110,6 +110,8 @@ pub struct ParsedTelemetryMessage<'a> {
 pub struct ParsedPayload<'a> {
     pub messages: Vec<ParsedTelemetryMessage<'a>>,
     pub faults: Vec<PayloadFault>,
+    /// The metric of each fault of a single reading, as the device names it.
+    pub fault_metrics: Vec<(PayloadFault, Cow<'a, str>)>,
     /// How far the last `ts` that was too far ahead is ahead of the arrival.
     pub ahead_ms: Option<i64>,
 }
@@ -193,11 +195,14 @@ fn parse_message<'a>(mut members: JsonObject<'a>, received_ms: i64, parsed: &mut
     for (name, value) in values {
         match check_reading(&name, value) {
             Ok(value) => readings.push(ParsedReading { name, value, unit: None }),
-            Err(fault) => parsed.faults.push(fault),
+            Err(fault) => {
+                parsed.faults.push(fault);
+                parsed.fault_metrics.push((fault, name));
+            }
         }
     }
     if !units.is_empty() {
-        attach_units(units, &mut readings, &mut parsed.faults);
+        attach_units(units, &mut readings, parsed);
     }
     parsed.messages.push(ParsedTelemetryMessage { time, readings });
 }
@@ -246,7 +251,7 @@ fn check_reading<'a>(name: &str, value: ParsedJsonValue<'a>) -> Result<MetricVal
 }
 
 /// Units of readings that were not accepted are ignored.
-fn attach_units<'a>(units: JsonObject<'a>, readings: &mut [ParsedReading<'a>], faults: &mut Vec<PayloadFault>) {
+fn attach_units<'a>(units: JsonObject<'a>, readings: &mut [ParsedReading<'a>], parsed: &mut ParsedPayload<'a>) {
     let mut units: std::collections::HashMap<_, _> = units.into_iter().collect();
     for reading in readings {
         match units.remove(&reading.name) {
@@ -254,7 +259,10 @@ fn attach_units<'a>(units: JsonObject<'a>, readings: &mut [ParsedReading<'a>], f
             Some(ParsedJsonValue::Text(unit)) if unit.chars().count() <= MAX_UNIT && !unit.chars().any(char::is_control) => {
                 reading.unit = Some(unit);
             }
-            Some(_) => faults.push(PayloadFault::BadValue),
+            Some(_) => {
+                parsed.faults.push(PayloadFault::BadValue);
+                parsed.fault_metrics.push((PayloadFault::BadValue, reading.name.clone()));
+            }
         }
     }
 }

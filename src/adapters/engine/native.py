@@ -49,6 +49,7 @@ from domain.rules.ports import (
     BucketAggregator,
     Checkpoint,
     ClockOffset,
+    FaultMetric,
     MessageFault,
     NewMetric,
     RawTelemetryBatch,
@@ -117,6 +118,10 @@ class NativeBatchResult:
     @property
     def faults(self) -> list[MessageFault]:
         return self._raw.faults
+
+    @property
+    def fault_metrics(self) -> list[FaultMetric]:
+        return self._raw.fault_metrics
 
     @property
     def clocks_ahead(self) -> list[ClockOffset]:

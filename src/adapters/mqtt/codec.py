@@ -1,11 +1,15 @@
 """The `DeviceCodec` for all firmware profiles: it dispatches to the module of the device's profile, whose `decode` raises what
-msgspec raises for a payload that is not the expected JSON.
+msgspec raises for a payload that is not the expected JSON. Of the devices whose firmware needs it, it keeps the profile's
+`Memory`; those that have been silent for the longest time are forgotten first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import msgspec
 
@@ -22,20 +26,52 @@ _CODECS: dict[FirmwareProfile, ModuleType] = {
 }
 
 
+_MEMORIES: dict[FirmwareProfile, Callable[[DeviceId], Any]] = {
+    FirmwareProfile.TASMOTA: lambda _: tasmota.Memory(),
+    FirmwareProfile.SHELLY: shelly.Memory,
+}
+MAX_REMEMBERED = 20_000
+"""Devices; forgetting one makes an answer less precise, never wrong."""
+
+
 class ProfileDispatchingDeviceCodec:
+    def __init__(self) -> None:
+        self._memories: OrderedDict[tuple[FirmwareProfile, DeviceId], Any] = OrderedDict()
+
     def encode_command(
         self, profile: FirmwareProfile, device_id: DeviceId, command: OutboundCommand, now_ms: int
     ) -> Sequence[OutboundMessage]:
-        messages: Sequence[OutboundMessage] = _CODECS[profile].encode_command(device_id, command, now_ms)
+        messages: Sequence[OutboundMessage] = _CODECS[profile].encode_command(
+            device_id, command, now_ms, self._memory(profile, device_id)
+        )
         return messages
 
-    def decode(self, profile: FirmwareProfile, topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
+    def decode(
+        self,
+        profile: FirmwareProfile,
+        topic: str,
+        payload: bytes,
+        retain: bool,
+        device_id: DeviceId | None = None,
+        at_ms: int = 0,
+    ) -> Sequence[DeviceReport]:
+        memory = None if device_id is None else self._memory(profile, device_id)
         reports: Sequence[DeviceReport]
         try:
-            reports = _CODECS[profile].decode(topic, payload, retain)
+            reports = _CODECS[profile].decode(topic, payload, retain, memory, at_ms)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            reports = (UnreadableMessage("MALFORMED", f"{topic}: {error}"),)
-        return reports
+            reports = (UnreadableMessage("MALFORMED", str(error)),)
+        return tuple(replace(one, topic=topic) if isinstance(one, UnreadableMessage) else one for one in reports)
+
+    def _memory(self, profile: FirmwareProfile, device_id: DeviceId) -> Any:
+        make = _MEMORIES.get(profile)
+        if make is None:
+            return None
+        memory = self._memories.pop((profile, device_id), None) or make(device_id)
+        self._memories[profile, device_id] = memory
+        if len(self._memories) > MAX_REMEMBERED:
+            self._memories.popitem(last=False)
+        return memory
 
     def is_command_subscription(self, profile: FirmwareProfile, topic_filter: str) -> bool:
         return bool(_CODECS[profile].is_command_subscription(topic_filter))

@@ -87,8 +87,8 @@ class EmbeddedBrokerSettings:
 _DROP_REASONS = {"forbidden": "FORBIDDEN_TOPIC", "oversize": "TOO_LARGE", "queue_full": "QUEUE_FULL"}
 
 
-def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int) -> InboundMessagesDropped:
-    return InboundMessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms)
+def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int, topic: str) -> InboundMessagesDropped:
+    return InboundMessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms, topic)
 
 
 def _event_types(front: str) -> dict[str, Callable[..., InboundEvent]]:

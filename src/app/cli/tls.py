@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from adapters.clock import SystemClock
-from adapters.crypto.certificates import CertificateAuthority, PemCertificateAndKey
+from adapters.crypto.certificates import CertificateAuthority, PemCertificateAndKey, ServerKey, load_rsa_key, make_rsa_key
 from app.cli.support import EXIT_FAILURE, exit_with, load_settings_or_exit, stdout_console
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import IdPrefix, has_id_format
@@ -33,6 +33,9 @@ def tls_init(
         typer.Option("--name", help="Host name or address by which devices reach the server; repeat it for several."),
     ] = None,
     days: Days = SERVER_DAYS,
+    rsa: Annotated[
+        bool, typer.Option("--rsa", help="Give the server an RSA key, which Tasmota needs. Its renewals keep the key.")
+    ] = False,
 ) -> None:
     """Make an authority, if there is none, and a certificate for the server. Repeat it to renew the server's certificate."""
     settings = load_settings_or_exit()
@@ -46,7 +49,7 @@ def tls_init(
     if not (folder / "ca.pem").exists():
         _write(folder, "ca", CertificateAuthority.create(f"Latchboard on {names[0]}", now).to_pem())
         stdout_console().print(f"Authority: {folder / 'ca.pem'}. Copy it to the devices; keep ca-key.pem secret.")
-    _write(folder, "server", _load_authority(folder).issue_server(names, now, days))
+    _write(folder, "server", _load_authority(folder).issue_server(names, now, days, _server_key(folder, wants_rsa=rsa)))
     stdout_console().print(f"Server certificate for {', '.join(names)}, valid for {days} days. Settings:")
     stdout_console().print(f"LATCHBOARD_MQTT_TLS_PORT={settings.mqtt_tls_port or 8883}", soft_wrap=True)
     stdout_console().print(f"LATCHBOARD_MQTT_TLS_CERTIFICATE={(folder / 'server.pem').absolute()}", soft_wrap=True)
@@ -68,6 +71,15 @@ def tls_device(device_id: Annotated[str, typer.Argument(help="As in GET /api/v1/
     _write(devices, device_id, authority.issue_device(device_id, _now(), days))
     stdout_console().print(f"Certificate: {devices / f'{device_id}.pem'}, valid for {days} days")
     stdout_console().print(f"Key: {devices / f'{device_id}-key.pem'}. Move it to the device and delete it here.")
+
+
+def _server_key(folder: Path, *, wants_rsa: bool) -> ServerKey | None:
+    """An RSA key is kept, because Tasmotas know its fingerprint; None: a new key of the usual kind."""
+    try:
+        kept = load_rsa_key((folder / "server-key.pem").read_bytes())
+    except (OSError, ValueError):
+        kept = None
+    return make_rsa_key() if kept is None and wants_rsa else kept
 
 
 def _now() -> datetime:

@@ -30,6 +30,7 @@ from prometheus_client.registry import Collector
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionWaiter
 from domain.devices.health import DroppedMessageService
+from domain.devices.model import Device, DroppedMessages
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import ExecutionId
@@ -280,21 +281,39 @@ class BrokerMetricsCollector(Collector):
 
 @service
 class UnusableMessageCounter:
-    """Counts the unusable messages of devices, logs them at most once per minute and device, and has their accounts told."""
+    """Counts the unusable messages of devices, and has their accounts told."""
 
-    clock: Clock
     dropped_messages: DroppedMessageService
     counts: collections.Counter[str] = field(default_factory=collections.Counter, init=False)
+
+    def count(
+        self, device_no: int, code: str, count: int, reason: str = "", topic: str | None = None, metric: str | None = None
+    ) -> None:
+        self.counts[code] += count
+        self.dropped_messages.count(device_no, code, count, topic=topic, metric=metric, detail=reason[:200])
+
+
+@service
+class DroppedMessageLog:
+    """At most one line a minute and device, which it names by its id."""
+
+    clock: Clock
     _logged_ms: dict[int, int] = field(default_factory=dict, init=False)
 
-    def count(self, device_no: int, code: str, count: int, reason: str = "") -> None:
-        self.counts[code] += count
-        self.dropped_messages.count(device_no, code, count)
+    def write(self, device: Device, drop: DroppedMessages) -> None:
         now_ms = self.clock.monotonic_ms()
-        logged_ms = self._logged_ms.get(device_no)
+        logged_ms = self._logged_ms.get(drop.device_no)
         if logged_ms is not None and now_ms - logged_ms < MINUTE_MS:
             return
         if len(self._logged_ms) >= MAX_TRACKED_DEVICES:
             self._logged_ms.clear()  # a few log lines too many are better than unbounded memory
-        self._logged_ms[device_no] = now_ms
-        log.warning("dropped an unusable message of a device", device_no=device_no, code=code, count=count, reason=reason[:200])
+        self._logged_ms[drop.device_no] = now_ms
+        log.warning(
+            "dropped an unusable message of a device",
+            device_id=device.device_id,
+            code=drop.reason,
+            count=drop.count,
+            topic=drop.topic,
+            metric=drop.metric,
+            reason=drop.detail,
+        )

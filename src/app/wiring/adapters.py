@@ -397,7 +397,8 @@ def broker_endpoint(settings: Settings) -> BrokerEndpoint:
     host = settings.effective_mqtt_public_host
     endpoint = BrokerEndpoint(host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
     if settings.broker in ("embedded", "none"):
-        return replace(endpoint, authority_pem=_authority_pem(settings))
+        authority_pem = _authority_pem(settings)
+        return replace(endpoint, authority_pem=authority_pem, fingerprint=authority_pem and _fingerprint(settings))
     url, explicit = urlsplit(settings.broker), settings.model_fields_set
     if settings.mqtt_public_host is None:
         endpoint = replace(endpoint, host=url.hostname or endpoint.host)
@@ -417,6 +418,14 @@ def _authority_pem(settings: Settings) -> str | None:
         return find_authority(chain.read_bytes(), chain.with_name("ca.pem").read_bytes())
     except (OSError, ValueError):
         return None  # a public authority, or a wrong file: then the broker does not start
+
+
+def _fingerprint(settings: Settings) -> str | None:
+    if settings.mqtt_tls_certificate is None:
+        return None
+    from adapters.crypto.certificates import tasmota_fingerprint  # few use MQTT over TLS
+
+    return tasmota_fingerprint(settings.mqtt_tls_certificate.read_bytes())
 
 
 def broker_port(url: SplitResult) -> int:

@@ -173,7 +173,12 @@ def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
     webhooks = WebhookService(
         **s.creating, vault=adapters.vault, courier=adapters.courier, on_changed=workers.webhook_delivery.cancel_webhook
     )
-    firmware = FirmwareProjectService(uow=s.uow, endpoint=s.credential_issuer.endpoint, sources=ExampleFirmwareSourceReader())
+    firmware = FirmwareProjectService(
+        uow=s.uow,
+        endpoint=s.credential_issuer.endpoint,
+        sources=ExampleFirmwareSourceReader(),
+        ota_password=lambda device_id: adapters.digest.hmac_sha256("esphome-ota", device_id).hex()[:32],
+    )
     log = WebhookDeliveryLogService(**s.creating, deliveries=s.deliveries, send=workers.webhook_delivery.send_manual)
     return [
         *_operation_blueprints(program),

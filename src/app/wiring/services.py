@@ -13,7 +13,7 @@ from adapters.crypto.tokens import Ed25519AuditSealKeyProvider
 from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.randomness import random_spread
 from app.config.settings import Settings
-from app.runtime.metrics import MeasuredExecutionWaiter
+from app.runtime.metrics import DroppedMessageLog, MeasuredExecutionWaiter
 from app.runtime.supervisor import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters, broker_endpoint
 from app.wiring.notifications import NotificationServices
@@ -158,7 +158,9 @@ class DomainServices:
             erase_elsewhere=None if self.stored_telemetry.store is None else self.stored_telemetry.store.delete_device,
         )
         self.clock_offsets = ClockSkewService(uow=self.leader_uow, clock=clock)
-        self.dropped_messages = DroppedMessageService(uow=self.leader_uow, clock=clock, wake=wake_events.dropped_messages.set)
+        self.dropped_messages = DroppedMessageService(
+            uow=self.leader_uow, clock=clock, wake=wake_events.dropped_messages.set, log=DroppedMessageLog(clock=clock).write
+        )
         self.devices = DeviceService(
             **self.creating, credential_sync=self.credential_sync, presence=self.presence, erasure=self.device_erasure
         )

@@ -58,7 +58,7 @@ class Workers:
 
     def __init__(self, settings: Settings, adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents) -> None:
         clock = adapters.clock
-        self.fault_log = UnusableMessageCounter(clock=clock, dropped_messages=services.dropped_messages)
+        self.fault_log = UnusableMessageCounter(dropped_messages=services.dropped_messages)
         self.command_dispatch = CommandDispatchWorker(
             dispatch=services.dispatch,
             recovery=None if adapters.cluster else CommandCrashRecovery(uow=services.leader_uow, clock=clock),

@@ -202,8 +202,7 @@ class ClusterDeviceEventWorker(IngestWorker):
     async def _store_events(self, batch: InboundBatch) -> None:
         decoded = await self._batch_store.retry_while_unavailable(lambda: self.pipeline.decode(batch))
         await self.appender.append(self.make_batch(decoded.telemetry))
-        faults = [(device_no, code, 1, reason) for device_no, code, reason in decoded.faults]
-        evaluated = EvaluatedBatch(results=(), messages=decoded.messages, faults=faults)
+        evaluated = EvaluatedBatch(results=(), messages=decoded.messages, faults=decoded.faults)
         self._record(evaluated)
         follow_ups, refused = await self._batch_store.store(evaluated)
         if refused:

@@ -128,8 +128,8 @@ class IngestWorker(BaseInboundBatchWorker):
 
     def _record(self, evaluated: EvaluatedBatch) -> None:
         self._only_sender = evaluated.only_sender
-        for device_no, code, count, reason in evaluated.faults:
-            self.fault_log.count(device_no, code, count, reason)
+        for fault in evaluated.faults:
+            self.fault_log.count(*fault)
         self.clock_offsets.on_offsets(evaluated.clocks_ahead, ahead=True)
         self.last_seen.update(evaluated.last_seen)
         self.messages += evaluated.telemetry_message_count
@@ -140,7 +140,8 @@ class IngestWorker(BaseInboundBatchWorker):
         letters = refused_messages(batch, evaluated, refused)
         self.lost += sum(not isinstance(message.event, InboundMessage) for each in refused for message in each.part.messages)
         for each in refused:
-            log.error("the database refuses a part of a batch", devices=sorted(each.part.device_nos), exc_info=each.error)
+            devices = await self.pipeline.device_ids(each.part.device_nos)
+            log.error("the database refuses a part of a batch", devices=devices, exc_info=each.error)
         if letters:
             await self._batch_store.retry_while_unavailable(lambda: self.dead_letters.set_aside(letters))
             log.error("set aside messages that cannot be stored; see `latchboard deadletters list`", messages=len(letters))

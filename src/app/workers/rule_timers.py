@@ -15,6 +15,7 @@ from typing import TypeVar
 import structlog
 
 from app.workers.due import WakeEvent, seconds_until
+from domain.devices.lookup import ids_for_log
 from domain.ingest.pipeline import EngineClock
 from domain.ingest.ports import IngestTx
 from domain.ingest.restore import find_rules
@@ -79,7 +80,8 @@ class RuleTimerWorker:
         try:
             await self._retry_while_unavailable(partial(self._store, result))
         except Exception:
-            log.exception("the database refuses due rules", devices=sorted(result.device_nos), fired=len(result.rule_firings))
+            devices = await ids_for_log(self.uow, result.device_nos)
+            log.exception("the database refuses due rules", devices=devices, fired=len(result.rule_firings))
             return False
         return True
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
-from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution, is_done_when_sent
+from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution
 from domain.devices.link import OutboundDeviceMessagePort, PublishResult
 from domain.devices.messages import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
@@ -272,15 +272,11 @@ class CommandDispatchService:
             elif execution.status is ExecutionStatus.SENT:
                 self.resent += 1
             else:
-                self._add_sent(device, execution, now_ms)
+                self._add_sent(execution, now_ms)
 
-    def _add_sent(self, device: Device, execution: Execution, now_ms: int) -> None:
+    def _add_sent(self, execution: Execution, now_ms: int) -> None:
         self.sent += 1
-        if is_done_when_sent(device, execution.cmd):
-            sent = replace(execution, sent_ms=now_ms)
-            self._add_transition(sent, ExecutionStatus.DONE, now_ms, build_result("STATE_MATCH"))
-        else:
-            self._add_transition(execution, ExecutionStatus.SENT, now_ms, None)
+        self._add_transition(execution, ExecutionStatus.SENT, now_ms, None)
 
     def _add_transition(self, execution: Execution, status: ExecutionStatus, at_ms: int, result: Json) -> None:
         after = replace(
@@ -306,7 +302,7 @@ class CommandDispatchService:
             return None
         for message in messages:
             result = await self.link.send(device.device_id, message)
-            if not result:
+            if not result and not message.is_optional:
                 return result
         return PublishResult.SENT
 

@@ -29,6 +29,8 @@ CAUSE_WINDOW_MS = MINUTE_MS
 NOT_DELIVERED, NO_ANSWER = "NOT_DELIVERED", "NO_ANSWER"
 """Result codes of the ends that the service assumes at the deadline."""
 _ASSUMED_CODES = (NOT_DELIVERED, NO_ANSWER)
+STATE_MISMATCH = "STATE_MISMATCH"
+"""The device has run the command, and its relay is not as commanded: locked, interlocked, or stuck."""
 _REPORTED_ENDS = (ExecutionStatus.DONE, ExecutionStatus.FAILED)
 STATUS_BY_REPORT: dict[str, ExecutionStatus] = {
     "ack": ExecutionStatus.ACKED,
@@ -91,7 +93,9 @@ class ReportService:
             cause = execution if execution and can_have_caused(execution, device, at_ms) else None
             self._set_relay(changes, device, relay, cause, None, at_ms)
         if execution is not None:
-            self._transition(changes, device, execution, STATUS_BY_REPORT[status], build_result(code, relay, data), at_ms)
+            known = changes.relay_of(device)
+            after, code = judge_result(device.profile, execution, STATUS_BY_REPORT[status], code, relay, known)
+            self._transition(changes, device, execution, after, build_result(code, relay, data), at_ms)
 
     async def _find_cause(
         self, changes: ExecutionChangeCollector, device: Device, relay: bool, execution_id: str | None, at_ms: int
@@ -103,7 +107,7 @@ class ReportService:
         if device.profile is FirmwareProfile.NATIVE:
             return None
         for execution in await changes.list_open_by_device(device):
-            if is_confirmed_by_state(device.profile, execution, relay):
+            if is_confirmed_by_state(device.profile, execution, relay, at_ms):
                 return execution
         return None
 
@@ -177,6 +181,10 @@ class ExecutionChangeCollector:
             self._stored.setdefault(execution.execution_id, execution)
             self._current.setdefault(execution.execution_id, execution)
         return [self._current[execution.execution_id] for execution in found]
+
+    def relay_of(self, device: Device) -> bool | None:
+        """The relay state after the reports so far."""
+        return self._relay_states.get(device.device_id, device.relay)
 
     def set_relay(self, device: Device, relay: bool) -> bool:
         """True if this changes the relay state."""
@@ -270,17 +278,34 @@ def can_resend(profile: FirmwareProfile, cmd: str) -> bool:
     return profile is FirmwareProfile.NATIVE or target_relay_state(cmd) is not None or cmd in ("STATUS", "GET_SCHEDULES")
 
 
-def is_done_when_sent(device: Device, cmd: str) -> bool:
-    """ESPHome answers only with a change of state: a command for the state it already has gets no answer."""
-    target = target_relay_state(cmd)
-    return device.profile is FirmwareProfile.ESPHOME and target is not None and target == device.relay
-
-
-def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay: bool) -> bool:
-    """Whether this command can explain a relay report that names no execution."""
+def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay: bool, at_ms: int) -> bool:
+    """Whether this command can explain a relay report that names no execution and arrived at `at_ms`. What a device said before
+    it was sent the command confirms nothing."""
     if profile is FirmwareProfile.NATIVE or execution.status is not ExecutionStatus.SENT:
         return False
+    if execution.sent_ms is not None and at_ms < execution.sent_ms:
+        return False
     return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay
+
+
+def judge_result(
+    profile: FirmwareProfile,
+    execution: Execution,
+    status: ExecutionStatus,
+    code: str | None,
+    relay: bool | None,
+    known: bool | None,
+) -> tuple[ExecutionStatus, str | None]:
+    """Status and code of a reported result. Stock firmware reports what it has run; ON and OFF are done when the relay agrees
+    (`relay`, else `known`, its last report). Tasmota runs a Backlog to its end whatever its steps say: without a relay that
+    agrees, it has only acknowledged."""
+    target = target_relay_state(execution.cmd)
+    if profile is FirmwareProfile.NATIVE or status is not ExecutionStatus.DONE:
+        return status, code
+    if relay is not None:
+        return (status, code) if target is None or relay is target else (ExecutionStatus.FAILED, STATE_MISMATCH)
+    is_confirmed = profile is not FirmwareProfile.TASMOTA or (execution.cmd != "TOGGLE" if target is None else known is target)
+    return (status if is_confirmed else ExecutionStatus.ACKED), code
 
 
 def build_result(code: str | None, relay: bool | None = None, data: Json = None) -> Json:

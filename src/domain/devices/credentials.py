@@ -6,11 +6,13 @@ ones too, and the log entry is committed before the password is returned. The co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from domain.devices.catalog import default_config_format
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.firmware import (
+    OTA_PLACEHOLDER,
     BrokerEndpoint,
     FirmwareConfigFormat,
     FirmwareConfigValues,
@@ -204,12 +206,15 @@ class FirmwareProjectService:
     uow: UnitOfWork[DevicesTx]
     endpoint: BrokerEndpoint
     sources: FirmwareSourceReader
+    ota_password: Callable[[DeviceId], str] = field(repr=False)
+    """The password by which ESPHome takes an update: the same each time, and of no other device."""
 
     async def get_project(
         self, caller: SessionCaller, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
     ) -> FirmwareProject:
-        """Raises NotFound."""
+        """Without the secret for updates for a Viewer, who reads everything but secrets. Raises NotFound."""
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-        values = FirmwareConfigValues(device_id, device.name, self.endpoint)
+        secret = self.ota_password(device_id) if caller.role.is_at_least(Role.MEMBER) else OTA_PLACEHOLDER
+        values = FirmwareConfigValues(device_id, device.name, self.endpoint, ota_password=secret)
         return build_project(config_format or usual_config_format(device), values, self.sources)

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Protocol
 
 PASSWORD_PLACEHOLDER = "YOUR_MQTT_PASSWORD"  # noqa: S105 - a placeholder
+OTA_PLACEHOLDER = "YOUR_OTA_PASSWORD"
 
 
 class FirmwareConfigFormat(StrEnum):
@@ -30,13 +31,15 @@ class FirmwareConfigFormat(StrEnum):
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
     """Where devices reach the broker. `tls_port` is None where TLS is off. `authority_pem`: the certificate by which devices
-    check the broker's; None without TLS, and where a public authority has certified it."""
+    check the broker's; None without TLS, and where a public authority has certified it. `fingerprint`: of its key, as Tasmota
+    checks it; None if it is no RSA key."""
 
     host: str
     port: int
     ws_port: int
     tls_port: int | None = None
     authority_pem: str | None = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class FirmwareConfigValues:
     name: str
     endpoint: BrokerEndpoint
     password: str = PASSWORD_PLACEHOLDER
+    ota_password: str = OTA_PLACEHOLDER
 
 
 def render_config(config_format: FirmwareConfigFormat, values: FirmwareConfigValues) -> str:
@@ -58,10 +62,17 @@ def setup_note(config_format: FirmwareConfigFormat, endpoint: BrokerEndpoint) ->
         f"The password is not shown here: replace {PASSWORD_PLACEHOLDER}, or reveal the credentials to get the block with it.",
     ]
     if endpoint.tls_port is not None:
-        sentences.append(
-            _TLS_INSTRUCTIONS[config_format].format(port=endpoint.tls_port, host=_authority(endpoint.host, endpoint.tls_port))
-        )
+        host = _authority(endpoint.host, endpoint.tls_port)
+        instructions = _tls_instructions(config_format, endpoint)
+        sentences.append(instructions.format(port=endpoint.tls_port, host=host, fingerprint=endpoint.fingerprint))
     return " ".join(sentences)
+
+
+def _tls_instructions(config_format: FirmwareConfigFormat, endpoint: BrokerEndpoint) -> str:
+    """Tasmota with SetOption103 alone trusts public authorities only."""
+    if config_format is not FirmwareConfigFormat.TASMOTA or endpoint.authority_pem is None:
+        return _TLS_INSTRUCTIONS[config_format]
+    return _TASMOTA_WITH_FINGERPRINT if endpoint.fingerprint is not None else _TASMOTA_WITHOUT_RSA
 
 
 def _c_string(text: str) -> str:
@@ -156,6 +167,7 @@ def _render_esphome(values: FirmwareConfigValues) -> str:
         [
             f"# {_comment_text(values.name)}",
             "mqtt:",
+            "  id: latchboard_mqtt",
             f"  broker: {_quoted_string(endpoint.host)}",
             f"  port: {endpoint.port}",
             f"  client_id: {_quoted_string(values.device_id)}",
@@ -164,6 +176,15 @@ def _render_esphome(values: FirmwareConfigValues) -> str:
             f"  topic_prefix: {_quoted_string(_topic_prefix(values))}",
             "  discovery: false",
             "  log_topic: null",
+            "  reboot_timeout: 0s  # otherwise 15 minutes without the service restart the board, and its relay is off",
+            "  on_message:  # after each command: what the relay does, because ESPHome publishes changes only",
+            f"    - topic: {_quoted_string(_topic_prefix(values) + '/ask/relay/command')}",
+            "      qos: 1",
+            "      then:",
+            "        - delay: 300ms",
+            "        - lambda: |-",
+            f"            const std::string topic = {_c_string(_topic_prefix(values) + '/answer/relay')};",
+            '            id(latchboard_mqtt).publish(topic, x + (id(relay).state ? " ON" : " OFF"), 1, false);',
             "",
             "switch:  # if the file has a list of switches, add this one to it: YAML allows the key only once",
             "  - platform: gpio",
@@ -226,7 +247,14 @@ _TLS_INSTRUCTIONS: dict[FirmwareConfigFormat, str] = {
         'Encrypted: "server" {host} and "ssl_ca" "ca.pem", or "user_ca.pem" for an authority of your own that you have uploaded.'
     ),
 }
-
+_TASMOTA_WITH_FINGERPRINT = (
+    "Encrypted, with a build that has TLS: "
+    "Backlog MqttPort {port}; SetOption103 1; SetOption132 1; MqttFingerprint1 {fingerprint}"
+)
+_TASMOTA_WITHOUT_RSA = (
+    "Encrypted: Tasmota checks a server of your own authority by the fingerprint of an RSA key. Give the server one with "
+    "latchboard tls init --rsa; then this note has the fingerprint."
+)
 
 WIFI_NAME_PLACEHOLDER = "your network"
 WIFI_PASSWORD_PLACEHOLDER = "your password"  # noqa: S105 - a placeholder
@@ -310,6 +338,7 @@ def _build_esphome(values: FirmwareConfigValues, sources: FirmwareSourceReader) 
     """The name is the device's name in the network, so each device needs its own."""
     name = f"latchboard-{values.device_id.removeprefix('dev_')[-6:]}"
     head = sources.read("esphome/latchboard_relay.yaml").replace(ESPHOME_NAME, name)
+    head = head.replace(_quoted_string(OTA_PLACEHOLDER), _quoted_string(values.ota_password))
     return (FirmwareFile(f"{name}.yaml", head + render_config(FirmwareConfigFormat.ESPHOME, values)),)
 
 

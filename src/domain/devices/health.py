@@ -8,9 +8,9 @@ together, so that no message costs a write of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from domain.devices.model import Device, DroppedMessages, NewConnectionsSummary
+from domain.devices.model import Device, DroppedMessages, FirmwareProfile, NewConnectionsSummary
 from domain.devices.ports import DevicesTx
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS, Clock, Now
 from domain.kernel.dataclasses import service
@@ -152,12 +152,14 @@ def _duration(offset_ms: int) -> str:
     return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"
 
 
+MAX_TOPIC_LENGTH = 128
 MAX_PENDING = 10_000
 """Pairs of device and reason; beyond that, further pairs wait until the worker has written these."""
 
 EXPLANATIONS = {
     "BAD_METRIC_NAME": "a metric name is empty, longer than 64 characters, or has control characters",
     "BAD_VALUE": "a value is not a number, boolean or text of at most 256 characters, or a unit is no short text",
+    "DIAGNOSTICS": "settings and diagnostics of the firmware are no readings",
     "FORBIDDEN_TOPIC": "the device may not publish to that topic; check the topics against its config block",
     "FUTURE": "the timestamp is more than a day ahead; set the clock of the device",
     "MALFORMED": "the payload is not what its topic expects",
@@ -165,6 +167,8 @@ EXPLANATIONS = {
     "QUEUE_FULL": "sent at QoS 0 while the service was behind; use QoS 1 for what must arrive",
     "TOO_LARGE": "the payload is too large; send less at once",
     "TOO_MANY_METRICS": "the device has used up its 128 metrics, so readings of further metrics are not kept; use fewer names",
+    "TOO_DEEP": "values are nested more than six levels deep",
+    "UNKNOWN_METHOD": "a notification that is neither a status nor an event",
     "UNKNOWN_TOPIC": "the firmware profile of the device does not use that topic",
 }
 
@@ -174,19 +178,23 @@ class DroppedMessageService:
     """Tells the account what its devices sent and the service did not keep: `device_message_dropped`, at most once an hour for
     a device and reason. A device that sends nothing but nonsense costs no write per message.
 
-    `wake` wakes the worker that calls `write_pending`."""
+    `wake` wakes the worker that calls `write_pending`; `log` is told what is dropped, with the device."""
 
     uow: UnitOfWork[DevicesTx]
     clock: Clock
     wake: Callable[[], None]
+    log: Callable[[Device, DroppedMessages], None] = lambda device, drop: None
     _pending: dict[tuple[int, str], DroppedMessages] = field(default_factory=dict, init=False)
 
-    def count(self, device_no: int, reason: str, count: int) -> None:
+    def count(
+        self, device_no: int, reason: str, count: int, *, topic: str | None = None, metric: str | None = None, detail: str = ""
+    ) -> None:
         before = self._pending.get((device_no, reason))
         if before is None and len(self._pending) >= MAX_PENDING:
-            return  # the log and the metrics have counted it; memory stays bounded
+            return  # the metrics have counted it; memory stays bounded
         total = count if before is None else before.count + count
-        self._pending[device_no, reason] = DroppedMessages(device_no, reason, total, self.clock.now_ms())
+        topic = None if topic is None else topic[:MAX_TOPIC_LENGTH]
+        self._pending[device_no, reason] = DroppedMessages(device_no, reason, total, self.clock.now_ms(), topic, metric, detail)
         self.wake()
 
     async def write_pending(self) -> None:
@@ -206,22 +214,38 @@ class DroppedMessageService:
         async with self.uow.write(caller=None) as tx:
             found = await tx.devices.list_by_numbers({drop.device_no for drop in drops})
             devices = {device.device_no: device for device in found}
-            await tx.device_health.add_drops([drop for drop in drops if drop.device_no in devices])
+            known = [_with_topic(drop, devices[drop.device_no]) for drop in drops if drop.device_no in devices]
+            await tx.device_health.add_drops(known)
             for drop in await tx.device_health.take_unannounced_drops(devices, now.steady_ms - HOUR_MS, now.steady_ms):
                 tx.emit(_dropped_event(devices[drop.device_no], drop, now.wall_ms))
+        for drop in known:
+            self.log(devices[drop.device_no], drop)
 
     def _put_back(self, drop: DroppedMessages) -> None:
         newer = self._pending.get((drop.device_no, drop.reason))
         if newer is not None:
-            drop = DroppedMessages(drop.device_no, drop.reason, drop.count + newer.count, newer.at_ms)
+            drop = replace(newer, count=drop.count + newer.count)
         self._pending[drop.device_no, drop.reason] = drop
+
+
+def _with_topic(drop: DroppedMessages, device: Device) -> DroppedMessages:
+    """The engine, which knows no topics, reads nothing else of native devices."""
+    if drop.topic is None and device.profile is FirmwareProfile.NATIVE:
+        return replace(drop, topic="telemetry")
+    return drop
 
 
 def _dropped_event(device: Device, drop: DroppedMessages, now_ms: int) -> DomainEvent:
     times = "once" if drop.count == 1 else f"{drop.count} times"
-    explanation = f" ({EXPLANATIONS[drop.reason]})" if drop.reason in EXPLANATIONS else ""
-    text = f"Dropped what the device sent, {times}: {drop.reason}{explanation}"
-    return device_event(device, "device_message_dropped", text, now_ms, reason=drop.reason, count=drop.count)
+    named = {name: value for name, value in (("topic", drop.topic), ("metric", drop.metric)) if value}
+    last, explanation = ", ".join(named.values()), EXPLANATIONS.get(drop.reason)
+    if explanation and last:
+        text = f"Dropped what the device sent, {times}: {drop.reason} ({explanation}), last: {last}"
+    elif explanation:
+        text = f"Dropped what the device sent, {times}: {drop.reason} ({explanation})"
+    else:
+        text = f"Dropped what the device sent, {times}: {drop.reason}"
+    return device_event(device, "device_message_dropped", text, now_ms, reason=drop.reason, count=drop.count, **named)
 
 
 MAX_FIRMWARE_LENGTH = 64

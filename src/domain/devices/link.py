@@ -95,6 +95,8 @@ class InboundMessagesDropped:
     device_id: str
     reason: str  # FORBIDDEN_TOPIC, "TOO_LARGE", "QUEUE_FULL"
     at_ms: int
+    topic: str = ""
+    """Below the device's prefix; a topic that is not, as it came. Its first characters."""
 
 
 InboundEvent: TypeAlias = (

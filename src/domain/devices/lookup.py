@@ -5,12 +5,14 @@ A module of its own: every part above reads devices this way, and most of them n
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import DevicesTx
-from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.errors import Conflict, NotFound, Unavailable
 from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
 
 
 def external_id_taken_error(external_id: str | None) -> Conflict:
@@ -27,6 +29,17 @@ async def get_device(tx: DevicesTx, account_id: AccountId, device_id: DeviceId, 
     if device is None or device.status is DeviceStatus.DELETING:
         raise NotFound.for_resource("device", device_id)
     return device
+
+
+async def ids_for_log(uow: UnitOfWork[DevicesTx], numbers: Collection[int]) -> list[str]:
+    """The ids of the devices with these internal numbers, which tell a reader of the log nothing. A number stays where the device
+    is gone or the database does not answer."""
+    try:
+        async with uow.read(one_statement=True) as tx:
+            found = {device.device_no: str(device.device_id) for device in await tx.devices.list_by_numbers(numbers)}
+    except Unavailable:
+        found = {}
+    return [found.get(number, str(number)) for number in sorted(numbers)]
 
 
 async def save_device(tx: DevicesTx, device: Device) -> Device:

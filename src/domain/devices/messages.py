@@ -34,13 +34,15 @@ class OutboundCommand:
 
 @dataclass(frozen=True, slots=True)
 class OutboundMessage:
-    """One MQTT PUBLISH to a device. `topic` is below the device's prefix; `expiry_s` is the message expiry interval."""
+    """One MQTT PUBLISH to a device. `topic` is below the device's prefix; `expiry_s` is the message expiry interval.
+    `is_optional`: the command counts as sent without it, because not every configuration of the firmware subscribes to it."""
 
     topic: str
     payload: bytes
     retain: bool = False
     expiry_s: int | None = None
     qos: int = 1
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,22 @@ class StockFirmwareTelemetryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class StateQuestion:
+    """What the device said is not believed as it is: `message` asks it."""
+
+    message: OutboundMessage
+
+
+@dataclass(frozen=True, slots=True)
 class UnreadableMessage:
-    """A message that could not be decoded. `code` is counted; `reason` is logged at most once a minute per device."""
+    """A message, or a part of it, that is not kept. `code` is counted; `reason` is logged at most once a minute per device.
+    `topic` is below the device's prefix; `metric`: the first of the `count` values, when single values were dropped."""
 
     code: str
     reason: str = field(default="")
+    topic: str = ""
+    metric: str | None = None
+    count: int = 1
 
 
 DeviceReport: TypeAlias = (
@@ -119,18 +132,31 @@ DeviceReport: TypeAlias = (
     | HelloReport
     | TimeRequest
     | StockFirmwareTelemetryReport
+    | StateQuestion
     | UnreadableMessage
 )
 
 
 class DeviceCodec(Protocol):
+    """Stock firmware answers with several messages, so the codec remembers the last ones of each device, and what it was sent.
+    What it remembers is lost in a restart: then it asks, or leaves a command unanswered, and never takes one for done."""
+
     def encode_command(
         self, profile: FirmwareProfile, device_id: DeviceId, command: OutboundCommand, now_ms: int
     ) -> Sequence[OutboundMessage]:
         """The messages that carry the command; empty when this firmware cannot express it."""
 
-    def decode(self, profile: FirmwareProfile, topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
-        """Never raises because of what a device sends."""
+    def decode(
+        self,
+        profile: FirmwareProfile,
+        topic: str,
+        payload: bytes,
+        retain: bool,
+        device_id: DeviceId | None = None,
+        at_ms: int = 0,
+    ) -> Sequence[DeviceReport]:
+        """Never raises because of what a device sends, and never loses a value without a report of it. Call it in the order of
+        arrival (`at_ms`, Unix ms). Without `device_id` nothing is remembered."""
 
     def is_command_subscription(self, profile: FirmwareProfile, topic_filter: str) -> bool:
         """Whether a subscription to this filter (below the device's prefix) covers its commands."""

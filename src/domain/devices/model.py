@@ -178,12 +178,16 @@ UNKNOWN_HEALTH = DeviceHealth()
 
 @dataclass(frozen=True, slots=True)
 class DroppedMessages:
-    """Messages of one device that were dropped for one reason. `at_ms` is the time of the last one."""
+    """Messages of one device that were dropped for one reason. `at_ms`, `topic` (below the device's prefix) and `metric` are
+    those of the last one, as far as they are known; `detail` is for the log."""
 
     device_no: int
     reason: str
     count: int
     at_ms: int
+    topic: str | None = None
+    metric: str | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from domain.commands.reports import ExecutionChangeCollector, ReportService
 from domain.devices.health import DeviceHealthBatch
@@ -35,6 +36,7 @@ from domain.devices.messages import (
     OutboundMessage,
     PresenceReport,
     RelayReport,
+    StateQuestion,
     StockFirmwareTelemetryReport,
     TimeRequest,
     UnreadableMessage,
@@ -60,12 +62,24 @@ class DecodedMessage:
     reports: tuple[DeviceReport, ...] = ()
 
 
+class MessageDrop(NamedTuple):
+    """What is not kept of the messages of a device. `reason` is for the log, `code` for people."""
+
+    device_no: int
+    code: str
+    times: int = 1
+    reason: str = ""
+    topic: str | None = None
+    metric: str | None = None
+
+
 @dataclass(slots=True)
 class DecodedBatch:
     messages: list[DecodedMessage] = field(default_factory=list)
     telemetry: list[tuple[int, int, bytes]] = field(default_factory=list)
-    faults: list[tuple[int, str, str]] = field(default_factory=list)
-    """(device number, code, reason) of messages that cannot be decoded."""
+    faults: list[MessageDrop] = field(default_factory=list)
+    topics: dict[int, str] = field(default_factory=dict)
+    """Device number → the topic of its last telemetry in `telemetry`."""
 
 
 @dataclass(slots=True)
@@ -129,7 +143,7 @@ class DeviceMessageHandler:
                 self._decode_publish(event, decoded)
             elif isinstance(event, InboundMessagesDropped):
                 if not self._is_expected_drop(event):
-                    decoded.faults.append((event.device_no, event.reason, ""))
+                    decoded.faults.append(MessageDrop(event.device_no, event.reason, topic=event.topic or None))
             else:
                 decoded.messages.append(DecodedMessage(event))
             if isinstance(event, InboundDeviceConnected):
@@ -227,8 +241,9 @@ class DeviceMessageHandler:
                     context.health.set_firmware(device.device_no, firmware)
                 if rev is not None:
                     context.add_plan_revision(device, rev)
-            case TimeRequest():
-                context.follow_ups.messages.append((device.device_id, self.codec.encode_time(self.clock.now_ms())))
+            case TimeRequest() | StateQuestion():
+                message = self.codec.encode_time(self.clock.now_ms()) if isinstance(report, TimeRequest) else report.message
+                context.follow_ups.messages.append((device.device_id, message))
             case _:
                 pass  # the engine has evaluated telemetry; unreadable messages have been counted
 
@@ -245,12 +260,17 @@ class DeviceMessageHandler:
         device = self._senders.get(event.device_no)
         if device is None:
             return
-        reports = tuple(self.codec.decode(device.profile, event.topic, event.payload, event.retain))
+        reports = tuple(
+            self.codec.decode(device.profile, event.topic, event.payload, event.retain, device.device_id, event.at_ms)
+        )
         for report in reports:
             if isinstance(report, StockFirmwareTelemetryReport):
                 decoded.telemetry.append((event.device_no, event.at_ms, report.payload))
+                decoded.topics[event.device_no] = event.topic
             elif isinstance(report, UnreadableMessage):
-                decoded.faults.append((event.device_no, report.code, report.reason))
+                topic = report.topic or event.topic
+                fault = MessageDrop(event.device_no, report.code, report.count, report.reason, topic, report.metric)
+                decoded.faults.append(fault)
         decoded.messages.append(DecodedMessage(event, reports))
 
     async def _load_senders(self, events: Sequence[InboundEvent]) -> None:

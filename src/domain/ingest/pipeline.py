@@ -20,14 +20,15 @@ follow a step of the clock: before the engine is used, `follow_steps` moves all 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from domain.devices.link import InboundBatch, InboundMessage, OutboundDeviceMessagePort
+from domain.devices.lookup import ids_for_log
 from domain.devices.messages import StockFirmwareTelemetryReport
 from domain.ingest.dead_letters import TELEMETRY_KIND, reason_of
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageHandler, FollowUps
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageHandler, FollowUps, MessageDrop
 from domain.ingest.ports import IngestDeadLetter, IngestTx
 from domain.ingest.results import NOTHING, EngineResultWriter, IngestResult
 from domain.kernel.clock import Clock, ClockStepDetector
@@ -113,7 +114,7 @@ class EvaluatedBatch:
 
     results: Sequence[IngestResult]
     messages: Sequence[DecodedMessage]
-    faults: Sequence[tuple[int, str, int, str]] = ()
+    faults: Sequence[MessageDrop] = ()
     """(device number, code, count, reason) of what devices sent that cannot be used."""
     last_seen: Sequence[tuple[int, int]] = ()
     """(device number, Unix ms) of every device that sent telemetry."""
@@ -203,6 +204,13 @@ def refused_messages(
     return letters
 
 
+def _engine_drops(result: BatchResult, topics: Mapping[int, str]) -> Iterator[MessageDrop]:
+    """`topics`: those of devices whose telemetry is no native telemetry, which has one topic."""
+    metrics = {(device_no, code): metric for device_no, code, metric in result.fault_metrics}
+    for device_no, code, count in result.faults:
+        yield MessageDrop(device_no, code, count, "", topics.get(device_no), metrics.get((device_no, code)))
+
+
 @service
 class IngestPipeline:
     uow: UnitOfWork[IngestTx]
@@ -219,6 +227,10 @@ class IngestPipeline:
         """Decode everything but native telemetry. Raises Unavailable."""
         return await self.device_messages.decode(batch.events)
 
+    async def device_ids(self, numbers: Collection[int]) -> list[str]:
+        """For the log."""
+        return await ids_for_log(self.uow, numbers)
+
     async def assign_names(self, names: Sequence[str]) -> None:
         """Get the engine numbers for metric names. Raises Unavailable, and what the database raises when it refuses one."""
         await assign_metric_numbers(self.engine, self.uow, names)
@@ -234,8 +246,7 @@ class IngestPipeline:
         for telemetry in batches:
             await ingest.run(telemetry, now_ms)
         evaluated = ingest.results
-        faults = [(device_no, code, 1, reason) for device_no, code, reason in decoded.faults]
-        faults += [(*fault, "") for result in evaluated for fault in result.faults]
+        faults = [*decoded.faults, *(drop for result in evaluated for drop in _engine_drops(result, decoded.topics))]
         return EvaluatedBatch(
             results=[*([] if shifted is None else [shifted]), *map(IngestResult.of, evaluated)],
             messages=decoded.messages,

@@ -84,6 +84,9 @@ ClockOffset = tuple[int, int]
 """(device number, how far the device's clock is ahead of the service's in ms; negative when it is behind)."""
 MessageFault = tuple[int, str, int]
 """(device number, code, count). Codes: `FAULT_CODES` of the payload parser."""
+
+FaultMetric = tuple[int, str, str]
+"""(device number, code, metric as the device names it)."""
 UnpackedReading = tuple[int, int, float | None, str | None, int | None]
 """(time in ms, metric number, value, text, reported time in ms) of one stored reading; booleans as in
 `WatchedReading`. The reported time is None unless it was too far ahead to be used."""
@@ -223,6 +226,10 @@ class BatchResult(Protocol):
     @property
     def faults(self) -> list[MessageFault]:
         """Sorted by device number and code."""
+
+    @property
+    def fault_metrics(self) -> list[FaultMetric]:
+        """The metric of the first fault of each device and code that was one of a single reading; sorted like `faults`."""
 
     @property
     def clocks_ahead(self) -> list[ClockOffset]:

@@ -38,6 +38,7 @@ from domain.rules.ports import (
     BucketAggregator,
     Checkpoint,
     ClockOffset,
+    FaultMetric,
     MessageFault,
     NewMetric,
     RawTelemetryBatch,
@@ -64,6 +65,7 @@ from domain.telemetry.reference_parser import (
     ParsedPayload,
     ParsedTelemetryMessage,
     parse_payload,
+    shown_metric,
 )
 
 
@@ -86,6 +88,7 @@ class ReferenceBatchResult:
     reading_count: int = 0
     newest_arrivals: dict[int, int] = field(default_factory=dict)
     fault_counts: Counter[tuple[int, str]] = field(default_factory=Counter)
+    named_faults: dict[tuple[int, str], str] = field(default_factory=dict)
     ahead_ms: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -103,6 +106,10 @@ class ReferenceBatchResult:
     @property
     def faults(self) -> list[MessageFault]:
         return sorted((device_no, code, count) for (device_no, code), count in self.fault_counts.items())
+
+    @property
+    def fault_metrics(self) -> list[FaultMetric]:
+        return sorted((device_no, code, metric) for (device_no, code), metric in self.named_faults.items())
 
 
 @dataclass(slots=True)
@@ -336,6 +343,8 @@ class ReferenceTelemetryEngine:
                 self._ingest_message(device, message, arrived_ms, now_ms, result)
             for code, count in parsed.faults.items():
                 result.fault_counts[device_no, code] += count
+            for code, metric in parsed.fault_metrics.items():
+                result.named_faults.setdefault((device_no, code), metric)
             if parsed.ahead_ms is not None:
                 result.ahead_ms[device_no] = parsed.ahead_ms
         result.checkpoints = [self._pack_latest(self._devices[device_no]) for device_no in sorted(result.not_replayed)]
@@ -462,6 +471,7 @@ class ReferenceTelemetryEngine:
             if metric is None:
                 if len(device.metrics) >= MAX_METRICS:
                     result.fault_counts[device.number, TOO_MANY_METRICS] += 1
+                    result.named_faults.setdefault((device.number, TOO_MANY_METRICS), shown_metric(name))
                     continue
                 metric = device.metrics[name] = ReferenceMetricState(self._metric_numbers[name])
             unit = message.units.get(name, metric.unit)

@@ -69,8 +69,19 @@ class MessageTime:
 class ParsedPayload:
     messages: list[ParsedTelemetryMessage] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
+    fault_metrics: dict[str, str] = field(default_factory=dict)
+    """By code: the metric of the first fault that was one of a single reading, without control characters."""
     ahead_ms: int | None = None
     """How far the last `ts` that was too far ahead is ahead of the arrival."""
+
+    def add_fault(self, code: str, metric: str) -> None:
+        self.faults[code] += 1
+        self.fault_metrics.setdefault(code, shown_metric(metric))
+
+
+def shown_metric(name: str) -> str:
+    """A name that may be anything, for an event or a log."""
+    return _CONTROL_CHARACTER.sub("", name)[:MAX_NAME_LENGTH]
 
 
 def parse_payload(payload: bytes, arrived_ms: int) -> ParsedPayload:
@@ -146,7 +157,7 @@ def _parse_message(element: dict[str, Any], arrived_ms: int, parsed: ParsedPaylo
         if fault is None:
             readings[name] = value
         else:
-            parsed.faults[fault] += 1
+            parsed.add_fault(fault, name)
     parsed.messages.append(ParsedTelemetryMessage(time, readings, _accepted_units(units, readings, parsed)))
 
 
@@ -191,5 +202,5 @@ def _accepted_units(units: Any, readings: dict[str, MetricValue], parsed: Parsed
         if isinstance(unit, str) and len(unit) <= MAX_UNIT_LENGTH and not _CONTROL_CHARACTER.search(unit):
             accepted[name] = unit
         elif name in units:
-            parsed.faults[BAD_VALUE] += 1
+            parsed.add_fault(BAD_VALUE, name)
     return accepted

@@ -13,6 +13,7 @@ import pytest
 from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
+from domain.devices.link import PublishResult
 from domain.devices.messages import CommandResultReport, RelayReport
 from domain.devices.model import Device, FirmwareProfile
 from domain.kernel.errors import Unavailable
@@ -407,12 +408,44 @@ class TestStockFirmware:
         assert (await stored(world, execution)).status is ExecutionStatus.DONE
         assert world.events_of_kind("relay_changed")[0].data["triggeredBy"] == "user"
 
-    async def test_esphome_needs_no_answer_for_a_state_it_already_has(self, world: DeviceWorld) -> None:
+    async def test_no_word_of_esphome_is_no_end_of_a_command(self, world: DeviceWorld) -> None:
+        """A board that hangs must not be done because of what it said before."""
         device = await world.device(online=True, profile=FirmwareProfile.ESPHOME)
         await relay(world, device, True)
         execution = await send(world, device)
-        assert execution.status is ExecutionStatus.DONE
-        assert len(world.link.sent) == 1
+        assert execution.status is ExecutionStatus.SENT
+        world.clock.ms -= 1
+        await relay(world, device, True)  # said before the command was sent, read after it
+        assert (await stored(world, execution)).status is ExecutionStatus.SENT
+        world.clock.ms += 2
+        await relay(world, device, True)
+        assert (await stored(world, execution)).status is ExecutionStatus.DONE
+
+    async def test_a_board_that_does_not_answer_questions_is_sent_commands_all_the_same(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True, profile=FirmwareProfile.ESPHOME)
+        send_one = world.link.send
+
+        async def refuse_questions(device_id: Any, message: Any) -> Any:
+            return PublishResult.NOT_SENT if message.topic.startswith("ask/") else await send_one(device_id, message)
+
+        world.link.send = refuse_questions  # type: ignore[method-assign]
+        assert (await send(world, device)).status is ExecutionStatus.SENT
+
+    @pytest.mark.parametrize("profile", [FirmwareProfile.TASMOTA, FirmwareProfile.ESPHOME, FirmwareProfile.SHELLY])
+    async def test_a_relay_that_stayed_as_it_was_is_a_failure(self, world: DeviceWorld, profile: FirmwareProfile) -> None:
+        device = await world.device(online=True, profile=profile)
+        execution = await send(world, device, "OFF")
+        await says(world, device, execution.execution_id, "done", relay=True)
+        ended = await stored(world, execution)
+        assert (ended.status, ended.result["code"]) == (ExecutionStatus.FAILED, "STATE_MISMATCH")
+
+    async def test_tasmota_has_only_acknowledged_until_its_relay_agrees(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True, profile=FirmwareProfile.TASMOTA)
+        execution = await send(world, device)
+        await says(world, device, execution.execution_id, "done")
+        assert (await stored(world, execution)).status is ExecutionStatus.ACKED
+        await says(world, device, execution.execution_id, "done", relay=True)
+        assert (await stored(world, execution)).status is ExecutionStatus.DONE
 
     async def test_toggle_is_not_resent_to_tasmota(self, world: DeviceWorld) -> None:
         device = await world.device(online=True, profile=FirmwareProfile.TASMOTA)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.devices.firmware import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
-from domain.devices.model import DeviceStatus
+from domain.devices.model import DeviceStatus, FirmwareProfile
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.sign_in.policy import PASSWORD_CONFIRMATIONS
@@ -128,3 +128,13 @@ async def test_the_form_follows_the_firmware(world: DeviceWorld) -> None:
     pico = await world.device(board_type="Pico W")
     assert (await world.credentials.get_config(world.session(), tasmota.device_id)).config_block.startswith("Backlog ")
     assert "MQTT_HOST = " in (await world.credentials.get_config(world.session(), pico.device_id)).config_block
+
+
+async def test_a_viewer_reads_the_firmware_without_the_secret_for_updates(world: DeviceWorld) -> None:
+    device = await world.device(profile=FirmwareProfile.ESPHOME)
+    texts = {}
+    for role in (Role.MEMBER, Role.VIEWER):
+        [file] = (await world.firmware.get_project(world.session(role), device.device_id)).files
+        texts[role] = file.content
+    assert f"ota of {device.device_id}" in texts[Role.MEMBER]
+    assert "ota of" not in texts[Role.VIEWER]

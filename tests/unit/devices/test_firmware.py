@@ -5,18 +5,21 @@ from __future__ import annotations
 import ast
 import base64
 import datetime
+import hashlib
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.crypto.certificates import CertificateAuthority, find_authority
+from adapters.crypto.certificates import CertificateAuthority, find_authority, load_rsa_key, make_rsa_key, tasmota_fingerprint
 from adapters.example_firmware_source_reader import ExampleFirmwareSourceReader
 from domain.devices.firmware import (
     PASSWORD_PLACEHOLDER,
@@ -132,6 +135,26 @@ def test_tls_instructions_appear_only_with_tls(form: FirmwareConfigFormat) -> No
 DEVICE = "dev_s247fcqf8bwd2y4ut8m7"
 
 
+def test_tasmota_is_told_to_check_the_fingerprint_of_an_authority_of_ones_own() -> None:
+    """With SetOption103 alone it trusts public authorities only."""
+    endpoint = BrokerEndpoint("mqtt.example", 1883, 8083, 8883)
+    public = setup_note(FirmwareConfigFormat.TASMOTA, endpoint)
+    own = setup_note(FirmwareConfigFormat.TASMOTA, replace(endpoint, authority_pem="PEM", fingerprint="AB CD"))
+    without_rsa = setup_note(FirmwareConfigFormat.TASMOTA, replace(endpoint, authority_pem="PEM"))
+    assert "SetOption132" not in public
+    assert "MqttPort 8883; SetOption103 1; SetOption132 1; MqttFingerprint1 AB CD" in own
+    assert "tls init --rsa" in without_rsa
+    assert "SetOption103" not in without_rsa
+
+
+def test_an_esphome_board_neither_restarts_without_the_service_nor_leaves_a_question_unanswered() -> None:
+    mqtt = yaml.safe_load(render_config(FirmwareConfigFormat.ESPHOME, values()))["mqtt"]
+    assert mqtt["reboot_timeout"] == "0s"
+    [question] = mqtt["on_message"]
+    assert question["topic"] == "devices/dev_0123456789abcdefghij/ask/relay/command"
+    assert "devices/dev_0123456789abcdefghij/answer/relay" in question["then"][1]["lambda"]
+
+
 def project(config_format: FirmwareConfigFormat, authority: str | None = None) -> FirmwareProject:
     endpoint = BrokerEndpoint("mqtt.example", 1883, 8083, 8883 if authority else None, authority)
     return build_project(config_format, FirmwareConfigValues(DEVICE, "Pump", endpoint), ExampleFirmwareSourceReader())
@@ -176,3 +199,29 @@ def test_only_the_certificate_that_signed_the_servers_is_its_authority(tmp_path:
     chain, _ = certificate(tmp_path)
     shutil.copy(chain, tmp_path / "ca.pem")
     assert find_authority(chain.read_bytes(), (tmp_path / "ca.pem").read_bytes()) == chain.read_text()
+
+
+def test_the_fingerprint_for_tasmota_is_of_an_rsa_key_only() -> None:
+    """It is made of the parts of OpenSSH's form of the key: there the modulus has a zero before it, which Tasmota leaves out."""
+    now = datetime.datetime.fromtimestamp(from_iso("2026-11-22T00:00:00Z") / 1000, datetime.UTC)
+    authority, key = CertificateAuthority.create("own", now), make_rsa_key()
+    chain = authority.issue_server(["mqtt.example"], now, 10, key)
+    blob = base64.b64decode(
+        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).split()[1]
+    )
+    modulus = blob[-256:]
+    head = blob[: -256 - 5]  # without the length of the modulus and its zero
+    wanted = hashlib.sha1(head + (256).to_bytes(4, "big") + modulus, usedforsecurity=False).hexdigest()
+    assert tasmota_fingerprint(chain.certificate) == " ".join(wanted[at : at + 2] for at in range(0, 40, 2)).upper()
+    assert load_rsa_key(chain.key) is not None
+    usual = authority.issue_server(["mqtt.example"], now, 10)
+    assert tasmota_fingerprint(usual.certificate) is None
+    assert load_rsa_key(usual.key) is None
+
+
+def test_an_update_of_esphome_needs_the_password_of_its_device() -> None:
+    values = FirmwareConfigValues(DEVICE, "Pump", BrokerEndpoint("mqtt.example", 1883, 8083), ota_password="of this one")
+    [file] = build_project(FirmwareConfigFormat.ESPHOME, values, ExampleFirmwareSourceReader()).files
+    whole = yaml.safe_load(file.content)
+    assert whole["ota"] == [{"platform": "esphome", "password": "of this one"}]
+    assert (whole["mqtt"]["reboot_timeout"], whole["wifi"]["reboot_timeout"]) == ("0s", "0s")

@@ -10,6 +10,7 @@ import pytest
 
 from domain.devices import health
 from domain.devices.health import ClockSkewService, DroppedMessageService
+from domain.devices.model import FirmwareProfile
 from domain.kernel.clock import HOUR_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
 from support.device_world import DeviceWorld
@@ -107,7 +108,8 @@ async def test_an_event_tells_reason_and_count_and_the_next_one_comes_an_hour_la
         drops.count(999, "MALFORMED", 1)
         await drops.write_pending()
     [event] = world.events_of_kind("device_message_dropped")
-    assert (event.device_id, dict(event.data)) == (device.device_id, {"reason": "TOO_MANY_METRICS", "count": 3})
+    data = {"reason": "TOO_MANY_METRICS", "count": 3, "topic": "telemetry"}
+    assert (event.device_id, dict(event.data)) == (device.device_id, data)
     assert "128 metrics" in event.description
     world.clock.ms += HOUR_MS
     drops.count(device.device_no, "TOO_MANY_METRICS", 1)
@@ -134,6 +136,37 @@ async def test_drops_are_written_later_when_the_database_is_away(world: DeviceWo
     is_away.append(False)
     await drops.write_pending()
     assert [event.data["count"] for event in world.events_of_kind("device_message_dropped")] == [3]
+
+
+async def test_the_event_and_the_log_name_topic_and_metric_and_the_device_by_its_id(world: DeviceWorld) -> None:
+    device, logged = await world.device(profile=FirmwareProfile.SHELLY), []
+    drops = DroppedMessageService(
+        uow=world.uow, clock=world.clock, wake=world.wake_event, log=lambda of, drop: logged.append((of.device_id, drop.detail))
+    )
+    drops.count(device.device_no, "BAD_VALUE", 1, topic="status/sys", metric="sys.text", detail="1 values, such as sys.text")
+    await drops.write_pending()
+    [event] = world.events_of_kind("device_message_dropped")
+    assert (event.data["topic"], event.data["metric"]) == ("status/sys", "sys.text")
+    assert event.description.endswith("last: status/sys, sys.text")
+    assert logged == [(device.device_id, "1 values, such as sys.text")]
+
+
+async def test_topic_and_metric_are_told_although_the_database_was_away(world: DeviceWorld) -> None:
+    """What was counted in the hour after an event is told with the next one, by another process perhaps."""
+    device = await world.device()
+    for metric in ("a", "b"):
+        drops = service_of(world)
+        drops.count(device.device_no, "BAD_VALUE", 1, metric=metric)
+        await drops.write_pending()
+    world.clock.ms += HOUR_MS
+    drops = service_of(world)
+    drops.count(device.device_no, "MALFORMED", 1, topic="state")
+    await drops.write_pending()
+    told = {
+        (event.data["reason"], event.data["topic"], event.data.get("metric"))
+        for event in world.events_of_kind("device_message_dropped")
+    }
+    assert told == {("BAD_VALUE", "telemetry", "a"), ("BAD_VALUE", "telemetry", "b"), ("MALFORMED", "state", None)}
 
 
 async def test_memory_is_bounded(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:

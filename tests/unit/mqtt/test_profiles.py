@@ -116,17 +116,20 @@ def test_tasmota_parameters_cannot_smuggle_in_a_second_command() -> None:
         (
             "tele/STATE",
             '{"Time":"2026-11-21T04:00:00","Uptime":"0T00:10:12","POWER1":"OFF","Wifi":{"RSSI":82}}',
-            [RelayReport(False)],
+            [RelayReport(False), StockFirmwareTelemetryReport(b'{"m":{"Wifi.RSSI":82},"u":{"Wifi.RSSI":"%"}}')],
         ),
-        ("stat/RESULT", '{"TelePeriod":60}', []),
+        ("stat/RESULT", '{"TelePeriod":60}', [StockFirmwareTelemetryReport(b'{"m":{"TelePeriod":60}}')]),
         (
             "tele/INFO1",
             '{"Info1":{"Module":"Sonoff Basic","Version":"14.2.0(tasmota)","FallbackTopic":"cmnd/DVES_1_fb/","GroupTopic":"cmnd/tasmotas/"}}',
-            [HelloReport("14.2.0(tasmota)", None)],
+            [StockFirmwareTelemetryReport(b'{"m":{"Info1.Module":"Sonoff Basic"}}'), HelloReport("14.2.0(tasmota)", None)],
         ),
-        ("tele/INFO1", '{"Module":"Sonoff Basic","Version":"8.5.1(tasmota)"}', [HelloReport("8.5.1(tasmota)", None)]),
+        (
+            "tele/INFO1",
+            '{"Module":"Sonoff Basic","Version":"8.5.1(tasmota)"}',
+            [StockFirmwareTelemetryReport(b'{"m":{"Info1.Module":"Sonoff Basic"}}'), HelloReport("8.5.1(tasmota)", None)],
+        ),
         ("tele/INFO1", '{"Info1":{"Version":7}}', []),
-        ("stat/STATUS5", '{"StatusNET":{}}', []),
     ],
 )
 def test_tasmota_is_understood(topic: str, payload: str, reports: list[DeviceReport]) -> None:
@@ -178,15 +181,6 @@ def test_tasmota_sensors_become_metrics_with_units_and_without_ids(payload: str,
     assert content.get("u", {}) == {metric: unit for metric, (_, unit) in readings.items() if unit is not None}
 
 
-def test_values_that_do_not_fit_are_reported() -> None:
-    many = {f"m{number}": number for number in range(70)} | {"n" * 65: 1}
-    readings, unreadable = reply(FirmwareProfile.TASMOTA, "tele/SENSOR", json.dumps(many))
-    assert isinstance(readings, StockFirmwareTelemetryReport)
-    assert len(json.loads(readings.payload)["m"]) == 64
-    assert isinstance(unreadable, UnreadableMessage)
-    assert (unreadable.code, unreadable.reason[:1]) == ("TOO_MANY_METRICS", "7")
-
-
 def test_tasmota_is_queried_for_its_state_when_it_connects() -> None:
     assert [(message.topic, message.payload) for message in codec.state_queries(FirmwareProfile.TASMOTA)] == [("cmnd/STATE", b"")]
 
@@ -208,7 +202,11 @@ def test_esphome_is_understood(topic: str, payload: str, reports: list[DeviceRep
 
 
 def test_esphome_switches_by_its_command_topic_and_refuses_what_it_cannot_say() -> None:
-    assert reported(FirmwareProfile.ESPHOME, "OFF") == [("switch/relay/command", b"OFF")]
+    assert reported(FirmwareProfile.ESPHOME, "OFF") == [
+        ("switch/relay/command", b"OFF"),
+        ("ask/relay/command", b"exe_bbbbbbbbbbbbbbbbbbbb"),
+    ]
+    assert reply(FirmwareProfile.ESPHOME, "answer/relay", "exe_1 OFF") == [CommandResultReport("exe_1", "done", relay=False)]
     assert reported(FirmwareProfile.ESPHOME, "FLUSH") == []
 
 

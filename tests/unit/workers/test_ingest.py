@@ -128,6 +128,9 @@ class FakePipeline:
         self.parts: list[EvaluatedBatch] = []
         self.followed_up: list[Any] = []
 
+    async def device_ids(self, numbers: Any) -> list[str]:
+        return [f"dev_{number}" for number in sorted(numbers)]
+
     async def decode(self, batch: Any) -> DecodedBatch:
         return DecodedBatch()
 

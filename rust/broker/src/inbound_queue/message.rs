@@ -65,6 +65,8 @@ pub enum BrokerDeviceEvent {
         source: InboundEventDevice,
         kind: &'static str,
         at_ms: i64,
+        /// Below the device's prefix; a topic that is not, as it came. Its first characters.
+        topic: String,
     },
 }
 

@@ -110,6 +110,7 @@ mod tests {
             source,
             kind: "test",
             at_ms,
+            topic: String::new(),
         }))
     }
 

@@ -14,6 +14,9 @@ use crate::inbound_queue::{
 use crate::topic_authorization::{self, FirmwareProfile};
 use crate::wire::{Publish, reason};
 
+/// Characters.
+const MAX_REPORTED_TOPIC: usize = 128;
+
 impl ConnectionTask {
     /// Acknowledge a publish that is not queued, after those that came before it.
     fn acknowledge(&mut self, packet_id: u16, qos: u8, code: u8) {
@@ -59,7 +62,7 @@ impl ConnectionTask {
         let bytes = MESSAGE_OVERHEAD + publish.payload.len() + topic.len();
         let Some(permit) = self.reserve(bytes, publish.qos).await? else {
             self.shared.stats.dropped_queue_full.increment();
-            self.report_drop(DropReason::QueueFull);
+            self.report_drop(DropReason::QueueFull, topic);
             return Ok(());
         };
         let ack = (publish.qos > 0).then(|| AckHandle {
@@ -79,7 +82,8 @@ impl ConnectionTask {
             DropReason::Oversize => stats.dropped_oversize.increment(),
             DropReason::QueueFull => stats.dropped_queue_full.increment(),
         }
-        self.report_drop(why);
+        let topic = topic_authorization::relative_topic(&publish.topic, &self.device.id);
+        self.report_drop(why, topic.unwrap_or(&publish.topic));
         self.acknowledge(publish.packet_id, publish.qos, code);
     }
 
@@ -130,16 +134,17 @@ impl ConnectionTask {
         Ok(self.wait_for(reserved).await?.ok())
     }
 
-    fn report_drop(&self, why: DropReason) {
+    fn report_drop(&self, why: DropReason, topic: &str) {
         let at_ms = now_ms();
         if !self.device.should_report(why, at_ms) {
             return;
         }
-        if let Some(permit) = self.shared.inbound_queue.try_reserve(MESSAGE_OVERHEAD) {
+        if let Some(permit) = self.shared.inbound_queue.try_reserve(MESSAGE_OVERHEAD + topic.len()) {
             let event = BrokerDeviceEvent::Fault {
                 source: self.source(),
                 kind: why.name(),
                 at_ms,
+                topic: topic.chars().take(MAX_REPORTED_TOPIC).collect(),
             };
             self.shared.inbound_queue.push_low_priority(event, permit);
         }

@@ -1,78 +1,134 @@
-"""Nested sensor JSON of stock firmware → one flat native telemetry payload: `{"DS18B20": {"Temperature": 21.5}}` becomes
-`{"m": {"DS18B20.Temperature": 21.5}}`. Limits on depth and count: an unusual device loses only its own readings, and is told.
+"""What all profiles of stock firmware share: values become readings, and plans become future edges.
 
-The future edges of a plan, for firmware that stores each edge separately.
+Readings. Nested JSON becomes flat metrics by path: `{"DS18B20": {"Temperature": 21.5}}` becomes `DS18B20.Temperature`, and the
+elements of a list are numbered from 1, as in `ENERGY.Power.1`. The law: numbers, booleans and texts within the limits of native
+telemetry are kept, null means "no value", a profile names what it ignores on purpose, and everything else is told as dropped,
+by metric. Nothing is lost in silence. One payload names each metric once.
 
-An edge less than a minute away is left out: it could lie in the past when the device reads it, and a timer set for the past runs
-a week or a year later. While such an edge exists, the device does not count as holding the whole plan.
+Plans. An edge less than a minute away is left out: it could lie in the past when the device reads it, and a timer set for the
+past runs a week or a year later. While such an edge exists, the device does not count as holding the whole plan.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from domain.devices.messages import DeviceReport, PlanRow, StockFirmwareTelemetryReport, UnreadableMessage
+from domain.telemetry.reference_parser import MAX_METRICS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 
-MAX_DEPTH = 4
-MAX_METRICS = 64
-MAX_LIST_LENGTH = 16
-MAX_PATH_LENGTH = 64
+MAX_DEPTH = 6
 
+Reading: TypeAlias = float | bool | str
+
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_INFINITE = frozenset({"inf", "+inf", "-inf", "infinity", "-infinity"})
+_WORDS = {"ON": True, "OFF": False, "true": True, "false": False}
 _encode = msgspec.json.Encoder().encode
+_decode_json = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
-class FlattenedSensorJson:
-    """`values` by dotted path, in document order; `dropped`: how many did not fit."""
+class FlatReadings:
+    """`values` by metric, in document order; `dropped`: by code, how many did not fit, and the name of the first."""
 
-    values: dict[str, float | bool | str] = field(default_factory=dict)
-    dropped: int = 0
+    values: dict[str, Reading] = field(default_factory=dict)
+    dropped: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, name: str, value: Any) -> None:
+        fault = _fault(name, value)
+        if fault is None and name not in self.values and len(self.values) >= MAX_METRICS:
+            fault = "TOO_MANY_METRICS"
+        if fault is None:
+            self.values[name] = value
+        else:
+            self.drop(fault, name)
+
+    def drop(self, code: str, name: str) -> None:
+        count, first = self.dropped.get(code, (0, name))
+        self.dropped[code] = (count + 1, first)
+
+    def to_reports(self, units: Mapping[str, str] | None = None) -> list[DeviceReport]:
+        """One telemetry report, and one for each reason why something was dropped."""
+        reports: list[DeviceReport] = []
+        if self.values:
+            reports.append(StockFirmwareTelemetryReport(_encode({"m": self.values, "u": units} if units else {"m": self.values})))
+        reports += [
+            UnreadableMessage(code, f"{count} values, such as {_shown(first)}", metric=_shown(first), count=count)
+            for code, (count, first) in self.dropped.items()
+        ]
+        return reports
 
 
 def flatten(
-    values: Mapping[str, Any], *, skip: Collection[str] = (), skip_names: Collection[str] = (), lists: bool = False
-) -> FlattenedSensorJson:
-    """Numbers, booleans and strings; null is ignored. With `lists`, elements are numbered from 1, as in `ENERGY.Power.1`;
-    without, lists are ignored. `skip`: whole paths; `skip_names`: last parts of paths, such as `Id`."""
-    flat = FlattenedSensorJson()
-    for path, value in _walk_values("", values, 0, lists):
-        if path in skip or path.rpartition(".")[2] in skip_names:
-            continue
-        if len(flat.values) < MAX_METRICS and len(path) <= MAX_PATH_LENGTH:
-            flat.values[path] = value
+    document: Mapping[str, Any], *, prefix: str = "", ignored: Collection[str] = (), into: FlatReadings | None = None
+) -> FlatReadings:
+    """`ignored` is left out on purpose: paths below `prefix` such as `aenergy.minute_ts`, or `*.Id` for that name at any depth.
+    An ignored object is left out as a whole."""
+    flat = FlatReadings() if into is None else into
+    for path, value, is_too_deep in _walk("", document, 0, ignored):
+        name = f"{prefix}.{path}" if prefix else path
+        if is_too_deep:
+            flat.drop("TOO_DEEP", name)
         else:
-            flat.dropped += 1
+            flat.add(name, value)
     return flat
 
 
-def encode_telemetry(values: Mapping[str, float | bool | str], units: Mapping[str, str] | None = None) -> bytes:
-    return _encode({"m": values, "u": units} if units else {"m": values})
+def read_plain(name: str, payload: bytes, *, is_text: bool = False, ignored: Collection[str] = ()) -> Sequence[DeviceReport]:
+    """The value of a topic whose payload is a word, a number or JSON. `is_text`: it stays a text, whatever it looks like."""
+    try:
+        word = payload.decode().strip()
+    except UnicodeDecodeError:
+        return (UnreadableMessage("MALFORMED", "not UTF-8", metric=_shown(name)),)
+    flat = FlatReadings()
+    if is_text:
+        flat.add(name, word)
+    elif word[:1] in ("{", "["):
+        flatten({name: _decode_json(word)}, ignored=ignored, into=flat)
+    elif word.lower() in _INFINITE:
+        flat.drop("NOT_FINITE", name)
+    elif word and word.lower() != "nan":  # neither "no value yet" nor a retained message that is deleted
+        flat.add(name, _WORDS.get(word, float(word) if _NUMBER.fullmatch(word) else word))
+    return flat.to_reports()
 
 
-def to_reports(flat: FlattenedSensorJson, units: Mapping[str, str] | None = None) -> list[DeviceReport]:
-    """One telemetry report, and one about what did not fit."""
-    reports: list[DeviceReport] = []
-    if flat.values:
-        reports.append(StockFirmwareTelemetryReport(encode_telemetry(flat.values, units)))
-    if flat.dropped:
-        reports.append(UnreadableMessage("TOO_MANY_METRICS", f"{flat.dropped} values are too many, or their names too long"))
-    return reports
+def is_number(payload: bytes) -> bool:
+    word = payload.strip().decode("utf-8", "replace")
+    return _NUMBER.fullmatch(word) is not None or word.lower() in _INFINITE or word.lower() in ("", "nan")
 
 
-def _walk_values(prefix: str, values: Mapping[str, Any], depth: int, lists: bool) -> Iterator[tuple[str, Any]]:
+def _walk(prefix: str, values: Mapping[str, Any], depth: int, ignored: Collection[str]) -> Iterator[tuple[str, Any, bool]]:
+    """(path, value, whether it is an object that lies too deep)."""
     for name, value in values.items():
         path = f"{prefix}.{name}" if prefix else name
-        if lists and isinstance(value, list):
-            value = {str(number): element for number, element in enumerate(value[:MAX_LIST_LENGTH], 1)}
-        if isinstance(value, dict):
-            if depth < MAX_DEPTH:
-                yield from _walk_values(path, value, depth + 1, lists)
-        elif isinstance(value, bool | int | float | str):
-            yield path, value
+        if value is None or path in ignored or f"*.{name}" in ignored:
+            continue
+        if isinstance(value, list):
+            value = {str(number): element for number, element in enumerate(value, 1)}
+        if not isinstance(value, dict):
+            yield path, value, False
+        elif depth >= MAX_DEPTH:
+            yield path, None, True
+        else:
+            yield from _walk(path, value, depth + 1, ignored)
+
+
+def _fault(name: str, value: Any) -> str | None:
+    """Why native telemetry would not take it either. Decoded JSON has no other numbers than finite ones."""
+    if not 1 <= len(name) <= MAX_NAME_LENGTH or _CONTROL_CHARACTER.search(name):
+        return "BAD_METRIC_NAME"
+    return "BAD_VALUE" if isinstance(value, str) and len(value) > MAX_TEXT_LENGTH else None
+
+
+def _shown(name: str) -> str:
+    """A name that may be anything, for an event or a log."""
+    return "".join(filter(str.isprintable, name))[:MAX_NAME_LENGTH]
 
 
 MIN_LEAD_TIME_S = 60

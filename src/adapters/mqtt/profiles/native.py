@@ -103,13 +103,13 @@ _decode_plan = msgspec.json.Decoder(PlanRevisionPayload).decode
 _decode_hello = msgspec.json.Decoder(HelloPayload).decode
 
 
-def encode_command(device_id: str, command: OutboundCommand, now_ms: int) -> Sequence[OutboundMessage]:
+def encode_command(device_id: str, command: OutboundCommand, now_ms: int, memory: None = None) -> Sequence[OutboundMessage]:
     """The deadline is sent twice: as MQTT 5 message expiry for the broker, and as `exp` for the device."""
     message = CommandPayload(id=command.execution_id, cmd=command.cmd, params=command.params, exp=command.expires_ms)
     return (OutboundMessage("cmd", _encode_json(message), expiry_s=command.expiry_s(now_ms)),)
 
 
-def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
+def decode(topic: str, payload: bytes, retain: bool, memory: None = None, at_ms: int = 0) -> Sequence[DeviceReport]:
     read = _DECODERS.get(topic)
     if read is None:
         return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)

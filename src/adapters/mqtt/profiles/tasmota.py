@@ -1,12 +1,19 @@
 """Tasmota with FullTopic `devices/<id>/%prefix%/`: `stat/…` and `tele/…` up, `cmnd/…` down.
 
 Tasmota has no command ids, so a command is sent as a Backlog whose last step publishes the execution's id on `stat/ACK`: when
-the id arrives, the steps before it have run. Tasmota publishes its relay only on a change, so it is queried when it connects.
+the id arrives, the steps before it have run, and what `stat/RESULT` said since the command was sent is its answer. A Backlog runs
+to its end whatever its steps say, so the answer decides: `{"Command":"Unknown"}` is a failure, and a relay that is not as
+commanded too. What only begins with its Backlog (an upgrade, a restart) ends with the device's next boot.
+
+Tasmota publishes its relay only on a change, so it is queried when it connects.
 """
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -23,62 +30,170 @@ from domain.devices.messages import (
     PlanRow,
     PresenceReport,
     RelayReport,
+    StateQuestion,
     UnreadableMessage,
 )
+from domain.kernel.domain_event import Json
 
 _COMMANDS = {"ON": "Power1 ON", "OFF": "Power1 OFF", "TOGGLE": "Power1 TOGGLE", "STATUS": "State"}
-_SKIPPED_FIELDS = frozenset({"Time", "TempUnit", "PressureUnit", "SpeedUnit"})
-_SKIPPED_NAMES = frozenset({"Id", "ID", "TotalStartTime"})
-"""Identifiers and instants, which are no measurements."""
+_BEGINNING = frozenset({"UPGRADE", "UPLOAD", "RESTART"})
+"""Commands that have only begun when their Backlog has run."""
+
+IGNORED: Mapping[str, str] = {
+    "Time": "the device's local time; the arrival is the time of a reading",
+    "Uptime": "a text; UptimeSec has it as a number",
+    "TempUnit": "the unit of other readings",
+    "PressureUnit": "the unit of other readings",
+    "SpeedUnit": "the unit of other readings",
+    "*.Id": "the serial number of a sensor",
+    "*.ID": "the serial number of a sensor",
+    "*.TotalStartTime": "an instant",
+    "Info1.Version": "it is `health.firmware`",
+    "Info1.FallbackTopic": "a setting, which the service has made",
+    "Info1.GroupTopic": "a setting, which the service has made",
+    "Timezone": "the echo of the schedule plan",
+    "Timers": "the echo of the schedule plan",
+    **{f"Timer{number}": "the echo of the schedule plan" for number in range(1, 11)},
+}
+"""What is left out on purpose, with the reason; names as in `conversion.flatten`."""
+IGNORED_TOPICS: Mapping[str, str] = {"stat/LOGGING": "log lines, which MqttLog turns on", "tele/LOGGING": "log lines"}
+
 _TEMPERATURES = ("Temperature", "DewPoint", "HeatIndex", "FeelsLike", "ObjectTemperature", "AmbientTemperature")
 _UNIT_FIELDS = {"TempUnit": _TEMPERATURES, "PressureUnit": ("Pressure", "SeaPressure"), "SpeedUnit": ("Speed",)}
 _DEGREES = {"C": "°C", "F": "°F"}
 _FIXED_UNITS = {
     "ApparentPower": "VA",
     "Current": "A",
+    "Dimmer": "%",
     "Frequency": "Hz",
     "Humidity": "%",
     "Illuminance": "lx",
     "Power": "W",
     "ReactivePower": "var",
+    "RSSI": "%",
+    "Signal": "dBm",
     "Today": "kWh",
     "Total": "kWh",
+    "UptimeSec": "s",
     "Voltage": "V",
     "Yesterday": "kWh",
 }
-_STATE_TOPICS = frozenset({"stat/RESULT", "tele/STATE"})
+_SENSOR_ANSWERS = {"STATUS8": "StatusSNS", "STATUS10": "StatusSNS", "STATUS11": "StatusSTS"}
+_SWITCH_WORDS = {"ON": True, "1": True, "OFF": False, "0": False}
+_POWER = re.compile(r"POWER(\d{0,2})")
+_STATUS = re.compile(r"STATUS\d{0,2}")
+_REFUSALS = {"unknown": "UNKNOWN_COMMAND", "error": "ERROR", "failed": "FAILED"}
 
 MAX_SLOTS = 5
+_QUERY = OutboundMessage("cmnd/STATE", b"")
 PLAN_EXPIRY_S = 30
 """The plan is sent again when the device reconnects, so an older one must expire before that."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def encode_command(device_id: str, command: OutboundCommand, now_ms: int) -> Sequence[OutboundMessage]:
+ANSWER_MS = 10_000
+"""An answer is not older than this when its command's end arrives and it is not known when the command was sent."""
+MAX_ANSWERS = 32
+MAX_SENT = 64
+MAX_ANSWER_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SentCommand:
+    cmd: str
+    argument: str
+    sent_ms: int
+    expires_ms: int
+
+    @property
+    def switches_relay(self) -> bool:
+        return self.cmd in ("ON", "OFF", "TOGGLE")
+
+
+@dataclass(slots=True)
+class Memory:
+    """What one device was sent, and what it has said since."""
+
+    sent: dict[str, SentCommand] = field(default_factory=dict)
+    """By execution id, oldest first."""
+    answers: deque[tuple[int, Mapping[str, Any]]] = field(default_factory=lambda: deque(maxlen=MAX_ANSWERS))
+    """(arrival, what `stat/…` said) since the last command ended."""
+    relay: bool | None = None
+    relay_before: bool | None = None
+    """What the relay was before the oldest command that has not ended."""
+    awaiting: tuple[str, int] | None = None
+    """The command (and when it ended) that the relay's state is still to confirm."""
+    beginning: tuple[str, SentCommand, dict[str, Any]] | None = None
+    """The command that a boot ends, and what was said of it."""
+
+    def remember(self, execution_id: str, command: SentCommand) -> None:
+        self._forget_expired(command.sent_ms)
+        self.sent.pop(execution_id, None)
+        while len(self.sent) >= MAX_SENT:
+            del self.sent[next(iter(self.sent))]
+        self.sent[execution_id] = command
+
+    def set_relay(self, relay: bool, at_ms: int) -> None:
+        self._forget_expired(at_ms)
+        self.relay = relay
+        if not self.sent:
+            self.relay_before = relay
+
+    def _forget_expired(self, now_ms: int) -> None:
+        if any(one.expires_ms <= now_ms for one in self.sent.values()):
+            self.sent = {key: one for key, one in self.sent.items() if one.expires_ms > now_ms}
+        if not self.sent:
+            self.relay_before = self.relay
+
+    def take_answer(self, since_ms: int) -> dict[str, Any]:
+        """What was said since then; of a name that occurs twice, the last."""
+        answer: dict[str, Any] = {}
+        for at_ms, document in self.answers:
+            if at_ms >= since_ms and len(msgspec.json.encode(answer)) < MAX_ANSWER_BYTES:
+                answer |= {name: value for name, value in document.items() if name not in IGNORED}
+        self.answers.clear()
+        return answer
+
+
+def encode_command(
+    device_id: str, command: OutboundCommand, now_ms: int, memory: Memory | None = None
+) -> Sequence[OutboundMessage]:
     step = _COMMANDS.get(command.cmd) or _custom_command(command)
     if step is None:
         return ()
-    backlog = f"{step}; Publish devices/{device_id}/stat/ACK {command.execution_id}"
+    if memory is not None:
+        sent = SentCommand(command.cmd, step.partition(" ")[2].upper(), now_ms, command.expires_ms)
+        memory.remember(command.execution_id, sent)
+    end = "STARTED" if command.cmd in _BEGINNING else "ACK"
+    backlog = f"{step}; Publish devices/{device_id}/stat/{end} {command.execution_id}"
     return (OutboundMessage("cmnd/Backlog0", backlog.encode(), expiry_s=command.expiry_s(now_ms)),)
 
 
-def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
+def decode(topic: str, payload: bytes, retain: bool, memory: Memory | None = None, at_ms: int = 0) -> Sequence[DeviceReport]:
+    if topic in IGNORED_TOPICS:
+        return ()
+    prefix, _, name = topic.partition("/")
+    if prefix not in ("stat", "tele") or not name:
+        return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
     if topic == "tele/LWT":
-        return (PresenceReport(payload.strip() == b"Online"),)
-    if topic in ("stat/POWER", "stat/POWER1"):
-        return _decode_power(payload.strip().decode("ascii", "replace"))
-    if topic == "stat/ACK":
-        return (CommandResultReport(payload.strip().decode("ascii", "replace")[:64], "done"),)
+        return _decode_presence(payload.strip())
+    if topic in ("stat/ACK", "stat/STARTED"):
+        return _decode_end(payload.strip().decode("ascii", "replace")[:64], name == "STARTED", memory, at_ms)
     if topic == "stat/PLAN":
         return _decode_plan_revision(payload.strip())
-    if topic == "tele/INFO1":
-        return _decode_version(payload)
-    if topic in _STATE_TOPICS or topic == "tele/SENSOR":
-        return _decode_json(topic, payload)
-    if topic.startswith(("stat/", "tele/")):
-        return ()  # INFO1, STATUS5 and many others, which the service does not use
-    return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
+    if (power := _POWER.fullmatch(name)) is not None:
+        return _decode_document(prefix, {power[0]: payload.strip().decode("utf-8", "replace")}, memory, at_ms)
+    if name in ("INFO1", "INFO2", "INFO3"):
+        return _decode_info(name.capitalize(), payload, memory)
+    if payload.lstrip()[:1] != b"{" and name not in ("RESULT", "SENSOR", "STATE"):
+        return conversion.read_plain(name.replace("/", "."), payload)
+    document = _decode_object(payload)
+    if (inner := document.get(_SENSOR_ANSWERS.get(name, ""))) is not None and isinstance(inner, dict):
+        document = inner
+    elif prefix == "stat" and _STATUS.fullmatch(name):
+        return _decode_status(name, document, memory, at_ms)
+    return _decode_document(prefix, document, memory, at_ms)
 
 
 def is_command_subscription(topic_filter: str) -> bool:
@@ -86,7 +201,7 @@ def is_command_subscription(topic_filter: str) -> bool:
 
 
 def state_queries() -> Sequence[OutboundMessage]:
-    return (OutboundMessage("cmnd/STATE", b""),)
+    return (_QUERY,)
 
 
 def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
@@ -120,12 +235,45 @@ def _decode_plan_revision(word: bytes) -> Sequence[DeviceReport]:
     return (DevicePlanRevisionReport(int(word)),)
 
 
-def _decode_version(payload: bytes) -> Sequence[DeviceReport]:
-    """`{"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(tasmota)", …}}`; before version 10 without `Info1` around it."""
+def _decode_presence(word: bytes) -> Sequence[DeviceReport]:
+    if word.lower() in (b"online", b"offline"):
+        return (PresenceReport(word.lower() == b"online"),)
+    return (UnreadableMessage("MALFORMED", "LWT is Online or Offline"),)
+
+
+def _decode_info(name: str, payload: bytes, memory: Memory | None) -> Sequence[DeviceReport]:
+    """`{"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(tasmota)", …}}`; before version 10 without `Info1` around it.
+    INFO1 is published once after a boot."""
     document = _decode_object(payload)
-    info = document.get("Info1", document)
-    version = info.get("Version") if isinstance(info, dict) else None
-    return (HelloReport(version[:64], None),) if isinstance(version, str) else ()
+    info = document.get(name, document)
+    if not isinstance(info, dict):
+        return (UnreadableMessage("MALFORMED", f"{name} is an object"),)
+    reports = conversion.flatten({name: info}, ignored=IGNORED).to_reports()
+    if name == "Info1":
+        version = info.get("Version")
+        if isinstance(version, str):
+            reports.append(HelloReport(version[:64], None))
+        reports += _decode_boot(version, memory)
+    return reports
+
+
+def _decode_boot(version: Json, memory: Memory | None) -> Sequence[DeviceReport]:
+    """A restart is done with it; an upgrade too, if the device had said that it succeeded."""
+    if memory is None or memory.beginning is None:
+        return ()
+    execution_id, command, answer = memory.beginning
+    if command.cmd != "RESTART" and not _upgrade_word(answer).startswith("successful"):
+        return ()
+    memory.beginning = None
+    return (CommandResultReport(execution_id, "done", data={**answer, "Version": version}),)
+
+
+def _decode_status(name: str, document: Mapping[str, Any], memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+    """The answers to `Status`: settings and diagnostics. They are the answer of a command, or of nobody we know."""
+    if memory is not None and memory.sent:
+        memory.answers.append((at_ms, document))
+        return ()
+    return (UnreadableMessage("DIAGNOSTICS", "settings and diagnostics are no readings"),)
 
 
 def _custom_command(command: OutboundCommand) -> str | None:
@@ -151,14 +299,95 @@ def _units(document: Mapping[str, Any], values: Iterable[str]) -> dict[str, str]
     return units
 
 
-def _decode_power(word: str) -> Sequence[DeviceReport]:
-    return (RelayReport(word == "ON"),) if word in ("ON", "OFF") else (UnreadableMessage("MALFORMED", "POWER is ON or OFF"),)
+def _decode_document(prefix: str, document: Mapping[str, Any], memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+    """`POWER` and `POWER1` are the relay, other relays are readings `power2`…, and so is everything else, under its own name."""
+    if memory is not None and prefix == "stat":
+        memory.answers.append((at_ms, document))
+    reports: list[DeviceReport] = []
+    flat, others = conversion.FlatReadings(), {}
+    for name, value in document.items():
+        if (power := _POWER.fullmatch(name)) is None or not isinstance(value, str):
+            others[name] = value
+        elif power[1] in ("", "1"):
+            reports += _decode_relay(name, value, memory, at_ms)
+        else:
+            flat.add(name.lower(), _SWITCH_WORDS.get(value.upper(), value))
+    conversion.flatten(others, ignored=IGNORED, into=flat)
+    return [*reports, *flat.to_reports(_units(document, flat.values)), *_decode_upgrade(document, memory)]
 
 
-def _decode_json(topic: str, payload: bytes) -> Sequence[DeviceReport]:
-    document = _decode_object(payload)
-    if topic == "tele/SENSOR":
-        flat = conversion.flatten(document, skip=_SKIPPED_FIELDS, skip_names=_SKIPPED_NAMES, lists=True)
-        return conversion.to_reports(flat, _units(document, flat.values))
-    word = document.get("POWER1", document.get("POWER"))
-    return _decode_power(word) if isinstance(word, str) else ()
+def _decode_relay(name: str, word: str, memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+    """`StateText` may change the case of the words; other words are told, because nobody knows what they mean."""
+    relay = _SWITCH_WORDS.get(word.upper())
+    if relay is None:
+        return (UnreadableMessage("MALFORMED", "POWER is ON or OFF: set StateText1 OFF and StateText2 ON", metric=name),)
+    if memory is None:
+        return (RelayReport(relay),)
+    memory.set_relay(relay, at_ms)
+    if memory.awaiting is None:
+        return (RelayReport(relay),)
+    (execution_id, ended_ms), memory.awaiting = memory.awaiting, None
+    if at_ms - ended_ms > ANSWER_MS:
+        return (RelayReport(relay),)
+    return (CommandResultReport(execution_id, "done", relay=relay),)
+
+
+def _decode_end(execution_id: str, has_begun: bool, memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+    """The Backlog of a command has run; what was said since it was sent decides how it ended."""
+    if memory is None:
+        return (CommandResultReport(execution_id, "ack" if has_begun else "done"),)
+    command = memory.sent.pop(execution_id, None)
+    answer = memory.take_answer(at_ms - ANSWER_MS if command is None else min(command.sent_ms, at_ms))
+    relay = _switch_state(answer.get("POWER1", answer.get("POWER")))
+    before, memory.relay_before = memory.relay_before, memory.relay
+    data = answer or None
+    if command is None and not answer:
+        return (CommandResultReport(execution_id, "ack"), StateQuestion(_QUERY))
+    if (code := _refusal(command, answer, relay, before)) is not None:
+        return (CommandResultReport(execution_id, "error", code, relay, data),)
+    if has_begun:
+        memory.beginning = None if command is None else (execution_id, command, answer)
+        return (CommandResultReport(execution_id, "ack", data=data),)
+    if relay is None and command is not None and command.switches_relay:
+        memory.awaiting = (execution_id, at_ms)
+        return (CommandResultReport(execution_id, "ack"), StateQuestion(_QUERY))
+    return (CommandResultReport(execution_id, "done", relay=relay, data=data),)
+
+
+def _refusal(command: SentCommand | None, answer: Mapping[str, Any], relay: bool | None, before: bool | None) -> str | None:
+    """Why the command failed, as a result code. Whether ON and OFF agree with the relay is decided for all firmwares in one
+    place."""
+    names = {"COMMAND", command.cmd if command is not None else "COMMAND"}
+    if not (command is not None and command.switches_relay and relay is not None):
+        for name, value in answer.items():
+            if name.upper() in names and isinstance(value, str) and value.lower() in _REFUSALS:
+                return _REFUSALS[value.lower()]
+    if command is None:
+        return None
+    if command.cmd == "TOGGLE":
+        return "STATE_MISMATCH" if relay is not None and relay is before else None
+    if command.cmd == "UPGRADE" and "Upgrade" in answer and " from " not in str(answer["Upgrade"]):
+        return "NOT_STARTED"
+    wanted, reported = _switch_state(command.argument), _switch_state(answer.get(command.cmd))
+    is_switch = _POWER.fullmatch(command.cmd) is not None and wanted is not None and reported is not None
+    return "STATE_MISMATCH" if is_switch and wanted is not reported else None
+
+
+def _decode_upgrade(document: Mapping[str, Any], memory: Memory | None) -> Sequence[DeviceReport]:
+    """`{"Upgrade": "Successful. Restarting"}` or `Failed …`, minutes after the command."""
+    if memory is None or memory.beginning is None or "Upgrade" not in document:
+        return ()
+    execution_id, _, answer = memory.beginning
+    answer["Upgrade"] = document["Upgrade"]
+    if not _upgrade_word(answer).startswith("failed"):
+        return ()
+    memory.beginning = None
+    return (CommandResultReport(execution_id, "error", "UPGRADE_FAILED", data=answer),)
+
+
+def _upgrade_word(answer: Mapping[str, Any]) -> str:
+    return str(answer.get("Upgrade", "")).lower()
+
+
+def _switch_state(word: object) -> bool | None:
+    return _SWITCH_WORDS.get(word.upper()) if isinstance(word, str) else None

@@ -92,9 +92,9 @@ LIST_DROPS = select(d.device_no, d.reason, d.last_ms).where(d.device_no.in_(list
 ADD_CONNECTIONS = upsert(device_health, "max_packet_size", adding=("connects",))
 SET_FIRMWARE = upsert(device_health, "firmware")
 SET_CLOCK_OFFSET = upsert(device_health, "clock_offset_ms")
-ADD_DROPS = upsert(device_drops, "last_ms", adding=("unannounced",))
+ADD_DROPS = upsert(device_drops, "last_ms", "topic", "metric", adding=("unannounced",))
 LIST_UNANNOUNCED = (
-    select(d.device_no, d.reason, d.unannounced, d.last_ms)
+    select(d.device_no, d.reason, d.unannounced, d.last_ms, d.topic, d.metric)
     .where(
         d.device_no.in_(listed_integers()),
         d.unannounced > 0,
@@ -148,7 +148,14 @@ class SqlDeviceHealthRepository(SqlRepository):
 
     async def add_drops(self, drops: Sequence[DroppedMessages]) -> None:
         rows = [
-            {"device_no": drop.device_no, "reason": drop.reason, "unannounced": drop.count, "last_ms": drop.at_ms}
+            {
+                "device_no": drop.device_no,
+                "reason": drop.reason,
+                "unannounced": drop.count,
+                "last_ms": drop.at_ms,
+                "topic": drop.topic,
+                "metric": drop.metric,
+            }
             for drop in sorted(drops, key=lambda drop: (drop.device_no, drop.reason))
         ]
         if rows:

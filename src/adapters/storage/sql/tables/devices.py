@@ -111,9 +111,12 @@ device_drops = Table(
     integer_column("unannounced"),
     integer_column("last_ms"),
     integer_column("announced_ms", null=True),
+    text_column("topic", null=True),
+    text_column("metric", null=True),
     sqlite_with_rowid=False,
 )
-"""Messages of devices that were dropped, by reason; without a foreign key, like all that devices report."""
+"""Messages of devices that were dropped, by reason, with topic and metric of the last one; without a foreign key, like all that
+devices report."""
 
 
 device_sessions = Table(
