@@ -13,8 +13,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql import copy_to_postgres as move
+from adapters.storage.sql import SqlDatabase, move
 from adapters.storage.sql.schema import UnfinishedDatabaseMoveError
 from adapters.storage.sql.tables import metadata
 from domain.kernel.clock import DAY_MS, HOUR_MS

@@ -1,6 +1,6 @@
 """The `DeviceCodec` for all firmware profiles: it dispatches to the module of the device's profile, whose `decode` raises what
 msgspec raises for a payload that is not the expected JSON. Of the devices whose firmware needs it, it keeps the profile's
-`Memory`; those that have been silent for the longest time are forgotten first.
+memory; those that have been silent for the longest time are forgotten first.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _CODECS: dict[FirmwareProfile, ModuleType] = {
 
 
 _MEMORIES: dict[FirmwareProfile, Callable[[DeviceId], Any]] = {
-    FirmwareProfile.TASMOTA: lambda _: tasmota.Memory(),
-    FirmwareProfile.SHELLY: shelly.Memory,
+    FirmwareProfile.TASMOTA: lambda _: tasmota.TasmotaState(),
+    FirmwareProfile.SHELLY: shelly.ShellyState,
 }
 MAX_REMEMBERED = 20_000
 """Devices; forgetting one makes an answer less precise, never wrong."""

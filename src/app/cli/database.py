@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.copy_to_postgres import DatabaseMoveResult, move_to_postgres
+from adapters.storage.sql.move import DatabaseMoveResult, move_to_postgres
 from adapters.storage.sql.sqlite.vacuum import read_space, release_step, vacuum
 from app.config.settings import Settings
 from app.runtime.start import InstanceLock, StartupError

@@ -195,7 +195,7 @@ def prepare_data_dir(path: Path) -> None:
 
 def create_disk_space(settings: Settings, database: Path | None) -> DiskSpaceMonitor:
     folder = settings.data_dir if database is None else database.parent
-    return DiskSpaceMonitor(folder, percent=settings.disk_warning_percent, mib=settings.disk_warning_mib)
+    return DiskSpaceMonitor(folder=folder, percent=settings.disk_warning_percent, mib=settings.disk_warning_mib)
 
 
 def create_courier(settings: Settings, clock: Clock) -> Courier:

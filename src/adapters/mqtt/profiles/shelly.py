@@ -78,7 +78,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(slots=True)
-class Memory:
+class ShellyState:
     """What one device was sent, and which state of its relay is believed, since when, and by which source."""
 
     device_id: str
@@ -113,7 +113,7 @@ _STATUS, _NOTIFICATION, _ANSWER = "status", "notification", "answer"
 
 
 def encode_command(
-    device_id: str, command: OutboundCommand, now_ms: int, memory: Memory | None = None
+    device_id: str, command: OutboundCommand, now_ms: int, memory: ShellyState | None = None
 ) -> Sequence[OutboundMessage]:
     known = _RPC_METHODS.get(command.cmd)
     if known is None:
@@ -126,7 +126,7 @@ def encode_command(
     return (_rpc_request(device_id, command.execution_id, method, params, command.expiry_s(now_ms)),)
 
 
-def decode(topic: str, payload: bytes, retain: bool, memory: Memory | None = None, at_ms: int = 0) -> Sequence[DeviceReport]:
+def decode(topic: str, payload: bytes, retain: bool, memory: ShellyState | None = None, at_ms: int = 0) -> Sequence[DeviceReport]:
     if topic in IGNORED_TOPICS:
         return ()
     if topic == "online":
@@ -204,7 +204,7 @@ def _decode_presence(word: bytes) -> Sequence[DeviceReport]:
 
 
 def _decode_status(
-    component: str, status: Mapping[str, Any], source: str, memory: Memory | None, at_ms: int
+    component: str, status: Mapping[str, Any], source: str, memory: ShellyState | None, at_ms: int
 ) -> Sequence[DeviceReport]:
     """A status may be partial: missing fields have not changed. The fields of `switch:0` have no prefix, except its state, which
     is the relay; those of `em:0` are `em0.…`."""
@@ -218,7 +218,7 @@ def _decode_status(
     return [*reports, *conversion.flatten(status, ignored=IGNORED).to_reports()]
 
 
-def _decode_output(relay: bool, source: str, memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_output(relay: bool, source: str, memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
     if memory is None:
         return (RelayReport(relay),)
     if memory.doubts(relay, source, at_ms):
@@ -231,7 +231,7 @@ def _decode_output(relay: bool, source: str, memory: Memory | None, at_ms: int) 
     return (RelayReport(relay),)
 
 
-def _decode_notification(document: Mapping[str, Any], memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_notification(document: Mapping[str, Any], memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
     method, params = document.get("method"), document.get("params")
     if not isinstance(params, dict):
         return (UnreadableMessage("MALFORMED", "a notification without params"),)
@@ -260,7 +260,7 @@ def _decode_event(event: Any) -> Sequence[DeviceReport]:
     return conversion.flatten(event, prefix=_COMPONENT.sub("", component), ignored=IGNORED).to_reports()
 
 
-def _decode_response(document: Mapping[str, Any], memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_response(document: Mapping[str, Any], memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
     execution_id = document.get("id")
     if not isinstance(execution_id, str) or len(execution_id) > 64:
         return (UnreadableMessage("MALFORMED", "an answer without the id of a request"),)

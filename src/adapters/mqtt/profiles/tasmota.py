@@ -112,7 +112,7 @@ class SentCommand:
 
 
 @dataclass(slots=True)
-class Memory:
+class TasmotaState:
     """What one device was sent, and what it has said since."""
 
     sent: dict[str, SentCommand] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Memory:
 
 
 def encode_command(
-    device_id: str, command: OutboundCommand, now_ms: int, memory: Memory | None = None
+    device_id: str, command: OutboundCommand, now_ms: int, memory: TasmotaState | None = None
 ) -> Sequence[OutboundMessage]:
     step = _COMMANDS.get(command.cmd) or _custom_command(command)
     if step is None:
@@ -170,7 +170,9 @@ def encode_command(
     return (OutboundMessage("cmnd/Backlog0", backlog.encode(), expiry_s=command.expiry_s(now_ms)),)
 
 
-def decode(topic: str, payload: bytes, retain: bool, memory: Memory | None = None, at_ms: int = 0) -> Sequence[DeviceReport]:
+def decode(
+    topic: str, payload: bytes, retain: bool, memory: TasmotaState | None = None, at_ms: int = 0
+) -> Sequence[DeviceReport]:
     if topic in IGNORED_TOPICS:
         return ()
     prefix, _, name = topic.partition("/")
@@ -241,7 +243,7 @@ def _decode_presence(word: bytes) -> Sequence[DeviceReport]:
     return (UnreadableMessage("MALFORMED", "LWT is Online or Offline"),)
 
 
-def _decode_info(name: str, payload: bytes, memory: Memory | None) -> Sequence[DeviceReport]:
+def _decode_info(name: str, payload: bytes, memory: TasmotaState | None) -> Sequence[DeviceReport]:
     """`{"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(tasmota)", …}}`; before version 10 without `Info1` around it.
     INFO1 is published once after a boot."""
     document = _decode_object(payload)
@@ -257,7 +259,7 @@ def _decode_info(name: str, payload: bytes, memory: Memory | None) -> Sequence[D
     return reports
 
 
-def _decode_boot(version: Json, memory: Memory | None) -> Sequence[DeviceReport]:
+def _decode_boot(version: Json, memory: TasmotaState | None) -> Sequence[DeviceReport]:
     """A restart is done with it; an upgrade too, if the device had said that it succeeded."""
     if memory is None or memory.beginning is None:
         return ()
@@ -268,7 +270,7 @@ def _decode_boot(version: Json, memory: Memory | None) -> Sequence[DeviceReport]
     return (CommandResultReport(execution_id, "done", data={**answer, "Version": version}),)
 
 
-def _decode_status(name: str, document: Mapping[str, Any], memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_status(name: str, document: Mapping[str, Any], memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
     """The answers to `Status`: settings and diagnostics. They are the answer of a command, or of nobody we know."""
     if memory is not None and memory.sent:
         memory.answers.append((at_ms, document))
@@ -299,7 +301,7 @@ def _units(document: Mapping[str, Any], values: Iterable[str]) -> dict[str, str]
     return units
 
 
-def _decode_document(prefix: str, document: Mapping[str, Any], memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_document(prefix: str, document: Mapping[str, Any], memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
     """`POWER` and `POWER1` are the relay, other relays are readings `power2`…, and so is everything else, under its own name."""
     if memory is not None and prefix == "stat":
         memory.answers.append((at_ms, document))
@@ -316,7 +318,7 @@ def _decode_document(prefix: str, document: Mapping[str, Any], memory: Memory | 
     return [*reports, *flat.to_reports(_units(document, flat.values)), *_decode_upgrade(document, memory)]
 
 
-def _decode_relay(name: str, word: str, memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_relay(name: str, word: str, memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
     """`StateText` may change the case of the words; other words are told, because nobody knows what they mean."""
     relay = _SWITCH_WORDS.get(word.upper())
     if relay is None:
@@ -332,7 +334,7 @@ def _decode_relay(name: str, word: str, memory: Memory | None, at_ms: int) -> Se
     return (CommandResultReport(execution_id, "done", relay=relay),)
 
 
-def _decode_end(execution_id: str, has_begun: bool, memory: Memory | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_end(execution_id: str, has_begun: bool, memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
     """The Backlog of a command has run; what was said since it was sent decides how it ended."""
     if memory is None:
         return (CommandResultReport(execution_id, "ack" if has_begun else "done"),)
@@ -373,7 +375,7 @@ def _refusal(command: SentCommand | None, answer: Mapping[str, Any], relay: bool
     return "STATE_MISMATCH" if is_switch and wanted is not reported else None
 
 
-def _decode_upgrade(document: Mapping[str, Any], memory: Memory | None) -> Sequence[DeviceReport]:
+def _decode_upgrade(document: Mapping[str, Any], memory: TasmotaState | None) -> Sequence[DeviceReport]:
     """`{"Upgrade": "Successful. Restarting"}` or `Failed …`, minutes after the command."""
     if memory is None or memory.beginning is None or "Upgrade" not in document:
         return ()

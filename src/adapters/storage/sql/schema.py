@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine  # imports the ORM, which takes 0.1 s and which SQLite does not need
 
 PROGRESS_TABLE = "move_progress"
-"""Exists while `copy_to_postgres.py` copies into a database."""
+"""Exists while `move.py` copies into a database."""
 UPGRADE_TIMEOUT_S = 3_600.0
 """Of a statement on PostgreSQL, and of the wait for another instance: a step may rewrite the largest table."""
 UPGRADE_SETTINGS = {"enable_seqscan": "on"}
