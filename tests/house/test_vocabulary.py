@@ -14,7 +14,7 @@ PYTHON = sorted(path for folder in ("src", "tests/support", "benches") for path 
 RUST = sorted(path for path in (ROOT / "rust").rglob("*.rs") if "target" not in path.parts)
 RETIRED_WORDS = """
 answerbook ask asked bell bells bulletin bulletins desk desks doorbell downlink errand errands facing fact facts glance glances greet greeting
-heard hearing hearings herald lane lanes leftovers mended neighbour neighbours nursery owe owed owes patience persona pour pouring
+hearing hearings herald lane lanes leftovers mended neighbour neighbours nursery owe owed owes patience persona pour pouring
 rollcall said settle settled shelf shelves sight stretch stretches tally teller told turnstile uplink verdict visitor
 """
 RETIRED = frozenset(RETIRED_WORDS.split())

@@ -10,7 +10,6 @@ use crate::compiled_rules::{ConditionTest, EngineRule, NEVER, NO_DEADLINE, Timed
 use crate::device_record::{DeviceRecordHeader, EngineDeviceRecord};
 use crate::device_table::DeviceTable;
 use crate::fast_json::ScannedPayload;
-use crate::partitions::partition_of;
 use crate::payload_parser::MAX_AHEAD_MS;
 use crate::reading_packing::NumberRowPacker;
 use crate::rules::{AllOrDueRules, OFF, ON, RuleEvaluationContext, evaluate, report_transition, reset_deadlines};
@@ -128,83 +127,9 @@ impl Engine {
     }
 }
 
-/// Law: time in which a device could not be heard is not counted as its silence, nor as waiting.
-impl Engine {
-    /// Since `since_ms` the devices could not be heard: their timers stand still until `hear`. `partition`: (number, count), or all.
-    pub fn deafen(&mut self, since_ms: i64, partition: Option<(u32, u32)>) {
-        let is_meant = |number| partition.is_none_or(|(partition, count)| partition_of(number, count) == partition);
-        let headers = self.devices.headers().map(|header| header.number);
-        let numbers: Vec<u32> = headers.filter(|number| is_meant(*number)).collect();
-        for number in numbers {
-            self.deaf.entry(number).or_insert(since_ms);
-            let place = self.devices.place(number);
-            stop_timers(self.devices.record(place).header);
-        }
-    }
-
-    /// Every device can be heard again at `at_ms`. Reports the rules whose wait has moved.
-    pub fn hear_all(&mut self, at_ms: i64) -> BatchResult {
-        let mut result = BatchResult::default();
-        let mut numbers: Vec<u32> = self.deaf.keys().copied().collect();
-        numbers.sort_unstable();
-        for number in numbers {
-            self.hear(number, at_ms, &mut result);
-        }
-        self.deaf.shrink_to_fit();
-        result
-    }
-
-    /// The device has spoken at `at_ms`: what it had not said and what had to last goes on from there.
-    #[cold]
-    pub(crate) fn hear(&mut self, device: u32, at_ms: i64, result: &mut BatchResult) {
-        let Some(since_ms) = self.deaf.remove(&device) else { return };
-        let Some(place) = self.devices.find(device) else { return };
-        let mut record = self.devices.record(place);
-        let resumed_ms = |begun_ms: i64| begun_ms.saturating_add(at_ms.saturating_sub(begun_ms.max(since_ms)).max(0));
-        resume_arrivals(record.header, resumed_ms);
-        let mut evaluation = RuleEvaluationContext::new(at_ms, AllOrDueRules::Due, &mut self.fired, result);
-        resume_waits(&mut record, resumed_ms, &mut evaluation);
-        reset_deadlines(&mut record);
-        self.timers.schedule(record.header);
-        if record.header.newest_ms != NEVER && watches_silence(record.header) {
-            self.mark_changed(place);
-        }
-    }
-}
-
-fn stop_timers(header: &mut DeviceRecordHeader) {
+pub(crate) fn stop_timers(header: &mut DeviceRecordHeader) {
     if let Some(rare) = header.rare.as_mut() {
         rare.deadline_ms = NO_DEADLINE;
-    }
-}
-
-/// Moved arrivals say nothing about the device's clock.
-fn resume_arrivals(header: &mut DeviceRecordHeader, resumed_ms: impl Fn(i64) -> i64) {
-    if header.newest_ms == NEVER {
-        return;
-    }
-    header.time_by_device = false;
-    header.received_ms = resumed_ms(header.received_ms);
-    for (_, received_ms) in header.rare.iter_mut().flat_map(|rare| &mut rare.times) {
-        *received_ms = resumed_ms(*received_ms);
-    }
-}
-
-fn resume_waits(
-    record: &mut EngineDeviceRecord<'_>,
-    resumed_ms: impl Fn(i64) -> i64,
-    evaluation: &mut RuleEvaluationContext<'_>,
-) {
-    for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
-        let rare = record.header.rare.as_mut();
-        let Some(rule) = rare.and_then(|rare| rare.timed_rules.get_mut(timed_index)) else {
-            continue;
-        };
-        let held_since = resumed_ms(rule.held_since);
-        if rule.held_since != NEVER && rule.held_since != held_since {
-            rule.held_since = held_since;
-            report_transition(record, index, held_since, false, evaluation);
-        }
     }
 }
 
@@ -295,7 +220,7 @@ fn is_cooling_down(rule: &TimedRule, last_fired: i64, at_ms: i64) -> bool {
     rule.cooldown_ms > 0 && last_fired != NEVER && at_ms.saturating_sub(last_fired) < rule.cooldown_ms
 }
 
-fn watches_silence(header: &DeviceRecordHeader) -> bool {
+pub(crate) fn watches_silence(header: &DeviceRecordHeader) -> bool {
     let timed_rules = header.rare.iter().flat_map(|rare| &rare.timed_rules);
     let mut conditions = timed_rules.flat_map(|rule| rule.conditions.iter().chain(&rule.clear));
     conditions.any(|bound| matches!(bound.condition.test, ConditionTest::Silent(_)))

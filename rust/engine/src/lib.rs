@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod absence;
 pub mod batch_result;
 pub mod bucket_aggregator;
 pub mod compiled_rules;
