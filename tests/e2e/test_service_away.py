@@ -118,6 +118,9 @@ async def test_an_edge_that_only_the_service_runs_waits_for_the_boards_word(serv
     await owner.post(f"{pump.path}/schedules", body, expect=201)
     other = await create_device(owner, "Other")
     await owner.post(f"{other.path}/schedules", body, expect=201)
+    async with pump.online(service), other.online(service):  # a device that was never seen has nothing to tell
+        await owner.wait_until(other.path, lambda found: found["isOnline"])
+        await owner.wait_until(pump.path, lambda found: found["isOnline"])
     await away_until(service, now + 8)
     async with service.api() as api:
         await service.sign_in_again(api)

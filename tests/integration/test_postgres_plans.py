@@ -34,9 +34,9 @@ QUIET = HOOKS[0]
 """Its attempts are older than all others. `DEAD` is owed nearly everything, to `DONE` all has been delivered."""
 FILL = f"""
 INSERT INTO accounts (account_id, name, plan, created_ms) VALUES ('acc_1', 'Acme', 'free', 0);
-INSERT INTO events (event_id, account_id, device_id, device_name, kind, description, at_ms, source, address, payload, public)
+INSERT INTO events (event_id, account_id, device_id, device_name, kind, description, at_ms, source, address, payload, public, writer, sequence, hash)
   SELECT 'evt_' || i, 'acc_1', 'dev_' || CASE WHEN i % 5 = 0 THEN 0 ELSE i % 1000 END, 'Pump',
-         CASE WHEN i % 9999 = 0 THEN 'rare' ELSE 'kind_' || i % 11 END, '', i, 'device', '', '{{}}', i % 11 < 5
+         CASE WHEN i % 9999 = 0 THEN 'rare' ELSE 'kind_' || i % 11 END, '', i, 'device', '', '{{}}', i % 11 < 5, 1, i, ''
   FROM generate_series(1, {ROWS}) AS i;
 INSERT INTO deliveries (webhook_id, account_id, device_id, event_id, event_type, data, state, attempts, due_ms, ready_ms, created_ms)
   SELECT CASE WHEN i % 500 = 0 THEN 'whk_' || lpad((1 + i / 500 % 20)::text, 2, '0') ELSE '{DEAD}' END, 'acc_1', 'dev_1', 'evt_' || i,

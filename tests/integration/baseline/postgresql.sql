@@ -9,7 +9,7 @@ CREATE INDEX ix_deliveries__owed ON deliveries (ready_ms, no, webhook_id) WHERE 
 CREATE INDEX ix_deliveries__owed_to ON deliveries (webhook_id, ready_ms, no) WHERE state = 'PENDING';
 CREATE INDEX ix_deliveries__settled ON deliveries (created_ms) WHERE state <> 'PENDING';
 CREATE INDEX ix_deliveries__webhook_id_no ON deliveries (webhook_id, no);
-CREATE TABLE device_drops (device_no BIGINT NOT NULL, reason TEXT NOT NULL, unannounced BIGINT NOT NULL, last_ms BIGINT NOT NULL, announced_ms BIGINT, CONSTRAINT pk_device_drops PRIMARY KEY (device_no, reason));
+CREATE TABLE device_drops (device_no BIGINT NOT NULL, reason TEXT NOT NULL, unannounced BIGINT NOT NULL, last_ms BIGINT NOT NULL, announced_ms BIGINT, topic TEXT, metric TEXT, CONSTRAINT pk_device_drops PRIMARY KEY (device_no, reason));
 CREATE TABLE device_health (device_no BIGINT NOT NULL, connects BIGINT NOT NULL, firmware TEXT, max_packet_size BIGINT, clock_offset_ms BIGINT, CONSTRAINT pk_device_health PRIMARY KEY (device_no));
 CREATE TABLE device_latest (device_no BIGINT NOT NULL, ts BIGINT NOT NULL, packed BYTEA NOT NULL, CONSTRAINT pk_device_latest PRIMARY KEY (device_no));
 CREATE TABLE device_metrics (device_no BIGINT NOT NULL, metric_no BIGINT NOT NULL, unit TEXT, CONSTRAINT pk_device_metrics PRIMARY KEY (device_no, metric_no));
@@ -33,7 +33,7 @@ CREATE TABLE rollups (device_no BIGINT NOT NULL, hour BIGINT NOT NULL, packed BY
 CREATE TABLE rollups_due (device_no BIGINT NOT NULL, hour BIGINT NOT NULL, marked_ms BIGINT NOT NULL, CONSTRAINT pk_rollups_due PRIMARY KEY (device_no, hour));
 CREATE INDEX ix_rollups_due__hour_device_no ON rollups_due (hour, device_no);
 CREATE TABLE service_secrets (name TEXT NOT NULL, sealed BYTEA NOT NULL, CONSTRAINT pk_service_secrets PRIMARY KEY (name));
-CREATE TABLE steady_time (row_id BIGINT NOT NULL, steady_ms BIGINT NOT NULL, wall_ms BIGINT NOT NULL, CONSTRAINT pk_steady_time PRIMARY KEY (row_id));
+CREATE TABLE steady_time (row_id BIGINT NOT NULL, steady_ms BIGINT NOT NULL, wall_ms BIGINT NOT NULL, heard_ms BIGINT, CONSTRAINT pk_steady_time PRIMARY KEY (row_id));
 CREATE TABLE stored_responses (caller TEXT NOT NULL, key TEXT NOT NULL, request_hash BYTEA NOT NULL, status BIGINT, body BYTEA NOT NULL, at_ms BIGINT NOT NULL, CONSTRAINT pk_stored_responses PRIMARY KEY (caller, key));
 CREATE INDEX ix_stored_responses__at_ms ON stored_responses (at_ms);
 CREATE TABLE tombstones (device_no BIGINT NOT NULL, deleted_ms BIGINT NOT NULL, CONSTRAINT pk_tombstones PRIMARY KEY (device_no));

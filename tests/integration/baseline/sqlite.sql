@@ -9,7 +9,7 @@ CREATE INDEX ix_deliveries__owed ON deliveries (ready_ms, no, webhook_id) WHERE 
 CREATE INDEX ix_deliveries__owed_to ON deliveries (webhook_id, ready_ms, no) WHERE state = 'PENDING';
 CREATE INDEX ix_deliveries__settled ON deliveries (created_ms) WHERE state <> 'PENDING';
 CREATE INDEX ix_deliveries__webhook_id_no ON deliveries (webhook_id, no);
-CREATE TABLE device_drops (device_no INTEGER NOT NULL, reason TEXT NOT NULL, unannounced INTEGER NOT NULL, last_ms INTEGER NOT NULL, announced_ms INTEGER, CONSTRAINT pk_device_drops PRIMARY KEY (device_no, reason)) WITHOUT ROWID;
+CREATE TABLE device_drops (device_no INTEGER NOT NULL, reason TEXT NOT NULL, unannounced INTEGER NOT NULL, last_ms INTEGER NOT NULL, announced_ms INTEGER, topic TEXT, metric TEXT, CONSTRAINT pk_device_drops PRIMARY KEY (device_no, reason)) WITHOUT ROWID;
 CREATE TABLE device_health (device_no INTEGER NOT NULL, connects INTEGER NOT NULL, firmware TEXT, max_packet_size INTEGER, clock_offset_ms INTEGER, CONSTRAINT pk_device_health PRIMARY KEY (device_no));
 CREATE TABLE device_latest (device_no INTEGER NOT NULL, ts INTEGER NOT NULL, packed BLOB NOT NULL, CONSTRAINT pk_device_latest PRIMARY KEY (device_no));
 CREATE TABLE device_metrics (device_no INTEGER NOT NULL, metric_no INTEGER NOT NULL, unit TEXT, CONSTRAINT pk_device_metrics PRIMARY KEY (device_no, metric_no)) WITHOUT ROWID;
@@ -33,7 +33,7 @@ CREATE TABLE rollups (device_no INTEGER NOT NULL, hour INTEGER NOT NULL, packed 
 CREATE TABLE rollups_due (device_no INTEGER NOT NULL, hour INTEGER NOT NULL, marked_ms INTEGER NOT NULL, CONSTRAINT pk_rollups_due PRIMARY KEY (device_no, hour)) WITHOUT ROWID;
 CREATE INDEX ix_rollups_due__hour_device_no ON rollups_due (hour, device_no);
 CREATE TABLE service_secrets (name TEXT NOT NULL, sealed BLOB NOT NULL, CONSTRAINT pk_service_secrets PRIMARY KEY (name));
-CREATE TABLE steady_time (row_id INTEGER NOT NULL, steady_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL, CONSTRAINT pk_steady_time PRIMARY KEY (row_id));
+CREATE TABLE steady_time (row_id INTEGER NOT NULL, steady_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL, heard_ms INTEGER, CONSTRAINT pk_steady_time PRIMARY KEY (row_id));
 CREATE TABLE stored_responses (caller TEXT NOT NULL, "key" TEXT NOT NULL, request_hash BLOB NOT NULL, status INTEGER, body BLOB NOT NULL, at_ms INTEGER NOT NULL, CONSTRAINT pk_stored_responses PRIMARY KEY (caller, "key"));
 CREATE INDEX ix_stored_responses__at_ms ON stored_responses (at_ms);
 CREATE TABLE tombstones (device_no INTEGER NOT NULL, deleted_ms INTEGER NOT NULL, CONSTRAINT pk_tombstones PRIMARY KEY (device_no));
