@@ -40,7 +40,7 @@ async def service(*, postgres: bool) -> AsyncIterator[WebhookWorld]:
         )
         await database.start()
         world = WebhookWorld(database.unit_of_work, exclusive=not postgres)
-        world.deliveries._ids = RandomIdAndSecretGenerator(world.clock.now_ms)  # ids that begin with the time, as in the program
+        world.deliveries.ids = RandomIdAndSecretGenerator(world.clock.now_ms)  # ids that begin with the time, as in the program
         await world.populate()
         gc.collect()
         gc.freeze()

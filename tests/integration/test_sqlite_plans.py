@@ -75,6 +75,7 @@ ONLY_IN_CLUSTERS = {
 SORTS_FEW_ROWS = {
     "accounts.LIST_ACCOUNT_IDS",
     "accounts.LIST_MEMBERS",
+    "commands.APPLYING_DEFINITIONS",
     "commands.LIST_BY_DEVICE",
     "commands.LIST_BY_DEVICES_AND_TYPES",
     "commands.LIST_BY_TYPE",

@@ -275,7 +275,7 @@ _DEVICE_TYPE_ID = select(devices.c.device_type_id).where(devices.c.device_id == 
 _PROJECT_ID = select(devices.c.project_id).where(devices.c.device_id == _DEVICE_ID).scalar_subquery()
 
 g = grants.c
-CONTEXT_DEFINITIONS = (
+APPLYING_DEFINITIONS = (
     DEFINITION.select().where(or_(d.device_id == _DEVICE_ID, d.device_type_id == _DEVICE_TYPE_ID)).order_by(d.seq)
 )
 COUNT_OPEN = select(func.count()).select_from(executions).where(executions.c.device_id == _DEVICE_ID, OPEN)
@@ -301,7 +301,7 @@ def _as_json_array(rows: Select[Any]) -> ColumnElement[Any]:
 
 def _single_statement(*grants_of: Select[Any]) -> Select[Any]:
     return GET_DEVICE.add_columns(
-        COUNT_OPEN.scalar_subquery(), *[_as_json_array(rows) for rows in (CONTEXT_DEFINITIONS, *grants_of)]
+        COUNT_OPEN.scalar_subquery(), *[_as_json_array(rows) for rows in (APPLYING_DEFINITIONS, *grants_of)]
     )
 
 
@@ -319,7 +319,7 @@ class SqlCommandContextRepository(SqlRepository):
         here = {"at_device": device_id}
         questions: list[Query] = [
             (GET_DEVICE, {"at_id": device_id, "at_account": account_id}),
-            (CONTEXT_DEFINITIONS, here),
+            (APPLYING_DEFINITIONS, here),
             (COUNT_OPEN, here),
         ]
         if subject is not None:
