@@ -225,9 +225,9 @@ _ONE_LOCK = "SELECT pg_advisory_xact_lock(1), pg_notify('bench_log', '');\n"
 """The lower bound: one lock for the whole log, held until the commit, and a notification in the same transaction."""
 _ONE_LOCK_RESERVES = "SELECT 0 AS writer, nextval('events_position_seq') AS position"
 _ONE_EVENT = f"""
-INSERT INTO events (position, event_id, account_id, device_id, device_name, kind, description, at_ms, source, address, payload, public, writer)
+INSERT INTO events (position, event_id, account_id, device_id, device_name, kind, description, at_ms, source, address, payload, public, writer, sequence, hash)
   VALUES (:position, 'evt_' || :position, '{ACCOUNT}', 'dev_' || :client_id, 'Pump', 'relay_changed', 'Switched on', :position, 'device',
-          '192.0.2.7', '{{"type": "relay_changed", "relay": "ON"}}', true, :writer);
+          '192.0.2.7', '{{"type": "relay_changed", "relay": "ON"}}', true, :writer, :position, '');
 INSERT INTO event_totals (account_id, writer, total) VALUES ('{ACCOUNT}', :writer, 1)
   ON CONFLICT (account_id, writer) DO UPDATE SET total = event_totals.total + 1;
 INSERT INTO event_counts (account_id, kind, device_id, writer, total) VALUES ('{ACCOUNT}', 'relay_changed', 'dev_' || :client_id, :writer, 1)

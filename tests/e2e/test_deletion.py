@@ -66,7 +66,7 @@ async def filled(service: Service, owner: ApiClient) -> tuple[Device, int]:
     await insert_rows(service, "readings", [(number, 1_000 + at, 0, NOTHING) for at in range(MESSAGES)])
     await insert_rows(service, "rollups", [(number, 1_000 + hour, b"") for hour in range(HOURS)])
     future = 10**6
-    await insert_rows(service, "device_drops", [(number, "RATE", 1, 0, None)])
+    await insert_rows(service, "device_drops", [(number, "RATE", 1, 0, None, None, None)])
     mail = ("ntc_nobody", "device_offline", device.device_id, None, "Offline", "Meter is offline", 2**52, 0)
     await insert_rows(service, "notifications", [(1_000_000 + number, *mail)])
     await insert_rows(service, "rollups_due", [(number, future + hour, 0) for hour in range(HOURS)])
