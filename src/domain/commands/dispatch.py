@@ -475,7 +475,7 @@ class DeadlineClock:
             steps = ClockStepDetector(self.clock)
             await self._shift(0, steps.now_ms(), 0)
             self._steps = steps
-        if self.absence.current is not self._extended_for:
+        if self.absence.is_cut_off or self.absence.current is not self._extended_for:
             return await self._allow_answers()
         self._pending_step_ms += self._steps.take_ms()
         if self._pending_step_ms == 0:
@@ -486,7 +486,8 @@ class DeadlineClock:
         return True
 
     async def _allow_answers(self) -> bool:
-        """What was sent before an absence may have been answered to nobody: the device has until its grace is over."""
+        """What was sent before an absence may have been answered to nobody: the device has until its grace is over. While devices
+        cannot be heard, nothing that was sent times out."""
         absence = self.absence.current
         async with self.uow.write(caller=None) as tx:
             extended = await tx.executions.extend_sent(self.now_ms() + self.absence.grace_left_ms)

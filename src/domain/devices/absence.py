@@ -93,7 +93,7 @@ class AbsenceTracker:
     @property
     def rules_grace_left_ms(self) -> int:
         """Until then the timers of devices that have not spoken stand still."""
-        return GRACE_MS if self._cut_off_ms is not None else max(0, self._rules_grace_ends_ms - self.clock.monotonic_ms())
+        return GRACE_MS if self.is_cut_off else max(0, self._rules_grace_ends_ms - self.clock.monotonic_ms())
 
     @property
     def is_open(self) -> bool:
@@ -101,7 +101,15 @@ class AbsenceTracker:
         return self._grace_ends_ms is not None and self.clock.monotonic_ms() < self._grace_ends_ms
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether devices cannot be heard right now."""
+        return self._cut_off_ms is not None
+
+    @property
     def grace_left_ms(self) -> int:
+        """All of it while devices cannot be heard."""
+        if self.is_cut_off:
+            return GRACE_MS
         return 0 if self._grace_ends_ms is None else max(0, self._grace_ends_ms - self.clock.monotonic_ms())
 
     def unheard_since_ms(self, device: Device) -> int | None:
@@ -117,7 +125,7 @@ class AbsenceTracker:
 
     def heard_ms(self) -> int | None:
         """Steady time up to which devices were heard and all of it was judged; None while that is not known."""
-        if self._cut_off_ms is not None or self._grace_ends_ms is None or not self.hears():
+        if self.is_cut_off or self._grace_ends_ms is None or not self.hears():
             return None
         if self.clock.monotonic_ms() < self._grace_ends_ms + STORED_AFTER_MS:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.commands.model import ExecutionStatus
+from domain.devices.absence import GRACE_MS
 from domain.kernel.ids import ExecutionId
 from support.device_world import DeviceWorld
 
@@ -69,6 +70,32 @@ async def test_a_step_is_followed_later_when_the_database_is_away(world: DeviceW
         await world.dispatch.expire_batch()
     await world.dispatch.expire_batch()
     assert await status_of(world, execution_id) is ExecutionStatus.QUEUED
+
+
+async def test_what_was_sent_does_not_time_out_while_its_device_cannot_be_heard(world: DeviceWorld) -> None:
+    device = await world.device()
+    await world.connect(device.device_id)
+    await world.dispatch_all()
+    submitted = await world.commands.submit(world.session(), device.device_id, "ON", ttl_ms=5_000)
+    assert submitted.execution is not None
+    execution_id = submitted.execution.execution_id
+    await world.dispatch_all()
+    assert await status_of(world, execution_id) is ExecutionStatus.SENT
+    reachable = False
+    world.absence.hears = lambda: reachable
+    await world.absence.start()
+    world.absence.follow_link()
+    world.clock.forward(300_000)
+    await world.dispatch.expire_batch()
+    assert await status_of(world, execution_id) is ExecutionStatus.SENT
+    reachable = True
+    world.absence.follow_link()
+    world.clock.forward(GRACE_MS - 1)
+    await world.dispatch.expire_batch()
+    assert await status_of(world, execution_id) is ExecutionStatus.SENT
+    world.clock.forward(1)
+    await world.dispatch.expire_batch()
+    assert await status_of(world, execution_id) is ExecutionStatus.TIMED_OUT
 
 
 def _refuse(caller: object = None) -> None:
