@@ -13,9 +13,12 @@ from adapters.storage.sql.tables import devices, event_counts, events
 from domain.events.cursors import EventLogCursor
 from support import storage
 
-KEPT = ("event_id", "account_id", "device_id", "kind", "description", "at_ms", "source", "address", "payload", "public")
+KEPT = (
+    *("event_id", "account_id", "device_id", "kind", "description", "at_ms", "source", "address", "payload", "public"),
+    *("writer", "sequence", "hash"),
+)
 EVENTS = bulk_insert(events, KEPT, json=("payload",))
-COUNTS = bulk_insert(event_counts, ("account_id", "kind", "device_id", "total"), adding="total")
+COUNTS = bulk_insert(event_counts, ("account_id", "kind", "device_id", "writer", "total"), adding="total")
 NAMES = bulk_update(devices, "device_id", ("name", "relay", "last_seen_ms"))
 PAYLOADS: list[Any] = [
     {"quoted": "\"'\\ , ] }", "wide": "Größe 温度 🌡", "none": None, "yes": True, "number": 0.1, "large": 2**62},
@@ -34,7 +37,21 @@ def _row(world: storage.StoredAccount, number: int, payload: Any) -> tuple[Any, 
     text = f"number {number}: \"'\\ , ] 温度"
     device = world.device.device_id if number % 2 else None
     account = world.account.account_id
-    return (storage.new_id("evt"), account, device, "relay_changed", text, 2**53 + number, "test", "", payload, number % 2 == 0)
+    return (
+        storage.new_id("evt"),
+        account,
+        device,
+        "relay_changed",
+        text,
+        2**53 + number,
+        "test",
+        "",
+        payload,
+        number % 2 == 0,
+        0,
+        number,
+        "",
+    )
 
 
 async def test_rows_keep_their_order_their_kinds_and_every_character(kind: str, tmp_path: Path) -> None:
@@ -58,7 +75,9 @@ async def test_a_counter_that_is_there_is_added_to(kind: str, tmp_path: Path) ->
         account, device = world.account.account_id, world.device.device_id
         for _ in range(2):
             async with uow.write() as tx:
-                await tx.session.bulk_write(COUNTS, [(account, "relay_changed", device, 3), (account, "relay_changed", "", 1)])
+                await tx.session.bulk_write(
+                    COUNTS, [(account, "relay_changed", device, 0, 3), (account, "relay_changed", "", 0, 1)]
+                )
         async with uow.read() as tx:
             assert await tx.events.count(account, kind="relay_changed", device_id=device) == 6
             assert await tx.events.count(account, kind="relay_changed") == 8
