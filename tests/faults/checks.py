@@ -71,6 +71,8 @@ class Check:
         await self._check_readings()
         for meter in self._work.meters:
             await meter.check(self._api, self._found)
+        for check in self._work.checks:
+            await check(self._found)
         await self._check_executions()
         await self._check_relay()
         await self._check_deliveries()

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from faults.boards import Boards
 from faults.cluster import Cluster
 from faults.disk import SmallDisk
 from faults.duplicates import DuplicatingDevice
@@ -198,6 +199,22 @@ async def keep_service_away(world: World) -> None:
     await asyncio.to_thread(world.workload.service.start)
 
 
+async def leave_boards_alone(world: World) -> None:
+    """Every instance is dead for some seconds; on the false clock for five hours, then for most of a day. Boards go on meanwhile."""
+    workload, clock = world.workload, world.installation.clock
+    hours = 0.0 if clock is None else (5.0, 23.0)[world.turn % 2]
+    boards = Boards(workload, time.time if clock is None else lambda: clock.now_ms() / 1000, hours * 3_600 or 12)
+    workload.checks.append(boards.check)
+    await workload.sign_in()
+    await boards.prepare()
+    await asyncio.sleep(max(0.0, boards.begin_ts - boards.now_s()))
+    workload.service.kill()
+    if clock is not None:
+        clock.step(hours=hours)
+    await boards.act()
+    await asyncio.to_thread(workload.service.start)
+
+
 def restart_mosquitto(with_signal: signal.Signals) -> Callable[[World], Awaitable[None]]:
     async def inject(world: World) -> None:
         broker = _present(world.installation.broker)
@@ -265,6 +282,8 @@ FAULTS = (
     Fault("data directory moved away", _SQLITE, move_data_away),
     Fault("clock an hour ahead, then behind", _CLOCK, step_clock),
     Fault("service away from Mosquitto", _MOSQUITTO, keep_service_away),
+    Fault("service away, boards go on", _BOTH, leave_boards_alone, long=20, per_service=5),
+    Fault("service away for hours, boards go on", _CLOCK, leave_boards_alone, short=2, long=20, per_service=4),
     Fault("Mosquitto restarted (SIGTERM)", _MOSQUITTO, restart_mosquitto(signal.SIGTERM), short=2, long=20),
     Fault("kill -9 of Mosquitto", _MOSQUITTO, restart_mosquitto(signal.SIGKILL), long=20, is_promised=False),
     Fault("QoS 1 duplicates", _BOTH, send_duplicates, short=5, long=200),

@@ -25,6 +25,8 @@ CASES = [
     ("disk full", Setup.SMALL_DISK),
     ("clock an hour ahead, then behind", Setup.FALSE_CLOCK),
     ("service away from Mosquitto", Setup.MOSQUITTO),
+    ("service away, boards go on", Setup.SQLITE),
+    ("service away for hours, boards go on", Setup.FALSE_CLOCK),
     ("QoS 1 duplicates", Setup.SQLITE),
 ]
 

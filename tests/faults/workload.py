@@ -10,7 +10,7 @@ import contextlib
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ import aiomqtt
 import httpx
 
 from adapters.engine import _native
-from faults.checks import RECOVERY_S
+from faults.checks import RECOVERY_S, Verdict
 from faults.edges import EdgeMeter
 from support.device import Device, cancel_tasks, create_device
 from support.service import ApiClient, Service
@@ -121,6 +121,8 @@ class Workload:
         """Devices with a rule; only where rules may move from one instance to another."""
         self.published: dict[str, set[int]] = {}
         """Numbers of acknowledged readings, by device, that a fault published itself."""
+        self.checks: list[Callable[[Verdict], Awaitable[None]]] = []
+        """What a fault wants checked at the end."""
         self._simulation: Any = None
 
     async def start(self) -> None:
