@@ -78,4 +78,6 @@ async function create(reload) {
   await reload();
 }
 
-const example = (code) => `curl -X POST ${location.origin}/api/v1/provisioning/claim \\\n  -H "Content-Type: application/json" \\\n  -d '{"code": "${code}", "hardwareId": "AA:BB:CC:DD:EE:FF"}'`;
+const example = (code) => `curl -X POST ${location.origin}/api/v1/provisioning/claim \\\n  -H "Content-Type: application/json" \\\n  -d '{"code": "${code}", "hardwareId": "AA:BB:CC:DD:EE:FF", "claimToken": "${randomToken()}"}'`;
+
+const randomToken = () => Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) => byte.toString(16).padStart(2, "0")).join("");
