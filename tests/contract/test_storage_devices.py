@@ -56,6 +56,17 @@ async def test_an_external_id_is_unique_in_its_account_and_free_again_when_given
         await tx.devices.add(a_device(account_id, project_id, external_id="SN 1"))
 
 
+async def test_a_hardware_id_is_found_in_any_case_and_in_its_account_alone(world: StoredAccount) -> None:
+    account_id, project_id = world.account.account_id, world.project.project_id
+    async with world.uow.write() as tx:
+        for external_id in ("ab:Cd:i1", "AB:CD:I1", "AB:CD:\u01311", "AB:CD:I2", None):
+            await tx.devices.add(a_device(account_id, project_id, external_id=external_id))
+        found = await tx.devices.list_by_hardware_id(account_id, "AB:CD:I1")
+        assert sorted(str(device.external_id) for device in found) == ["AB:CD:I1", "ab:Cd:i1"]
+        assert list(await tx.devices.list_by_hardware_id(account_id, "AB:CD:I3")) == []
+        assert list(await tx.devices.list_by_hardware_id(new_id("acc"), "AB:CD:I1")) == []
+
+
 async def test_device_numbers_are_never_used_twice(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         second = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))

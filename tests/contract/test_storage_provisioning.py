@@ -34,6 +34,7 @@ async def a_code(world: StoredAccount) -> ProvisioningCode:
         expires_ms=NOW + 1,
         created_by=membership.membership_id,
         created_ms=NOW,
+        hardware_ids=("AA:01", "AA:02"),
     )
     async with world.uow.write() as tx:
         await tx.users.add(user)
@@ -43,8 +44,9 @@ async def a_code(world: StoredAccount) -> ProvisioningCode:
 
 
 def a_claim(code: ProvisioningCode, hardware_id: str, status: ClaimStatus = ClaimStatus.WAITING) -> DeviceProvisioningClaim:
+    claim_id = new_id("clm")
     return DeviceProvisioningClaim(
-        new_id("clm"), code.code_id, code.account_id, hardware_id, None, "192.0.2.1", status, None, NOW
+        claim_id, code.code_id, code.account_id, hardware_id, None, "192.0.2.1", status, None, NOW, claim_id.encode()
     )
 
 
@@ -77,13 +79,15 @@ async def test_claims_are_listed_newest_first_and_go_with_their_code(world: Stor
         assert list(await tx.device_claims.list_by_account(account_id, None, third.claim_id, 1)) == [second]
         assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.DENIED, None, 9)) == [second]
         assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.APPROVED, second.claim_id, 9)) == [approved]
+        await tx.device_claims.delete(second.claim_id)
+        assert list(await tx.device_claims.list_by_account(account_id, None, None, 9)) == [third, approved]
         await tx.provisioning_codes.delete(code.code_id)
         assert list(await tx.device_claims.list_by_account(account_id, None, None, 9)) == [third]
 
 
 async def test_a_claim_outlives_its_device(world: StoredAccount) -> None:
     code = await a_code(world)
-    claim = replace(a_claim(code, "one", ClaimStatus.CLAIMED), device_id=world.device.device_id)
+    claim = replace(a_claim(code, "one", ClaimStatus.CLAIMED), device_id=world.device.device_id, claimed_ms=NOW)
     async with world.uow.write() as tx:
         await tx.device_claims.upsert(claim)
         await tx.devices.delete(world.device.device_id, NOW)

@@ -107,12 +107,23 @@ async def test_a_board_with_a_provisioning_code_waits_is_approved_and_connects(s
         await page.get_by_role("button", name="Create").click()
         code = await page.get_by_role("textbox", name="Code").input_value()
         await page.get_by_role("button", name="I have stored it").click()
-        claim = {"code": code, "hardwareId": "AA:BB:CC:DD:EE:01"}
+        claim = {"code": code, "hardwareId": "AA:BB:CC:DD:EE:01", "claimToken": "t" * 32}
+        waiting, decided = (page.get_by_role("list", name=name) for name in ("Waiting for approval", "Decided claims"))
         assert (await board.post("/api/v1/provisioning/claim", json=claim)).json()["status"] == "WAITING"
-        await page.get_by_role("list", name="Waiting for approval").get_by_role("button", name="Approve").click()
+        await expect(waiting.get_by_text("from 127.0.0.1")).to_be_visible()
+        await expect(page.get_by_text("A decision is for the one board that asked")).to_be_visible()
+        await waiting.get_by_role("button", name="Deny").click()
+        assert (await board.post("/api/v1/provisioning/claim", json=claim)).json()["error"] == "CLAIM_DENIED"
+        await expect(decided.get_by_role("button", name="Approve")).to_have_count(0)
+        await decided.get_by_role("button", name="Forget the claim of AA:BB:CC:DD:EE:01").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+        await expect(decided).to_have_count(0)
+        assert (await board.post("/api/v1/provisioning/claim", json=claim)).json()["status"] == "WAITING"
+        await waiting.get_by_role("button", name="Approve").click()
         await expect(page.get_by_text("No device waits.")).to_be_visible()
         given = (await board.post("/api/v1/provisioning/claim", json=claim)).json()
         await expect(page.get_by_text("has its credentials")).to_be_visible()
+        await expect(decided.get_by_role("button")).to_have_count(0)
         assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     user, password = given["mqttUsername"], given["mqttPassword"]
     async with aiomqtt.Client(given["mqttHost"], given["mqttPort"], username=user, password=password, identifier=user) as device:

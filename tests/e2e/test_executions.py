@@ -171,6 +171,30 @@ async def test_repeated_and_unknown_results_change_nothing_and_a_late_one_replac
     assert "DONE instead of TIMED_OUT" in reported[0]
 
 
+async def test_a_command_that_the_device_has_acknowledged_is_not_sent_again_though_its_power_was_lost(
+    service: Service, owner: ApiClient, way: Transport
+) -> None:
+    """Nobody knows how far it came. What is so after the restart is the device's state."""
+    pump = await create_device(owner)
+    for ttl_s in (10 * SHORT_S, 30 * SHORT_S):  # on a slow machine the first may be over before the device is back
+        async with pump.online(service, auto_reply=False, **connect_options(service, way)) as line:
+            cut = (await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": ttl_s}))["executionId"]
+            assert (await line.next_command("ON"))["id"] == cut
+            await line.publish("result", {"id": cut, "status": "ack"})
+            await owner.wait_until(f"{pump.path}/executions/{cut}", lambda each: each["status"] in ("ACKED", "TIMED_OUT"))
+        async with pump.online(service, **connect_options(service, way)) as line:
+            await line.publish("state", {"relay": "OFF", "by": "boot"}, retain=True)
+            assert await line.drain_commands(owner) == [], "it is not repeated"
+            in_time = (await owner.get(f"{pump.path}/executions/{cut}"))["status"] == "ACKED"
+            found = await owner.wait_until(f"{pump.path}/executions/{cut}", lambda each: each["finishedAt"])
+            assert (found["status"], found["result"]["code"]) == ("TIMED_OUT", "NO_ANSWER")
+            assert await line.drain_commands(owner) == []
+        if in_time:
+            break
+    assert in_time
+    assert (await owner.get(pump.path))["relayState"] is False
+
+
 class Firmware:
     """A device that reconnects after each disconnect and, like native firmware, remembers the ids that it has run."""
 

@@ -47,7 +47,7 @@ GET /network /cluster
 POST /devices/register /devices/register/bulk
 GET /provisioning-codes /provisioning-claims
 POST /provisioning-codes /provisioning-claims/{claimId}/approve /provisioning-claims/{claimId}/deny /provisioning/claim
-DELETE /provisioning-codes/{codeId}
+DELETE /provisioning-codes/{codeId} /provisioning-claims/{claimId}
 GET /fleet
 POST /fleet/plan /fleet/apply
 GET /service-sessions

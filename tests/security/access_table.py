@@ -136,6 +136,7 @@ DELETE /provisioning-codes/{codeId}                              401   200   200
 GET /provisioning-claims                                         401   200   200    200    200     200     200 403  403  403   200
 POST /provisioning-claims/{claimId}/approve                      401   200   200    403    403     403     403 403  403  403   404
 POST /provisioning-claims/{claimId}/deny                         401   200   200    403    403     403     403 403  403  403   404
+DELETE /provisioning-claims/{claimId}                            401   200   200    403    403     403     403 403  403  403   404
 POST /provisioning/claim                                         202   202   202    202    202     202     202 202  202  202   202
 GET /groups                                                      401   200   200    200    200     200     200 200  200  200   200
 GET /groups/{groupId}                                            401   200   200    200    200     200     200 404  200  200   404

@@ -113,6 +113,7 @@ async def live_with_what_is_shown_once(service: Service, raw: httpx.AsyncClient)
         "service session": robot["token"],
         "provisioning code": code,
         "claimed MQTT password": claimed["mqttPassword"],
+        "claim token": claimed["claimToken"],
         "MQTT password of a fleet": registered["credentials"]["mqttPassword"],
         "invitation": invited,
         "ntfy topic": "a-topic-to-find",

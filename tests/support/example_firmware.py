@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -60,16 +61,19 @@ class CatalogBoard:
 
 
 class NetworkCable:
-    """Between a board and the service: `unplug` closes the connections and refuses new ones until `plug_in`."""
+    """Between a board and the service: `unplug` closes the connections and refuses new ones until `plug_in`. While `loses_answers`,
+    what the service says does not arrive. `tls`: the board's side is encrypted."""
 
-    def __init__(self, service_port: int) -> None:
+    def __init__(self, service_port: int, tls: ssl.SSLContext | None = None) -> None:
         self.port = free_ports(1)[0]
-        self._service_port = service_port
+        self.loses_answers = False
+        self.lost_answers = 0
+        self._service_port, self._tls = service_port, tls
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def plug_in(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port, ssl=self._tls)
 
     async def unplug(self) -> None:
         assert self._server is not None
@@ -81,12 +85,15 @@ class NetworkCable:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._service_port)
         self._writers |= {writer, to_writer}
-        await asyncio.gather(self._copy(reader, to_writer), self._copy(to_reader, writer))
+        await asyncio.gather(self._copy(reader, to_writer), self._copy(to_reader, writer, are_answers=True))
         self._writers -= {writer, to_writer}
 
-    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, are_answers: bool = False) -> None:
         with suppress(OSError):
             while data := await source.read(4_096):
+                if are_answers and self.loses_answers:
+                    self.lost_answers += 1
+                    break
                 sink.write(data)
                 await sink.drain()
         sink.close()
@@ -99,6 +106,33 @@ async def run_example(kind: str, config_block: str, folder: Path, ca: Path | Non
     command, environment = {"arduino": _arduino, "micropython": _micropython}[kind](config_block, folder, ca)
     async with _run(command, environment) as board:
         yield board
+
+
+@dataclass(frozen=True)
+class ClaimingBoard:
+    """A board that asks for its credentials with a provisioning code. Its flash outlives each `run`. Make it with `claiming_board`."""
+
+    command: list[str]
+    environment: dict[str, str]
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[CatalogBoard]:
+        """From switching it on until the power is lost."""
+        async with _run(self.command, self.environment) as board:
+            yield board
+
+
+def claiming_board(kind: str, url: str, code: str, mac: str, folder: Path, ca: Path | None = None) -> ClaimingBoard:
+    """`url`: of the service. `ca`: for TLS, PEM."""
+    folder.mkdir(exist_ok=True)
+    flash = {"BOARD_FLASH": str(folder), "BOARD_MAC": mac}
+    if kind == "micropython":
+        command, environment = _micropython("", folder, ca)
+        return ClaimingBoard(command, environment | flash | {"BOARD_CODE": code, "BOARD_SERVICE": url})
+    _write_settings(
+        folder, ca, ("USE_PROVISIONING 0", "USE_PROVISIONING 1"), ("http://192.168.1.10:8080", url), ("lbp_...", code)
+    )
+    return ClaimingBoard([str(compile_sketch(folder, "ESP32"))], flash)
 
 
 @asynccontextmanager
@@ -133,12 +167,19 @@ async def _run(command: list[str], environment: dict[str, str]) -> AsyncIterator
 
 def _arduino(config_block: str, folder: Path, ca: Path | None) -> tuple[list[str], dict[str, str]]:
     (folder / "latchboard_config.h").write_text(config_block)
-    settings = (SKETCH / "settings.h").read_text().replace("TELEMETRY_EVERY_MS 60000UL", "TELEMETRY_EVERY_MS 1000UL")
+    _write_settings(folder, ca)
+    return [str(compile_sketch(folder, "ESP32"))], {}
+
+
+def _write_settings(folder: Path, ca: Path | None, *changes: tuple[str, str]) -> None:
+    settings = (SKETCH / "settings.h").read_text()
     if ca is not None:
         settings = re.sub(r"-----BEGIN.*END CERTIFICATE-----\n", ca.read_text(), settings, flags=re.DOTALL)
         settings = settings.replace("USE_TLS 0", "USE_TLS 1")
+    for old, new in (("TELEMETRY_EVERY_MS 60000UL", "TELEMETRY_EVERY_MS 1000UL"), *changes):
+        assert old in settings
+        settings = settings.replace(old, new)
     (folder / "settings.h").write_text(settings)
-    return [str(compile_sketch(folder, "ESP32"))], {}
 
 
 def _arduino_project(folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -146,9 +187,10 @@ def _arduino_project(folder: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def compile_sketch(folder: Path, core: str) -> Path:
-    """The program, compiled in `folder` for Linux with the headers of `support/arduino`. The folder has the sketch's settings.h and
-    latchboard_config.h. `core`: ESP32 or ESP8266."""
-    (folder / "json_reader.h").write_text((SKETCH / "json_reader.h").read_text())
+    """The program, compiled in `folder` for Linux with the headers of `support/arduino`. The folder has the sketch's settings.h and,
+    unless the board claims its credentials, latchboard_config.h. `core`: ESP32 or ESP8266."""
+    for name in ("json_reader.h", "claim.h"):
+        (folder / name).write_text((SKETCH / name).read_text())
     return _compile(folder, (SKETCH / "latchboard_relay.ino").read_text(), core)
 
 

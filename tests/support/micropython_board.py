@@ -1,11 +1,12 @@
 """Stands for a board's `main.py` in MicroPython's Unix port: the relay and its sensor are lines on standard output.
 
-Arguments: the seconds between two messages of telemetry, and the authority's certificate (DER) for TLS."""
+Arguments: the seconds between two messages of telemetry, and the authority's certificate (DER) for TLS. With BOARD_CODE it claims
+its credentials at BOARD_SERVICE, and its flash is the directory BOARD_FLASH."""
 
+import os
 import ssl
 import sys
 
-import latchboard_config
 from latchboard_relay import RelayDevice
 
 
@@ -25,5 +26,16 @@ def tls_context(file):
     return context
 
 
+def get_config():
+    if os.getenv("BOARD_CODE") is None:
+        import latchboard_config
+
+        return latchboard_config
+    import latchboard_claim
+
+    os.chdir(os.getenv("BOARD_FLASH"))
+    return latchboard_claim.get_config(os.getenv("BOARD_SERVICE"), os.getenv("BOARD_CODE"), os.getenv("BOARD_MAC"), tls)
+
+
 tls = tls_context(sys.argv[2]) if len(sys.argv) > 2 else None
-RelayDevice(latchboard_config, switch, read_metrics, tls, int(sys.argv[1])).run()
+RelayDevice(get_config(), switch, read_metrics, tls, int(sys.argv[1])).run()

@@ -17,7 +17,7 @@ WAIT_MS = 100
 
 
 class RelayDevice:
-    """`config`: the module from `GET /devices/{deviceId}/config?format=micropython`. `switch(on)` sets the relay.
+    """`config`: the module from `GET /devices/{deviceId}/config?format=micropython`, or what a claim gave. `switch(on)` sets the relay.
     `read_metrics()`: a dict of numbers, booleans or strings for the telemetry. `tls`: an ssl.SSLContext, or None."""
 
     def __init__(self, config, switch, read_metrics, tls=None, telemetry_every_s=60):
@@ -120,7 +120,7 @@ class RelayDevice:
     def _on_command(self, order):
         order_id, cmd = order["id"], order["cmd"]
         for known, result in self._results:
-            if known == order_id:  # the service has not received the result: send it again, do not run the command again
+            if known == order_id:  # the service has had no answer: give it again, do not run the command again
                 self._publish("result", result)
                 return
         self._publish("result", {"id": order_id, "status": "ack"})

@@ -71,6 +71,9 @@ class CredentialIssuer:
         tx.emit(event_of(caller, "credentials_generated", text, now_ms, device, rotated=rotated))
         return self.reveal(device, password)
 
+    def reveal_stored(self, device: Device, stored: DeviceCredentials) -> RevealedCredentials:
+        return self.reveal(device, self.vault.open(stored.sealed, device.device_id))
+
     def reveal(self, device: Device, password: str) -> RevealedCredentials:
         values = FirmwareConfigValues(device.device_id, device.name, self.endpoint, password)
         return RevealedCredentials(device.device_id, password, self.endpoint, render_config(usual_config_format(device), values))

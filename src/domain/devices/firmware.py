@@ -303,6 +303,7 @@ def _build_arduino(values: FirmwareConfigValues, sources: FirmwareSourceReader) 
     if (authority := values.endpoint.authority_pem) is not None:
         settings = _EXAMPLE_AUTHORITY.sub(lambda _: authority, settings).replace("#define USE_TLS 0", "#define USE_TLS 1")
     headers = {
+        "claim.h": '#error "USE_PROVISIONING 1 needs the sketch of examples/firmware, with claim.h"',
         "json_reader.h": sources.read("arduino/latchboard_relay/json_reader.h"),
         "latchboard_config.h": render_config(FirmwareConfigFormat.ARDUINO, values),
         "settings.h": settings,

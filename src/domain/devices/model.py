@@ -109,6 +109,11 @@ class Device:
         return (self.device_id, self.project_id, *self.group_ids)
 
     @property
+    def has_unused_credentials(self) -> bool:
+        """No connection was made with them yet: who asked for them may not have got the answer."""
+        return self.status is DeviceStatus.ACTIVE and self.last_seen_ms is None and not self.is_online
+
+    @property
     def is_active(self) -> bool:
         return self.status is DeviceStatus.ACTIVE
 

@@ -40,6 +40,9 @@ class DeviceRepository(Protocol):
     async def list_by_external_ids(self, account_id: AccountId, external_ids: Collection[str]) -> Sequence[Device]:
         """Those that exist, in no particular order."""
 
+    async def list_by_hardware_id(self, account_id: AccountId, hardware_id: str) -> Sequence[Device]:
+        """Those whose `external_id` is this one (ASCII) in any case."""
+
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
         """Those that exist, in no particular order."""
 

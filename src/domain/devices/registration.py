@@ -96,9 +96,8 @@ class BulkCredentials(StrEnum):
 
     def are_due(self, device: Device) -> bool:
         """Whether the device gets new ones."""
-        is_unused = device.status is DeviceStatus.ACTIVE and device.last_seen_ms is None and not device.is_online
         is_new = device.status is DeviceStatus.PENDING
-        return (is_new and self is not BulkCredentials.NONE) or (is_unused and self is BulkCredentials.UNUSED)
+        return (is_new and self is not BulkCredentials.NONE) or (device.has_unused_credentials and self is BulkCredentials.UNUSED)
 
 
 class BulkOutcome(StrEnum):

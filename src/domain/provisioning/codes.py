@@ -39,6 +39,8 @@ class ProvisioningCodeInput:
     device_type_id: DeviceTypeId | None = None
     profile: FirmwareProfile | None = None
     tags: tuple[str, ...] = ()
+    hardware_ids: tuple[str, ...] = ()
+    """The only ones that may come, as they are stored; empty for any."""
 
 
 @service
@@ -79,6 +81,7 @@ class ProvisioningCodeService:
                 expires_ms=wanted.expires_ms,
                 created_by=caller.membership_id,
                 created_ms=now_ms,
+                hardware_ids=wanted.hardware_ids,
             )
             await tx.provisioning_codes.add(code)
             text = f"Provisioning code {code.name} ({code.prefix}…) was created for {code.max_devices} devices"
@@ -107,22 +110,45 @@ class ProvisioningCodeService:
             return await tx.device_claims.list_by_account(caller.account_id, status, before, limit)
 
     async def decide(self, caller: SessionCaller, claim_id: ClaimId, *, approve: bool) -> DeviceProvisioningClaim:
-        """A denied claim may be approved later; an approved one denied until the device has fetched its credentials.
+        """For the board that holds the claim's token, and no other one with its hardware id. Once: `forget` takes it back until
+        the device has its credentials.
 
-        Raises NotFound, Conflict `ALREADY_CLAIMED`."""
+        Raises NotFound, Conflict `ALREADY_DECIDED`."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
-            claim = await tx.device_claims.get_for_update(caller.account_id, claim_id)
-            if claim is None:
-                raise NotFound.for_resource("claim", claim_id)
-            if claim.status is ClaimStatus.CLAIMED:
-                raise Conflict("The device has its credentials already. Revoke them on its page.", code="ALREADY_CLAIMED")
+            claim = await _get_claim(tx, caller, claim_id)
+            if claim.status is not ClaimStatus.WAITING:
+                raise Conflict(
+                    f"This claim is already {claim.status}. Exactly one decision counts. Forget the claim to let the board ask "
+                    "again; revoke the credentials of a device on its page.",
+                    code="ALREADY_DECIDED",
+                )
             status = ClaimStatus.APPROVED if approve else ClaimStatus.DENIED
-            if claim.status is status:
-                return claim
             claim = replace(claim, status=status, decided_by=caller.label, decided_ms=now_ms)
             await tx.device_claims.upsert(claim)
             text = f"Device {claim.hardware_id} was {'approved' if approve else 'denied'}"
             data = {"claimId": claim_id, "hardwareId": claim.hardware_id}
             tx.emit(event_of(caller, "device_claim_decided", text, self.clock.now_ms(), **data))
         return claim
+
+    async def forget(self, caller: SessionCaller, claim_id: ClaimId) -> None:
+        """Delete a claim that has no device: its hardware id may make a new one, whoever asks first.
+
+        Raises NotFound, Conflict `ALREADY_CLAIMED`."""
+        async with self.uow.write(caller, Role.ADMIN) as tx:
+            claim = await _get_claim(tx, caller, claim_id)
+            if claim.status is ClaimStatus.CLAIMED and not claim.is_over:
+                raise Conflict(
+                    "The device has its credentials already. Delete it, then it can claim again.", code="ALREADY_CLAIMED"
+                )
+            await tx.device_claims.delete(claim_id)
+            data = {"claimId": claim_id, "hardwareId": claim.hardware_id}
+            text = f"The claim of device {claim.hardware_id} was forgotten"
+            tx.emit(event_of(caller, "device_claim_decided", text, self.clock.now_ms(), **data))
+
+
+async def _get_claim(tx: ProvisioningTx, caller: SessionCaller, claim_id: ClaimId) -> DeviceProvisioningClaim:
+    claim = await tx.device_claims.get_for_update(caller.account_id, claim_id)
+    if claim is None:
+        raise NotFound.for_resource("claim", claim_id)
+    return claim

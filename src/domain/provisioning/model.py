@@ -1,12 +1,15 @@
 """A provisioning code, the claims that devices make with it, and their rules.
 
-A claim is WAITING until somebody decides, APPROVED until the device fetches its credentials, then CLAIMED; or DENIED. Without an
-approval list it is CLAIMED at once.
+A claim is WAITING until somebody decides, APPROVED until the device fetches its credentials, then CLAIMED; or DENIED. A code that
+asks for no approval makes it CLAIMED at once. It is decided once.
+
+A claim belongs to who made it, which the claim token proves: a secret of the device, or one that the first answer gave it.
+Whoever has the code and knows the hardware id, but not the token, gets nothing of this claim.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from domain.devices.model import DeviceMetadata, FirmwareProfile
@@ -16,7 +19,8 @@ from domain.kernel.ids import AccountId, ClaimId, DeviceId, DeviceTypeId, Member
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningCode:
-    """`claimed_count`: how many devices have got credentials with it. `created_by` must stay an Admin, or the code is void."""
+    """`claimed_count`: how many devices have got credentials with it. `created_by` must stay an Admin, or the code is void.
+    `hardware_ids`: those that may come, as `stored_hardware_id` writes them; empty for any."""
 
     code_id: ProvisioningCodeId
     account_id: AccountId
@@ -35,6 +39,10 @@ class ProvisioningCode:
     expires_ms: int
     created_by: MembershipId
     created_ms: int
+    hardware_ids: tuple[str, ...] = ()
+
+    def admits(self, hardware_id: str) -> bool:
+        return not self.hardware_ids or hardware_id in self.hardware_ids
 
     def registration(self, claim: DeviceProvisioningClaim) -> DeviceRegistrationInput:
         """The device that a claim becomes; its hardware id is its external id."""
@@ -60,7 +68,7 @@ class ClaimStatus(StrEnum):
 @dataclass(frozen=True, slots=True)
 class DeviceProvisioningClaim:
     """`name` and `address` are what the device said and where it called from. `device_id` is set when it is CLAIMED, and None
-    again when that device is deleted."""
+    again when that device is deleted. `claimed_ms`: when its credentials were made."""
 
     claim_id: ClaimId
     code_id: ProvisioningCodeId
@@ -71,10 +79,24 @@ class DeviceProvisioningClaim:
     status: ClaimStatus
     device_id: DeviceId | None
     created_ms: int
+    token_hash: bytes = field(repr=False)
     decided_by: str | None = None
     decided_ms: int | None = None
+    claimed_ms: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Its device was deleted: the hardware id may claim again."""
+        return self.status is ClaimStatus.CLAIMED and self.device_id is None
+
+
+def stored_hardware_id(text: str) -> str:
+    """A hardware id (ASCII) as it is stored and compared: firmware writes the same MAC address in either case."""
+    return text.upper()
 
 
 MAX_CODE_DEVICES = 10_000
+MAX_LISTED_HARDWARE_IDS = 1_000
+"""Of one code."""
 POLL_AFTER_S = 30
 """When a device that waits for approval asks again."""

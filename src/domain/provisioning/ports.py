@@ -39,6 +39,8 @@ class DeviceProvisioningClaimRepository(Protocol):
 
     async def count(self, code_id: ProvisioningCodeId, status: ClaimStatus) -> int: ...
 
+    async def delete(self, claim_id: ClaimId) -> None: ...
+
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:

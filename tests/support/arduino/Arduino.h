@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include <initializer_list>
+#include <string>
 
 typedef uint8_t byte;
 typedef bool boolean;
@@ -23,6 +25,20 @@ inline uint32_t millis() {
 
 inline long random(long end) { return end > 0 ? rand() % end : 0; }
 inline void pinMode(int, int) {}
+
+inline uint32_t esp_random() {
+  uint32_t chance = 0;
+  while (getrandom(&chance, sizeof chance, 0) != sizeof chance) {
+  }
+  return chance;
+}
+
+struct LinuxEsp {
+  uint32_t random() { return esp_random(); }
+};
+inline LinuxEsp ESP;
+
+using String = std::string;
 
 // A pin that is set to the level it has makes no line.
 inline void digitalWrite(int, int level) {

@@ -17,6 +17,7 @@ class LinuxWiFi {
   void begin(const char*, const char*) {}
   int status() { return WL_CONNECTED; }
   int32_t RSSI() { return -50; }
+  String macAddress() { return getenv("BOARD_MAC"); }
 };
 inline LinuxWiFi WiFi;
 

@@ -47,6 +47,11 @@ class MemoryDeviceRepository:
     async def list_by_external_ids(self, account_id: AccountId, external_ids: Collection[str]) -> Sequence[Device]:
         return [d for d in self._all() if d.account_id == account_id and d.external_id in external_ids]
 
+    async def list_by_hardware_id(self, account_id: AccountId, hardware_id: str) -> Sequence[Device]:
+        wanted = hardware_id.upper()
+        mine = [d for d in self._all() if d.account_id == account_id and (d.external_id or "").isascii()]
+        return [d for d in mine if (d.external_id or "").upper() == wanted]
+
     def _check_external_id(self, device: Device) -> None:
         taken = self._all() if device.external_id is not None else ()
         if any(

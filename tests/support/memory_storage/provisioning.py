@@ -57,6 +57,9 @@ class MemoryProvisioningClaimRepository:
     async def count(self, code_id: ProvisioningCodeId, status: ClaimStatus) -> int:
         return sum((each.code_id, each.status) == (code_id, status) for each in self._database.rows(CLAIMS).values())
 
+    async def delete(self, claim_id: ClaimId) -> None:
+        self._database.delete(CLAIMS, [claim_id])
+
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:

@@ -426,9 +426,10 @@ class DeliveryStartedResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaimWaitsResponse:
-    """The claim waits for approval: ask again with the same body."""
+    """The claim waits for approval: ask again with the same body and the `claimToken`."""
 
     status: ClaimStatus
+    claim_token: str
     retry_after: int
 
 
@@ -437,6 +438,7 @@ class DeviceClaimedResponse:
     """What the device stores, and connects with."""
 
     status: ClaimStatus
+    claim_token: str
     device_id: str
     mqtt_username: str
     mqtt_password: str
@@ -1190,6 +1192,7 @@ class ProvisioningCodeCreatedResponse:
     device_type_id: str | None
     tags: list[str]
     max_devices: int
+    hardware_ids: list[str]
     claimed_count: int
     requires_approval: bool
     expires_at: datetime
@@ -1209,6 +1212,7 @@ class ProvisioningCodeResponse:
     device_type_id: str | None
     tags: list[str]
     max_devices: int
+    hardware_ids: list[str]
     claimed_count: int
     requires_approval: bool
     expires_at: datetime

@@ -1,6 +1,7 @@
 // A relay for Latchboard on an ESP32 or ESP8266: commands, state, telemetry, and the schedule while the network is down.
 //
-// Libraries: PubSubClient 2.8 or newer. What is yours is in settings.h, what the service knows in latchboard_config.h.
+// Libraries: PubSubClient 2.8 or newer. What is yours is in settings.h. What the service knows is in latchboard_config.h, or the
+// board asks for it with a provisioning code (claim.h).
 
 #include <PubSubClient.h>
 #include <time.h>
@@ -11,8 +12,12 @@
 #endif
 
 #include "json_reader.h"
-#include "latchboard_config.h"
 #include "settings.h"
+#if USE_PROVISIONING
+#include "claim.h"
+#else
+#include "latchboard_config.h"
+#endif
 #if USE_TLS
 #include <WiFiClientSecure.h>
 #endif
@@ -197,7 +202,8 @@ static const Result* findResult(const char* id) {
   return NULL;
 }
 
-// PubSubClient publishes at QoS 0. If the result is lost with the connection, the service sends the command again.
+// PubSubClient publishes at QoS 0. The service sends a command again only while it has had no answer at all. If this result is lost
+// after the `ack`, the command ends TIMED_OUT; what the relay does, the service learns from the state after the next connect.
 static void publishResult(const Result& result) {
   char text[sizeof planText + 192];
   const char* relay = relayOn ? "ON" : "OFF";
@@ -255,7 +261,7 @@ static void onCommand(const uint8_t* payload, size_t length) {
     Serial.println("latchboard: unreadable command");
     return;
   }
-  if (const Result* known = findResult(order.id)) {  // the service has not received the result: do not run the command again
+  if (const Result* known = findResult(order.id)) {  // the service has had no answer: give it again, do not run the command again
     publishResult(*known);
     return;
   }
@@ -324,6 +330,14 @@ static void waitBeforeNextAttempt() {
 // Later and later after each failure.
 static void tryToConnect() {
   if (WiFi.status() != WL_CONNECTED || millis() - lastAttempt < waitMs || !trustReady()) return;
+#if USE_PROVISIONING
+  if (!hasCredentials(network)) return;
+#endif
+#if USE_TLS
+  mqtt.setServer(MQTT_HOST, MQTT_TLS_PORT);
+#else
+  mqtt.setServer(MQTT_HOST, MQTT_PORT);
+#endif
   connected = mqtt.connect(MQTT_CLIENT_ID, MQTT_USERNAME, MQTT_PASSWORD, TOPIC_STATUS, 1, true, "offline");
   if (!connected) {
     Serial.print("latchboard: no connection, state ");
@@ -386,9 +400,6 @@ void setup() {
 #else
   network.setCACert(CA_PEM);
 #endif
-  mqtt.setServer(MQTT_HOST, MQTT_TLS_PORT);
-#else
-  mqtt.setServer(MQTT_HOST, MQTT_PORT);
 #endif
   mqtt.setBufferSize(BUFFER_SIZE);
   mqtt.setKeepAlive(KEEPALIVE_S);

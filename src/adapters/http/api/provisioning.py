@@ -26,13 +26,18 @@ from domain.devices.credentials import RevealedCredentials
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import ClaimId, DeviceTypeId, ProjectId, ProvisioningCodeId
 from domain.provisioning.codes import ProvisioningCodeInput, ProvisioningCodeService
-from domain.provisioning.model import MAX_CODE_DEVICES, POLL_AFTER_S, ClaimStatus
+from domain.provisioning.model import MAX_CODE_DEVICES, MAX_LISTED_HARDWARE_IDS, POLL_AFTER_S, ClaimStatus, stored_hardware_id
 from domain.provisioning.redemption import ProvisioningClaimInput, ProvisioningCodeRedemptionService
 
 HardwareId = Annotated[
     str,
     StringConstraints(min_length=4, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$"),
-    Field(description="Identifies this piece of hardware, such as its MAC address or chip id."),
+    Field(description="Identifies this piece of hardware, such as its MAC address or chip id. Compared without regard to case."),
+]
+ClaimToken = Annotated[
+    str,
+    StringConstraints(min_length=32, max_length=128, pattern=r"^[A-Za-z0-9._~-]+$"),
+    Field(json_schema_extra={"format": "password"}),
 ]
 
 
@@ -44,15 +49,25 @@ class ProvisioningCodeRequest(RequestBodyModel):
     device_type_id: IdText[DeviceTypeId] | None = None
     profile: EnumValue[FirmwareProfile] | None = None
     tags: Tags | None = None
-    max_devices: Annotated[int, Field(ge=1, le=MAX_CODE_DEVICES)] = Field(
-        default=1, description="How many devices may use the code."
+    max_devices: Annotated[int, Field(ge=1, le=MAX_CODE_DEVICES)] | None = Field(
+        default=None, description="How many devices may use the code. Omitted: as many as `hardwareIds` lists, or 1."
+    )
+    hardware_ids: Annotated[list[HardwareId], Field(max_length=MAX_LISTED_HARDWARE_IDS)] | None = Field(
+        default=None, description="Only these may use the code. Omitted or empty: whoever has it."
     )
     requires_approval: bool = Field(default=True, description="Each device waits until an Owner or Admin approves it.")
     expires_at: TimestampText = Field(description="At most a year ahead.")
 
     def to_input(self) -> ProvisioningCodeInput:
         expires_ms = parse_timestamp("expiresAt", self.expires_at)
-        return self.to_domain(ProvisioningCodeInput, expires_ms=expires_ms, tags=tuple(dict.fromkeys(self.tags or ())))
+        listed = tuple(dict.fromkeys(map(stored_hardware_id, self.hardware_ids or ())))
+        return self.to_domain(
+            ProvisioningCodeInput,
+            expires_ms=expires_ms,
+            tags=tuple(dict.fromkeys(self.tags or ())),
+            hardware_ids=listed,
+            max_devices=self.max_devices or len(listed) or 1,
+        )
 
 
 class ProvisioningCodeResponse(ResponseModel):
@@ -66,6 +81,7 @@ class ProvisioningCodeResponse(ResponseModel):
     device_type_id: str | None
     tags: list[str]
     max_devices: int
+    hardware_ids: list[str] = Field(description="Only these may use it; empty: whoever has it.")
     claimed_count: int = Field(description="How many devices have got credentials with it.")
     requires_approval: bool
     expires_at: Timestamp
@@ -98,6 +114,11 @@ class ClaimResponse(ResponseModel):
 class DeviceClaimRequest(RequestBodyModel):
     code: Annotated[str, Field(min_length=1, max_length=64)]
     hardware_id: HardwareId
+    claim_token: ClaimToken | None = Field(
+        default=None,
+        description="A secret of the device: random, made and stored before the first request, sent with each. Omitted in the "
+        "first request: the answer has one, which each later request needs.",
+    )
     name: DeviceName | None = Field(default=None, description="Omitted: the code's name and the hardware id.")
 
 
@@ -105,6 +126,7 @@ class DeviceClaimedResponse(ResponseModel):
     """What the device stores, and connects with."""
 
     status: ClaimStatus
+    claim_token: str = Field(json_schema_extra={"format": "password"})
     device_id: str
     mqtt_username: str
     mqtt_password: str = Field(json_schema_extra={"format": "password"})
@@ -115,12 +137,13 @@ class DeviceClaimedResponse(ResponseModel):
     topic_prefix: str
 
     @classmethod
-    def from_domain(cls, issued: RevealedCredentials) -> DeviceClaimedResponse:
+    def from_domain(cls, token: str, issued: RevealedCredentials) -> DeviceClaimedResponse:
         broker = issued.endpoint
         return cls.of(
             issued,
             broker,
             status=ClaimStatus.CLAIMED,
+            claim_token=token,
             mqtt_username=issued.device_id,
             mqtt_password=issued.password,
             mqtt_host=broker.host,
@@ -131,13 +154,14 @@ class DeviceClaimedResponse(ResponseModel):
 
 
 class DeviceClaimWaitsResponse(ResponseModel):
-    """The claim waits for approval: ask again with the same body."""
+    """The claim waits for approval: ask again with the same body and the `claimToken`."""
 
     status: ClaimStatus
+    claim_token: str = Field(json_schema_extra={"format": "password"})
     retry_after: int = Field(description="Seconds until it is worth asking again.")
 
 
-DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"}
+DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
 
 
 def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningCodeRedemptionService) -> ApiBlueprint:
@@ -183,32 +207,47 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
         "POST /provisioning-claims/<claim_id>/approve", AllowedCallers.SESSION, "Approve a claim", errors=DECISION_ERRORS
     )
     async def approve_claim(claim_id: ClaimId) -> ClaimResponse:
-        """The device gets its credentials when it asks the next time. Requires the role Admin or Owner."""
+        """The board that made this claim gets its credentials when it asks the next time; another one with the same hardware id
+        does not. A claim is decided once. Requires the role Admin or Owner."""
         return ClaimResponse.of(await codes.decide(current_session(), claim_id, approve=True))
 
     @bp.operation("POST /provisioning-claims/<claim_id>/deny", AllowedCallers.SESSION, "Deny a claim", errors=DECISION_ERRORS)
     async def deny_claim(claim_id: ClaimId) -> ClaimResponse:
-        """This hardware id is refused from now on; it can be approved later. Requires the role Admin or Owner."""
+        """This hardware id is refused from now on, until the claim is forgotten. A claim is decided once. Requires the role Admin
+        or Owner."""
         return ClaimResponse.of(await codes.decide(current_session(), claim_id, approve=False))
+
+    @bp.operation(
+        "DELETE /provisioning-claims/<claim_id>",
+        AllowedCallers.SESSION,
+        "Forget a claim",
+        errors={403: "ROLE_REQUIRED", 409: "ALREADY_CLAIMED"},
+    )
+    async def delete_claim(claim_id: ClaimId) -> None:
+        """The next board that asks with this hardware id makes a new claim. For one that was denied by mistake, has lost its
+        token, or came after somebody who used its hardware id. Requires the role Admin or Owner."""
+        await codes.forget(current_session(), claim_id)
 
     @bp.operation(
         "POST /provisioning/claim",
         AllowedCallers.ANYONE,
         "Claim credentials with a provisioning code",
-        returns={200: DeviceClaimedResponse, 202: DeviceClaimWaitsResponse},
+        returns={201: DeviceClaimedResponse, 202: DeviceClaimWaitsResponse},
         errors={
             401: "PROVISIONING_CODE_INVALID",
-            403: "CLAIM_DENIED",
+            403: "CLAIM_DENIED HARDWARE_NOT_LISTED",
             409: "ALREADY_CLAIMED PROVISIONING_CODE_USED_UP TOO_MANY_DEVICES",
             429: "LOGIN_THROTTLED",
         },
     )
     async def claim_device(body: DeviceClaimRequest) -> DeviceClaimedResponse | DeviceClaimWaitsResponse:
-        """For a device at its first start; needs no other authentication. 202 while an Admin has not decided. The answer with the
-        credentials comes once for each hardware id: store it before anything else."""
-        issued = await claims.claim(ProvisioningClaimInput(body.code, body.hardware_id, body.name, client_address()))
-        if issued is None:
-            return DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, retry_after=POLL_AFTER_S)
-        return DeviceClaimedResponse.from_domain(issued)
+        """For a device at its first start; needs no other authentication. 202 while an Admin has not decided. The first request
+        makes the claim; repeated with its `claimToken` it is answered again, with the credentials too, until the device has
+        connected with them. Who sends the same hardware id without the token gets nothing."""
+        request = ProvisioningClaimInput(body.code, body.hardware_id, body.name, client_address(), body.claim_token)
+        answer = await claims.claim(request)
+        if answer.credentials is None:
+            return DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, claim_token=answer.token, retry_after=POLL_AFTER_S)
+        return DeviceClaimedResponse.from_domain(answer.token, answer.credentials)
 
     return bp

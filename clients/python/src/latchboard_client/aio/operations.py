@@ -747,7 +747,8 @@ class AsyncOperations(AsyncTransport):
         device_type_id: str | Unset | None = UNSET,
         profile: models.FirmwareProfile | Unset | None = UNSET,
         tags: list[str] | Unset | None = UNSET,
-        max_devices: int | Unset = UNSET,
+        max_devices: int | Unset | None = UNSET,
+        hardware_ids: list[str] | Unset | None = UNSET,
         requires_approval: bool | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.ProvisioningCodeCreatedResponse:
@@ -766,6 +767,7 @@ class AsyncOperations(AsyncTransport):
                 "profile": profile,
                 "tags": tags,
                 "maxDevices": max_devices,
+                "hardwareIds": hardware_ids,
                 "requiresApproval": requires_approval,
             },
             idempotency_key=idempotency_key,
@@ -791,15 +793,19 @@ class AsyncOperations(AsyncTransport):
         """Deny a claim."""
         return await self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"])
 
+    async def delete_claim(self, claim_id: str) -> models.OkResponse:
+        """Forget a claim."""
+        return await self._call(models.OkResponse, "DELETE", ["provisioning-claims", claim_id])
+
     async def claim_device(
-        self, *, code: str, hardware_id: str, name: str | Unset | None = UNSET
+        self, *, code: str, hardware_id: str, claim_token: str | Unset | None = UNSET, name: str | Unset | None = UNSET
     ) -> models.DeviceClaimedResponse | models.DeviceClaimWaitsResponse:
         """Claim credentials with a provisioning code."""
         return await self._call(
             models.DeviceClaimedResponse | models.DeviceClaimWaitsResponse,
             "POST",
             ["provisioning", "claim"],
-            body={"code": code, "hardwareId": hardware_id, "name": name},
+            body={"code": code, "hardwareId": hardware_id, "claimToken": claim_token, "name": name},
         )
 
     async def export_fleet(self, *, project: str | Unset = UNSET) -> models.FleetResponse:

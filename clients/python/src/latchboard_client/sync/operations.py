@@ -732,7 +732,8 @@ class Operations(Transport):
         device_type_id: str | Unset | None = UNSET,
         profile: models.FirmwareProfile | Unset | None = UNSET,
         tags: list[str] | Unset | None = UNSET,
-        max_devices: int | Unset = UNSET,
+        max_devices: int | Unset | None = UNSET,
+        hardware_ids: list[str] | Unset | None = UNSET,
         requires_approval: bool | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.ProvisioningCodeCreatedResponse:
@@ -751,6 +752,7 @@ class Operations(Transport):
                 "profile": profile,
                 "tags": tags,
                 "maxDevices": max_devices,
+                "hardwareIds": hardware_ids,
                 "requiresApproval": requires_approval,
             },
             idempotency_key=idempotency_key,
@@ -776,15 +778,19 @@ class Operations(Transport):
         """Deny a claim."""
         return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"])
 
+    def delete_claim(self, claim_id: str) -> models.OkResponse:
+        """Forget a claim."""
+        return self._call(models.OkResponse, "DELETE", ["provisioning-claims", claim_id])
+
     def claim_device(
-        self, *, code: str, hardware_id: str, name: str | Unset | None = UNSET
+        self, *, code: str, hardware_id: str, claim_token: str | Unset | None = UNSET, name: str | Unset | None = UNSET
     ) -> models.DeviceClaimedResponse | models.DeviceClaimWaitsResponse:
         """Claim credentials with a provisioning code."""
         return self._call(
             models.DeviceClaimedResponse | models.DeviceClaimWaitsResponse,
             "POST",
             ["provisioning", "claim"],
-            body={"code": code, "hardwareId": hardware_id, "name": name},
+            body={"code": code, "hardwareId": hardware_id, "claimToken": claim_token, "name": name},
         )
 
     def export_fleet(self, *, project: str | Unset = UNSET) -> models.FleetResponse:

@@ -123,6 +123,7 @@ GET = _SELECT.where(_ID, d.account_id == bindparam("at_account")).execution_opti
 GET_FOR_UPDATE = for_update(GET)
 FIND = _SELECT.where(_ID)
 LIST_BY_IDS = _SELECT.where(d.device_id.in_(listed()))
+LIST_BY_HARDWARE_ID = _SELECT.where(d.account_id == bindparam("at_account"), func.upper(d.external_id) == bindparam("at_upper"))
 LIST_BY_EXTERNAL_IDS = _SELECT.where(d.account_id == bindparam("at_account"), d.external_id.in_(listed()))
 LIST_BY_NUMBERS = _SELECT.where(d.device_no.in_(listed_integers()))
 LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_no)
@@ -183,6 +184,10 @@ class SqlDeviceRepository(SqlRepository):
             return []
         among = to_json(sorted(set(external_ids)))
         return await self._list(DEVICE, LIST_BY_EXTERNAL_IDS, at_account=account_id, at_listed=among)
+
+    async def list_by_hardware_id(self, account_id: AccountId, hardware_id: str) -> Sequence[Device]:
+        found = await self._list(DEVICE, LIST_BY_HARDWARE_ID, at_account=account_id, at_upper=hardware_id.upper())
+        return [device for device in found if (device.external_id or "").isascii()]  # PostgreSQL makes an I of a dotless one
 
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
         return await self._list(DEVICE, LIST_BY_NUMBERS, at_listed=to_json(sorted(numbers)))

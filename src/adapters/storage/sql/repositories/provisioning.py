@@ -23,7 +23,11 @@ from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 
-CODE = RowMapper(provisioning_codes, ProvisioningCode, {"profile": enum_converter(FirmwareProfile), "tags": JSON_TUPLE})
+CODE = RowMapper(
+    provisioning_codes,
+    ProvisioningCode,
+    {"profile": enum_converter(FirmwareProfile), "tags": JSON_TUPLE, "hardware_ids": JSON_TUPLE},
+)
 
 p = provisioning_codes.c
 
@@ -90,6 +94,9 @@ class SqlDeviceProvisioningClaimRepository(SqlRepository):
 
     async def count(self, code_id: ProvisioningCodeId, status: ClaimStatus) -> int:
         return await self._number(COUNT_CLAIMS, at_code=code_id, at_status=status.value)
+
+    async def delete(self, claim_id: ClaimId) -> None:
+        await self._session.write(CLAIMS.delete, at_id=claim_id)
 
     async def list_by_account(
         self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int

@@ -27,11 +27,11 @@ export function ProvisioningCodes() {
     <${Claims} status="" title=${t("Decided claims")} codes=${codes.data ?? []} />`;
 }
 
-function Code({ code: { codeId, name, prefix, maxDevices, claimedCount, requiresApproval, expiresAt }, reload }) {
+function Code({ code: { codeId, name, prefix, maxDevices, hardwareIds, claimedCount, requiresApproval, expiresAt }, reload }) {
   const over = new Date(expiresAt) < new Date();
   const revoke = () => confirmed(t("Revoke the code “{name}”?", { name }), t("Devices that still have to use it are refused, and what waits for approval is removed. Devices that have their credentials keep them."), t("Revoke"), () => call("DELETE", `/provisioning-codes/${codeId}`)).then((done) => done && reload());
   return html`<li class="entry" aria-label=${name}><div class="grow"><strong>${name}</strong> <code>${prefix}…</code> ${over ? html`<${Badge} kind="warn">${t("expired")}<//>` : null}
-      <small>${t("{count} of {total} devices", { count: claimedCount, total: maxDevices })} · ${requiresApproval ? t("with approval") : t("without approval")} · ${over ? html`<${Time} at=${expiresAt} />` : t("until {when}", { when: near(expiresAt) })}</small></div>
+      <small>${t("{count} of {total} devices", { count: claimedCount, total: maxDevices })} · ${requiresApproval ? t("with approval") : t("without approval")}${hardwareIds.length ? html` · <span title=${hardwareIds.join(" ")}>${t("listed hardware ids only")}</span>` : null} · ${over ? html`<${Time} at=${expiresAt} />` : t("until {when}", { when: near(expiresAt) })}</small></div>
     ${isAdmin() ? html`<${Button} small kind="quiet danger" icon="trash" label=${t("Revoke {name}", { name })} act=${revoke} />` : null}</li>`;
 }
 
@@ -39,7 +39,8 @@ function Claims({ status, title, codes }) {
   const path = `/provisioning-claims?limit=${PAGE}${status ? `&status=${status}` : ""}`;
   const rows = useRows(path, "claimId");
   const page = useLoad((signal) => rows.load(signal), [path], CHANGES);
-  return html`<${Card} title=${title}><${Loaded} of=${page}>${(shown) => {
+  const binds = status ? html`<p class="dim">${t("A decision is for the one board that asked, from the address that it shows, and counts once. Another board with the same hardware id gets nothing by it.")}</p>` : null;
+  return html`<${Card} title=${title}>${binds}<${Loaded} of=${page}>${(shown) => {
     const all = shown.data.filter((claim) => status || claim.status !== "WAITING");
     return all.length || shown.next ? html`<ul class="lines" aria-label=${title}>${all.map((claim) => html`<${Claim} key=${claim.claimId} claim=${claim} code=${codes.find(({ codeId }) => codeId === claim.codeId)} reload=${page.reload} />`)}</ul><${More} next=${shown.next} load=${() => rows.more(shown, page.reload)} />` : html`<p class="dim">${status ? t("No device waits.") : t("No device has used a code yet.")}</p>`;
   }}<//><//>`;
@@ -47,10 +48,11 @@ function Claims({ status, title, codes }) {
 
 function Claim({ claim: { claimId, hardwareId, name, address, status, deviceId, createdAt }, code, reload }) {
   const decide = (what) => () => call("POST", `/provisioning-claims/${claimId}/${what}`).then(reload);
-  const open = status !== "CLAIMED" && isAdmin();
+  const forget = () => confirmed(t("Forget the claim of {id}?", { id: hardwareId }), t("The next board that asks with this hardware id makes a new claim. Do it if a board was denied by mistake, if it has lost what it was given, or if somebody else used its hardware id."), t("Forget"), () => call("DELETE", `/provisioning-claims/${claimId}`)).then((done) => done && reload());
+  const actions = status === "WAITING" ? html`<${Button} small kind="danger" icon="x" act=${decide("deny")}>${t("Deny")}<//><${Button} small kind="main" icon="check" act=${decide("approve")}>${t("Approve")}<//>` : deviceId ? null : html`<${Button} small kind="quiet danger" icon="trash" label=${t("Forget the claim of {id}", { id: hardwareId })} act=${forget} />`;
   return html`<li class="entry" aria-label=${hardwareId}><div class="grow"><strong>${deviceId ? html`<a href=${`#/device/${deviceId}`}>${hardwareId}</a>` : hardwareId}</strong> <${Badge} kind=${KINDS[status]}>${word(`CLAIM_${status}`)}<//>
-      <small>${[name, code?.name, address].filter(Boolean).join(" · ")} · <${Time} at=${createdAt} /></small></div>
-    ${open ? html`<div class="actions">${status === "DENIED" ? null : html`<${Button} small kind="danger" icon="x" act=${decide("deny")}>${t("Deny")}<//>`}${status === "APPROVED" ? null : html`<${Button} small kind="main" icon="check" act=${decide("approve")}>${t("Approve")}<//>`}</div>` : null}</li>`;
+      <small>${[name, code?.name, t("from {address}", { address })].filter(Boolean).join(" · ")} · <${Time} at=${createdAt} /></small></div>
+    ${actions && isAdmin() ? html`<div class="actions">${actions}</div>` : null}</li>`;
 }
 
 async function create(reload) {
@@ -65,14 +67,17 @@ async function create(reload) {
       ...(types.length ? [{ name: "deviceTypeId", label: t("Device type"), options: [["", t("none")], ...types.map(({ deviceTypeId, name }) => [deviceTypeId, name])] }] : []),
       { name: "maxDevices", label: t("For how many devices"), type: "integer", value: 10, min: 1, max: 10_000, required: true },
       { name: "days", label: t("Valid for"), value: "7", options: DAYS.map((days) => [String(days), n("{count} day", "{count} days", days)]) },
+      { name: "hardwareIds", label: t("Only these hardware ids"), type: "textarea", hint: t("For example MAC addresses, one a line. Empty: whoever has the code may ask.") },
       { name: "requiresApproval", label: t("Each device waits for approval"), type: "checkbox", value: true },
     ],
     action: t("Create"),
-    send: ({ days, ...values }) => call("POST", "/provisioning-codes", { ...values, expiresAt: new Date(Date.now() + Number(days) * DAY_MS - 60_000).toISOString() }),
+    send: ({ days, hardwareIds = "", ...values }) => call("POST", "/provisioning-codes", { ...values, hardwareIds: hardwareIds.split(/[\s,;]+/).filter(Boolean), expiresAt: new Date(Date.now() + Number(days) * DAY_MS - 60_000).toISOString() }),
   });
   if (!made) return;
   await reveal(t("The code “{name}”", { name: made.name }), t("Put it into the firmware. It is shown only now. Whoever has it can ask for credentials, so revoke it when all devices have come."), [[t("Code"), made.code], [t("First start of a device"), example(made.code)]]);
   await reload();
 }
 
-const example = (code) => `curl -X POST ${location.origin}/api/v1/provisioning/claim \\\n  -H "Content-Type: application/json" \\\n  -d '{"code": "${code}", "hardwareId": "AA:BB:CC:DD:EE:FF"}'`;
+const example = (code) => `curl -X POST ${location.origin}/api/v1/provisioning/claim \\\n  -H "Content-Type: application/json" \\\n  -d '{"code": "${code}", "hardwareId": "AA:BB:CC:DD:EE:FF", "claimToken": "${randomToken()}"}'`;
+
+const randomToken = () => Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) => byte.toString(16).padStart(2, "0")).join("");
