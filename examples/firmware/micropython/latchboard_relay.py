@@ -17,8 +17,8 @@ WAIT_MS = 100
 
 
 class RelayDevice:
-    """`config`: the module from `GET /devices/{deviceId}/config?format=micropython`, or what a claim gave. `switch(on)` sets the relay.
-    `read_metrics()`: a dict of numbers, booleans or strings for the telemetry. `tls`: an ssl.SSLContext, or None."""
+    """`config`: the module from `GET /devices/{deviceId}/config?format=micropython`, or what a claim gave. `switch(on)` sets
+    the relay. `read_metrics()`: a dict of numbers, booleans or strings for the telemetry. `tls`: an ssl.SSLContext, or None."""
 
     def __init__(self, config, switch, read_metrics, tls=None, telemetry_every_s=60):
         self._config, self._switch, self._read_metrics, self._tls = config, switch, read_metrics, tls
