@@ -21,8 +21,8 @@ from support.device import Device, cancel_tasks, create_device
 
 TICK_S = 0.1
 PUBLISH_TIMEOUT_S = 8
-SILENCE_S = 4
-LEAD_S = 8
+SILENCE_S = 15
+LEAD_S = 15
 """From saving a plan to the begin of the absence; by then each board has its plan."""
 SETTLE_S = 100.0
 """More than the 60 seconds that a board has to say what it did."""
