@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.certificate import certificate
 from support.device import Device, create_device
-from support.example_firmware import KINDS, NetworkCable, run_example
-from support.ports import free_ports
+from support.example_firmware import KINDS, NetworkCable, encrypted_service, run_example
 from support.service import ApiClient, Service
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("firmware")
-    chain, key = certificate(folder)
-    tls = {"PORT": free_ports(1)[0], "CERTIFICATE": chain, "KEY": key}
-    with Service(folder, **{f"LATCHBOARD_MQTT_TLS_{name}": value for name, value in tls.items()}) as service:
+    with encrypted_service(tmp_path_factory.mktemp("firmware")) as service:
         yield service
-
-
-@pytest.fixture
-async def owner(service: Service) -> AsyncIterator[ApiClient]:
-    async with service.api() as api:
-        yield api
 
 
 async def config_block(owner: ApiClient, device: Device, kind: str) -> str:

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from domain.kernel.clock import to_iso
-from support.certificate import certificate
-from support.example_firmware import KINDS, SKETCH, NetworkCable, claiming_board, compile_sketch
-from support.ports import free_ports
+from support.example_firmware import KINDS, SKETCH, NetworkCable, claiming_board, compile_sketch, encrypted_service
 from support.service import ApiClient, Service
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("claims")
-    chain, key = certificate(folder)
-    tls = {"PORT": free_ports(1)[0], "CERTIFICATE": chain, "KEY": key}
-    with Service(folder, **{f"LATCHBOARD_MQTT_TLS_{name}": value for name, value in tls.items()}) as service:
+    with encrypted_service(tmp_path_factory.mktemp("claims")) as service:
         yield service
-
-
-@pytest.fixture
-async def owner(service: Service) -> AsyncIterator[ApiClient]:
-    async with service.api() as api:
-        yield api
 
 
 async def make_code(owner: ApiClient, **fields: Any) -> str:

@@ -200,7 +200,7 @@ async def keep_service_away(world: World) -> None:
 
 
 async def leave_boards_alone(world: World) -> None:
-    """Every instance is dead for some seconds; on the false clock for five hours, then for most of a day. Boards go on meanwhile."""
+    """The service is dead for some seconds; on the false clock for five hours, then for most of a day. Boards go on meanwhile."""
     workload, clock = world.workload, world.installation.clock
     hours = 0.0 if clock is None else (5.0, 23.0)[world.turn % 2]
     boards = Boards(workload, time.time if clock is None else lambda: clock.now_ms() / 1000, hours * 3_600 or 20)

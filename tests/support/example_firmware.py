@@ -13,8 +13,8 @@ import shutil
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,13 +22,24 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from support.certificate import certificate
 from support.ports import free_ports
+from support.service import Service
 from support.waiting import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRMWARE = ROOT / "examples" / "firmware"
 SKETCH = FIRMWARE / "arduino" / "latchboard_relay"
 KINDS = ("arduino", "micropython")
+
+
+@contextmanager
+def encrypted_service(folder: Path) -> Iterator[Service]:
+    """A running service with MQTT over TLS as well; its `chain.pem` and `key.pem` are in `folder`."""
+    chain, key = certificate(folder)
+    tls = {"PORT": free_ports(1)[0], "CERTIFICATE": chain, "KEY": key}
+    with Service(folder, **{f"LATCHBOARD_MQTT_TLS_{name}": value for name, value in tls.items()}) as service:
+        yield service
 
 
 @dataclass
