@@ -61,6 +61,27 @@ def test_one_timestamp_of_the_future_keeps_no_rule_from_firing(engine: Telemetry
     assert driver.fired(at(120, 31), 120) == [1]
 
 
+@pytest.mark.parametrize("said", ["{s}", "{s}.0", "{s}e0", "{s}.5"])
+def test_a_timestamp_of_ten_digits_is_in_seconds(engine: TelemetryEngine, said: str) -> None:
+    driver, seconds = EngineDriver(engine, rule(HOT)), ms(-60) // 1000
+    assert len(str(seconds)) == 10
+    payload = '{"ts":' + said.format(s=seconds) + ',"m":{"t":31}}'
+    for each in (payload, payload.replace('"m":{"t":31}', '"t":31'), f"[{payload}]"):
+        assert [row[1] for row in driver.send(each).rows] == [seconds * 1000 + (500 if said.endswith(".5") else 0)]
+    assert driver.send({"ts": seconds + 1, "t": 32}, 1).rows[0][1] == (seconds + 1) * 1000
+    assert driver.fired({"ts": seconds - 10, "t": 20}, 2) == [], "a late upload"
+    ahead = driver.send({"ts": seconds + 600, "t": 20}, 3)
+    assert ahead.rows[0][1] == ms(3)
+    assert [offset for _, offset in ahead.clocks_ahead] == [(seconds + 600) * 1000 - ms(3)]
+
+
+@pytest.mark.parametrize("said", [999_999_999, 10_000_000_000, 99_999_999_999])
+def test_a_timestamp_that_is_neither_seconds_nor_milliseconds_of_a_set_clock_is_not_believed(
+    engine: TelemetryEngine, said: int
+) -> None:
+    assert EngineDriver(engine).send({"ts": said, "t": 1}, 5).rows[0][1] == ms(5)
+
+
 def test_a_timestamp_more_than_a_day_ahead_is_dropped_and_counted_as_a_wrong_clock(engine: TelemetryEngine) -> None:
     result = EngineDriver(engine).send(at(25 * HOUR_S, 20), 0)
     assert (result.rows, result.faults) == ([], [(DEVICE, "FUTURE", 1)])

@@ -42,7 +42,10 @@ LITERALS = (
 TEXTS = ("eco", "heat", "", "true")
 OFFSETS_MS = (0, 0, 0, -1_000, -60_000, -3_600_000, 5_000, 119_999, 120_000, 120_001, 3_600_000, 86_400_000, 86_400_001)
 """Of a device's clock. Two minutes ahead is still believed, a day ahead is still stored."""
-UNUSUAL_TIMES = ("12345", "-1", '"x"', "null", "NaN", "1e999", "1e300", "9007199254740993", "99999999999.9", "100000000000")
+UNUSUAL_TIMES = (
+    *("12345", "-1", '"x"', "null", "NaN", "1e999", "1e300", "9007199254740993", "99999999999.9", "100000000000"),
+    *("999999999.9", "1e9", "1795233602", "1795233602.120", "9999999999.9", "10000000000"),
+)
 NUMERIC = (
     Comparator.GREATER,
     Comparator.GREATER_EQUAL,
@@ -252,7 +255,7 @@ class _Case:
             members = ['"m":' + space + "{" + members[0] + "}"]
         if chance.random() < 0.4:
             ts = arrived_ms + chance.choice(OFFSETS_MS)
-            text = str(ts) if chance.random() < 0.9 else chance.choice((*UNUSUAL_TIMES, f"{ts}.7"))
+            text = str(ts) if chance.random() < 0.9 else chance.choice((*UNUSUAL_TIMES, f"{ts}.7", f"{ts // 1000}"))
             members.insert(chance.randint(0, 1), '"ts":' + text)
         if chance.random() < 0.15:
             unit = chance.choice(('"C"', '"%"', "3", '"' + "u" * 33 + '"'))

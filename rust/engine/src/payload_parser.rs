@@ -12,7 +12,9 @@ const MAX_UNIT: usize = 32;
 const DAY_MS: i64 = 86_400_000;
 /// No device's clock may be further ahead of the service's; no message may keep rules from being evaluated for longer.
 pub const MAX_AHEAD_MS: i64 = 120_000;
-/// Below (1973) a time comes from a device whose clock is not set.
+/// A `ts` of ten digits (2001 to 2286) is in Unix seconds.
+const SECONDS: std::ops::Range<f64> = 1e9..1e10;
+/// Below (1973) a time in milliseconds comes from a device whose clock is not set.
 const OLDEST_TS: f64 = 1e11;
 /// Beyond this a double does not count milliseconds.
 const NEWEST_TS: f64 = 9_007_199_254_740_992.0;
@@ -159,6 +161,9 @@ fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, Unusab
             fault: PayloadFault::MalformedJson,
             ahead_ms: None,
         });
+    }
+    if SECONDS.contains(&ts) {
+        return message_time(ts * 1000.0, received_ms);
     }
     if ts < OLDEST_TS {
         return Ok(MessageTime::arrival(received_ms));

@@ -1,9 +1,10 @@
 """Parses telemetry payloads. This is the reference definition; the native engine must equal it, including every fault.
 
 Forms: `{"ts": ms, "m": {metric: value}, "u": {metric: unit}}`, an array of such objects, or flat `{metric: value}`, where `ts` is
-the time and an object under `u` the units. Without `ts`, the time is the arrival; so it is for a `ts` below 10^11 (1973), which
-only a clock that is not set can produce. A `ts` more than MAX_AHEAD_MS after the arrival counts as the arrival too; what the
-device said is kept in `reported_ms`. If a name occurs twice, the last value counts, at the position of the first.
+the time and an object under `u` the units. A `ts` of ten digits (2001 to 2286) is in seconds. Without `ts`, the time is the arrival;
+so it is for any other `ts` below 10^11 ms (1973), which only a clock that is not set can produce. A `ts` more than MAX_AHEAD_MS after
+the arrival counts as the arrival too; what the device said is kept in `reported_ms`. If a name occurs twice, the last value counts,
+at the position of the first.
 
 A payload that is not JSON, too large or nested too deeply is dropped as a whole. From an array, an element is dropped that is not
 an object or has an invalid `ts` or one more than a day ahead. From a message, only the invalid readings are dropped: a NaN does
@@ -38,6 +39,8 @@ MAX_TEXT_LENGTH = 256
 MAX_UNIT_LENGTH = 32
 MAX_METRICS = 128
 """Metrics per device. More indicate a fault of the device, such as a counter in the metric name."""
+MIN_TS_S, END_TS_S = 10**9, 10**10
+"""A `ts` from the first to before the second has ten digits: Unix seconds."""
 MIN_TS_MS = 100_000_000_000
 MAX_TS_MS = 2**53
 """A `ts` is a double; beyond this it does not count milliseconds."""
@@ -171,6 +174,8 @@ def _message_time(ts: Any, arrived_ms: int, parsed: ParsedPayload) -> MessageTim
         return MessageTime(arrived_ms)
     if not isinstance(ts, float) or not math.isfinite(ts) or ts < 0:
         return MALFORMED
+    if MIN_TS_S <= ts < END_TS_S:
+        ts *= 1000
     if ts < MIN_TS_MS:
         return MessageTime(arrived_ms)
     ts_ms = int(min(ts, MAX_TS_MS))

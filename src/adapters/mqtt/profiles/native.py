@@ -173,7 +173,7 @@ _DECODERS = {
 
 _VALUE = {"type": ["number", "boolean", "string"], "maxLength": MAX_TEXT_LENGTH}
 _UNITS = {"type": "object", "description": "Units by metric."}
-_TIME = {"type": "integer", "description": "Unix milliseconds; without it, the arrival counts."}
+_TIME = {"type": "integer", "description": "Unix milliseconds, or ten digits of Unix seconds; without it, the arrival counts."}
 _NAMES = {"minLength": 1, "maxLength": MAX_NAME_LENGTH}
 
 _ENVELOPE = {
