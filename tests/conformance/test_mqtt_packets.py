@@ -126,11 +126,17 @@ async def test_a_publish_that_is_not_allowed_is_acknowledged_and_dropped(version
         assert not any(isinstance(event, InboundMessage) for event in world.events)
 
 
-async def test_a_topic_alias_closes_the_connection_since_none_is_offered() -> None:
+@pytest.mark.parametrize("below", ["state", "telemetry", ""])
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_a_topic_alias_closes_the_connection_since_none_is_offered(below: str, qos: int) -> None:
     async with broker() as world:
-        raw = await login(world, await world.device(), 5)
-        await raw.send(wire.publish("", qos=1, more=b"\x23\x00\x01"))
-        assert await raw.wait_closed()
+        device = await world.device()
+        raw = await login(world, device, 5)
+        topic = device.topic(below) if below else ""
+        await raw.send(wire.publish(topic, b"x", qos=qos, more=b"\x23\x00\x01"))
+        assert await refuses(raw, 5, 0x94)
+        assert not any(isinstance(event, InboundMessage) for event in world.events)
+        assert world.telemetry == 0
 
 
 @pytest.mark.parametrize("version", [4, 5])

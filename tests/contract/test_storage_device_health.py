@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.devices.model import DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
+from domain.devices.model import DeviceHealth, DroppedMessages, LastDroppedMessage, LastRefusal, NewConnectionsSummary
 from support.storage import NOW, StoredAccount, a_device
 
 HOUR = 3_600_000
@@ -17,11 +17,22 @@ async def test_health_is_collected_field_by_field(world: StoredAccount) -> None:
         await tx.device_health.set_firmware({no: "1.2.0", no + 1: "9"})
         await tx.device_health.add_connections({no: NewConnectionsSummary(1, None), no + 1: NewConnectionsSummary(1, 1024)})
     async with world.uow.write() as tx:
-        await tx.device_health.add_drops([DroppedMessages(no, "MALFORMED", 1, NOW), DroppedMessages(no, "FUTURE", 2, NOW - 1)])
+        await tx.device_health.add_drops(
+            [
+                DroppedMessages(no, "MALFORMED", 1, NOW),
+                DroppedMessages(no, "FUTURE", 2, NOW - 1),
+                DroppedMessages(no, "QOS_2", 3, NOW - 2, "state"),
+                DroppedMessages(no, "WRONG_PASSWORD", 1, NOW - 3),
+                DroppedMessages(no + 2, "WRONG_PASSWORD", 1, NOW),
+            ]
+        )
     async with world.uow.read() as tx:
         assert await tx.device_health.list_by_numbers({no, no + 1, no + 2}) == {
-            no: DeviceHealth(-1_500, LastDroppedMessage("MALFORMED", NOW), 2, "1.2.0", None),
+            no: DeviceHealth(
+                -1_500, LastDroppedMessage("MALFORMED", NOW), LastRefusal("QOS_2", NOW - 2, "state"), 2, "1.2.0", None
+            ),
             no + 1: DeviceHealth(reconnects=0, firmware="9", max_packet_size=1024),
+            no + 2: DeviceHealth(last_refusal=LastRefusal("WRONG_PASSWORD", NOW)),
         }
         assert dict(await tx.device_health.list_by_numbers(())) == {}
 

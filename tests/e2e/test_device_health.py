@@ -8,8 +8,10 @@ from typing import Any
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from support import mqtt_packets as wire
 from support.device import Device, create_device
 from support.firmware import register_stock_device
+from support.mqtt_packets import open_raw
 from support.service import ApiClient, Service
 from support.waiting import TIMEOUT_S
 
@@ -25,11 +27,22 @@ async def dropped(owner: ApiClient, device: Device, reasons: set[str]) -> list[d
             await asyncio.sleep(0.05)
 
 
+async def refusals(owner: ApiClient, device: Device, reason: str) -> list[dict[str, Any]]:
+    """The events about refusals for this reason, when there is one."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            page = await owner.get("/events", params={"deviceId": device.device_id, "type": "device_refused"})
+            if found := [event for event in page["data"] if reason in event["description"]]:
+                return found
+            await asyncio.sleep(0.05)
+
+
 async def test_dropped_messages_are_reported_once_for_each_reason(service: Service, owner: ApiClient) -> None:
     meter = await create_device(owner)
     assert (await owner.get(meter.path))["health"] == {
         "clockOffsetMs": None,
         "lastDrop": None,
+        "lastRefusal": None,
         "reconnects": 0,
         "firmware": None,
         "maxPacketSize": None,
@@ -53,6 +66,24 @@ async def test_dropped_messages_are_reported_once_for_each_reason(service: Servi
         health = (await owner.get(meter.path))["health"]
         assert health["lastDrop"]["reason"] in reasons
         assert health["lastDrop"]["at"].endswith("Z")
+
+
+async def test_a_refused_device_is_told_once_for_each_reason_and_shown(service: Service, owner: ApiClient) -> None:
+    pump, other = await create_device(owner), await create_device(owner)
+    for password in ("x" * 32, "y" * 32):
+        raw = await open_raw(service.mqtt_port, wire.connect(pump.device_id, password))
+        assert await raw.wait_closed()
+    [told] = await refusals(owner, pump, "WRONG_PASSWORD")
+    assert (await owner.get(pump.path))["health"]["lastRefusal"]["reason"] == "WRONG_PASSWORD"
+    async with pump.online(service) as line:
+        await line.client.subscribe(f"devices/{other.device_id}/cmd")
+        [told] = await refusals(owner, pump, "TOPIC_NOT_ALLOWED")
+        assert told["description"].endswith(f"last: devices/{other.device_id}/cmd")
+        refusal = (await owner.get(pump.path))["health"]["lastRefusal"]
+        assert (refusal["reason"], refusal["topic"]) == ("TOPIC_NOT_ALLOWED", f"devices/{other.device_id}/cmd")
+        assert refusal["at"].endswith("Z")
+    assert (await owner.get(other.path))["health"]["lastRefusal"] is None
+    assert len((await owner.get("/events", params={"deviceId": pump.device_id, "type": "device_refused"}))["data"]) == 2
 
 
 async def test_health_shows_firmware_reconnects_and_the_maximum_packet_size(service: Service, owner: ApiClient) -> None:

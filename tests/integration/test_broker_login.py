@@ -7,7 +7,7 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage
+from domain.devices.link import InboundDeviceConnected, InboundDeviceDisconnected, InboundMessage, InboundMessagesDropped
 from domain.kernel.errors import Unavailable
 from support.broker import broker, connect_packet, new_device, publish_packet
 from support.waiting import TIMEOUT_S
@@ -48,7 +48,9 @@ async def test_a_wrong_password_an_unknown_device_and_nobody_are_refused(version
             await _enter(aiomqtt.Client("127.0.0.1", world.port, protocol=version))
         assert world.link.stats()["refused_credentials"] == len(wrong)
         assert world.link.stats()["refused_anonymous"] == 1
-        assert world.events == []
+        told = await world.wait_for_event(InboundMessagesDropped)
+        assert world.events == [told]
+        assert (told.device_id, told.reason) == (device.device_id, "WRONG_PASSWORD"), "at most once a minute"
 
 
 async def _enter(client: aiomqtt.Client) -> None:

@@ -7,7 +7,7 @@ import paho.mqtt.properties as mqtt_properties
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from domain.devices.link import InboundDeviceSubscribed, InboundMessage
+from domain.devices.link import InboundDeviceSubscribed, InboundMessage, InboundMessagesDropped
 from support.broker import broker, connect_packet, publish_packet, subscribe_packet
 
 V5 = aiomqtt.ProtocolVersion.V5
@@ -159,7 +159,9 @@ async def test_a_connection_with_a_will_it_may_not_publish_is_refused(below) -> 
         assert await raw.next_packet() == (0x20, b"\x00\x05")
         assert await raw.wait_closed()
         assert world.link.stats()["refused_will"] == 1
-        assert world.events == []
+        told = await world.wait_for_event(InboundMessagesDropped)
+        assert world.events == [told]
+        assert (told.reason, told.topic) == ("TOPIC_NOT_ALLOWED", topic if below == "foreign" else below)
 
 
 async def test_a_topic_alias_that_was_never_granted_ends_the_connection() -> None:

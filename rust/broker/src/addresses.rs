@@ -1,8 +1,9 @@
-//! Client addresses: the networks that are trusted, the groups that limits and bans count by, and the addresses that are refused for a
-//! while, because all their connections fail.
+//! Client addresses: the networks that are trusted, the groups that limits and bans count by, and the addresses that are held back for
+//! a while, because all their connections fail.
 //!
-//! Law: an address that has a device connected, or had one within a day, is never banned: behind one address there may be a whole
-//! plant with one device that has an old password.
+//! Law: behind one address there may be a whole plant with one device that has an old password. So an address that has a device
+//! connected, or had one within a day, is not banned; and because this memory ends with the process, a device with correct credentials
+//! comes in from a banned address too, and ends the ban.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -73,7 +74,7 @@ struct SubnetLoginHistory {
     banned_until: Option<Instant>,
 }
 
-/// Which addresses are refused for a while.
+/// Which addresses are held back for a while.
 pub struct AddressBans {
     /// Failures in a row before the first ban; 0 switches bans off.
     ban_after: u32,

@@ -148,7 +148,7 @@ impl Broker {
     /// Close the device's connections, because it has connected to another instance. Whether there was one.
     pub fn disconnect_device(&self, device_id: &str) -> bool {
         let device = self.shared.registry.find(device_id);
-        device.is_some_and(|device| device.close_all(CloseReason::TakenOver))
+        device.is_some_and(|device| device.close_for_other_instance())
     }
 
     pub fn is_connected(&self, device_id: &str) -> bool {

@@ -3,19 +3,24 @@
 //! Law: a client id is looked up within its device only, so two devices that choose the same one do not affect each other.
 
 pub mod attach;
+mod takeovers;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use blake3::Hash;
 use bytestring::ByteString;
 use parking_lot::Mutex;
 
+use self::takeovers::{Closes, TakeoverLimit};
 use crate::connection_handle::{CloseReason, ConnectionHandle, EnqueueResult, OutboundPublish, SessionState, Subscription};
-use crate::inbound_queue::{BrokerDeviceEvent, DropReason, InboundEventDevice, InboundQueue, QueuePermit, now_ms};
+use crate::inbound_queue::{
+    BrokerDeviceEvent, FaultKind, InboundEventDevice, InboundQueue, MESSAGE_OVERHEAD, QueuePermit, now_ms,
+};
 use crate::limits::{BrokerLimits, TokenBucket};
 use crate::stats::BrokerBacklogTotals;
-use crate::topic_authorization::{FirmwareProfile, filter_matches};
+use crate::topic_authorization::{self, FirmwareProfile, filter_matches};
 use crate::wire::Will;
 
 /// A device's number, profile and password digest, as they were when a connection was opened.
@@ -46,8 +51,9 @@ struct BrokerDeviceState {
     /// Topic relative to the device's prefix, and the message.
     retained: Vec<(Box<str>, OutboundPublish)>,
     rate: TokenBucket,
-    /// By `DropReason`: Unix milliseconds of its last report.
-    last_reports_ms: [i64; 3],
+    takeovers: TakeoverLimit,
+    /// By `FaultKind`: when it was last reported.
+    last_reports: [Option<Instant>; FaultKind::COUNT],
     /// The number of the last connection: when it was opened (Unix ms), and greater than that of every earlier one.
     last_session: i64,
     /// Unix milliseconds; every subscription gets a later one.
@@ -59,9 +65,17 @@ struct BrokerDeviceState {
 pub struct Device {
     pub id: Arc<str>,
     state: Mutex<BrokerDeviceState>,
+    /// Refused connections that wait for their answer.
+    held_back: AtomicUsize,
 }
 
-const DROP_REPORT_INTERVAL_MS: i64 = 60_000;
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// Characters.
+const MAX_REPORTED_TOPIC: usize = 128;
+/// How long the answer to a refused client waits, so that one that tries again at once does not do so thousands of times a second.
+const REFUSAL_DELAY: Duration = Duration::from_secs(1);
+/// Refused connections of one device that wait at the same time; further ones are answered at once.
+const MAX_HELD_BACK: usize = 4;
 
 impl Device {
     pub fn new(id: Arc<str>, limits: &BrokerLimits) -> Self {
@@ -71,7 +85,8 @@ impl Device {
             stored_sessions: Vec::new(),
             retained: Vec::new(),
             rate: TokenBucket::full(limits.rate_burst),
-            last_reports_ms: [i64::MIN / 2; 3],
+            takeovers: TakeoverLimit::default(),
+            last_reports: [None; FaultKind::COUNT],
             last_session: 0,
             last_subscribed_ms: 0,
             max_packet_size: None,
@@ -79,6 +94,7 @@ impl Device {
         Self {
             id,
             state: Mutex::new(state),
+            held_back: AtomicUsize::new(0),
         }
     }
 
@@ -106,6 +122,17 @@ impl Device {
         state.retained.clear();
         state.stored_sessions.clear();
         state.close_all(CloseReason::Revoked);
+    }
+
+    /// The device has connected to another instance. Whether there was a connection to close.
+    pub fn close_for_other_instance(&self) -> bool {
+        let mut state = self.state.lock();
+        state.close_all(CloseReason::TakenOver);
+        let closed = !state.connections.is_empty();
+        if closed {
+            state.takeovers.expect_return();
+        }
+        closed
     }
 
     /// Whether there was a connection to close.
@@ -149,14 +176,44 @@ impl Device {
         self.state.lock().rate.take(now, limits.rate_per_second, limits.rate_burst)
     }
 
-    /// Whether the last report of this reason is at least a minute old; if so, now is the last report.
-    pub fn should_report(&self, reason: DropReason, now_ms: i64) -> bool {
-        let last = &mut self.state.lock().last_reports_ms[reason as usize];
-        let due = now_ms - *last >= DROP_REPORT_INTERVAL_MS;
-        if due {
-            *last = now_ms;
+    /// Tell the service of a fault, unless the last report of this kind is less than a minute old or the queue is full. `topic` is a
+    /// whole topic or filter, or one below the device's prefix.
+    pub fn report(&self, number: u32, kind: FaultKind, topic: &str, queue: &InboundQueue) {
+        let now = Instant::now();
+        let is_recent = |last: Instant| now.saturating_duration_since(last) < REPORT_INTERVAL;
+        let mut state = self.state.lock();
+        if state.last_reports[kind as usize].is_some_and(is_recent) {
+            return;
         }
-        due
+        let topic = topic_authorization::relative_topic(topic, &self.id).unwrap_or(topic);
+        if let Some(permit) = queue.try_reserve(MESSAGE_OVERHEAD + topic.len()) {
+            state.last_reports[kind as usize] = Some(now);
+            let event = BrokerDeviceEvent::Fault {
+                source: InboundEventDevice {
+                    device: number,
+                    device_id: Arc::clone(&self.id),
+                },
+                kind: kind.name(),
+                at_ms: now_ms(),
+                topic: topic.chars().take(MAX_REPORTED_TOPIC).collect(),
+            };
+            queue.push_low_priority(event, permit);
+        }
+    }
+
+    /// Wait before a refused client is answered.
+    pub async fn hold_back(&self) {
+        struct Held<'d>(&'d AtomicUsize);
+        impl Drop for Held<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Relaxed);
+            }
+        }
+        let before = self.held_back.fetch_add(1, Relaxed);
+        let _held = Held(&self.held_back);
+        if before < MAX_HELD_BACK {
+            tokio::time::sleep(REFUSAL_DELAY).await;
+        }
     }
 
     /// When a connection of the device last added a subscription (Unix ms; 0: never). Its subscribe event has the same time.
@@ -240,6 +297,18 @@ impl BrokerDeviceState {
     fn close_all(&self, reason: CloseReason) {
         for connection in &self.connections {
             connection.close(reason);
+        }
+    }
+
+    /// What a new connection of this client would close.
+    fn would_close(&self, client_id: &ByteString, max_connections: usize) -> Closes {
+        let open: Vec<_> = self.connections.iter().filter(|each| each.is_open()).collect();
+        if open.iter().any(|other| other.client_id == *client_id) {
+            Closes::SameClient
+        } else if open.len() >= max_connections.max(1) {
+            Closes::Evicted
+        } else {
+            Closes::Nothing
         }
     }
 

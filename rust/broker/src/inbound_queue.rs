@@ -29,7 +29,7 @@ use crate::connection_handle::CloseReason;
 use crate::stats::BrokerStats;
 
 pub use self::message::{
-    AckHandle, BrokerDeviceEvent, DropReason, InboundEventDevice, MESSAGE_OVERHEAD, RawTelemetryMessage, TelemetryOrBrokerEvent,
+    AckHandle, BrokerDeviceEvent, FaultKind, InboundEventDevice, MESSAGE_OVERHEAD, RawTelemetryMessage, TelemetryOrBrokerEvent,
     now_ms,
 };
 

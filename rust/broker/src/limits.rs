@@ -43,7 +43,10 @@ pub struct BrokerLimits {
     pub outbound_queue: usize,
     pub max_retained_per_device: usize,
     pub max_stored_sessions_per_device: usize,
+    /// Beside the topics that carry the commands of the device's firmware.
     pub max_subscriptions_per_session: usize,
+    /// A bound on memory: a firmware may have one command topic for each of its components.
+    pub max_command_subscriptions_per_session: usize,
     /// The longest session expiry interval that a client gets.
     pub max_session_expiry: Duration,
     /// PUBLISH and SUBSCRIBE packets a second of one device, and the burst above it; 0 switches the limit off.
@@ -85,6 +88,7 @@ impl Default for BrokerLimits {
             max_retained_per_device: 16,
             max_stored_sessions_per_device: 4,
             max_subscriptions_per_session: 16,
+            max_command_subscriptions_per_session: 128,
             max_session_expiry: Duration::from_secs(24 * 3600),
             rate_per_second: 50.0,
             rate_burst: 100.0,

@@ -3,6 +3,7 @@
 //! Law: locks are taken in this order: a device's state, a connection's shared state, the inbound queue.
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +31,8 @@ pub struct BrokerState {
     pub shutdown: watch::Sender<bool>,
     /// No socket listens and no connection stays open while it is true.
     pub suspended: watch::Sender<bool>,
+    /// For digests by which a connection knows a message again.
+    pub digest_keys: RandomState,
     assigned_client_ids: AtomicU64,
 }
 
@@ -48,6 +51,7 @@ impl BrokerState {
             limits,
             shutdown: watch::Sender::new(false),
             suspended: watch::Sender::new(false),
+            digest_keys: RandomState::new(),
             assigned_client_ids: AtomicU64::new(1),
         })
     }

@@ -42,7 +42,7 @@ counters! {
     // connections
     accepted, connects, takeovers, disconnects, closed_revoked,
     refused_credentials, refused_anonymous, refused_will, refused_garbage, refused_timeout, refused_full, refused_busy,
-    refused_address_full, refused_banned, refused_evicted,
+    refused_address_full, refused_banned, refused_evicted, refused_takeovers,
     closed_protocol_error, closed_keepalive, closed_slow_reader, closed_evicted,
     // bytes of MQTT packets, without TLS and WebSocket framing
     bytes_read, bytes_written,

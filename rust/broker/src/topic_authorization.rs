@@ -36,6 +36,14 @@ impl FirmwareProfile {
     }
 }
 
+impl FirmwareProfile {
+    /// Whether a filter, relative to the device's prefix, covers command topics only.
+    pub fn is_command_filter(self, filter: &str) -> bool {
+        // A filter is covered as a topic is, because `+` and `#` as levels are covered by wildcards only.
+        self.command_filters().iter().any(|commands| filter_matches(commands, filter))
+    }
+}
+
 /// The prefix of a device's topics is this and its id and `/`.
 pub const TOPIC_ROOT: &str = "devices/";
 
@@ -49,11 +57,7 @@ pub fn relative_topic<'t>(topic: &'t str, device_id: &str) -> Option<&'t str> {
 pub fn authorize_publish<'t>(topic: &'t str, device_id: &str, profile: FirmwareProfile) -> Option<&'t str> {
     let relative = relative_topic(topic, device_id)?;
     let has_wildcard = topic.bytes().any(|byte| matches!(byte, b'+' | b'#' | 0));
-    let is_command = profile
-        .command_filters()
-        .iter()
-        .any(|filter| filter_matches(filter, relative));
-    (!has_wildcard && !is_command).then_some(relative)
+    (!has_wildcard && !profile.is_command_filter(relative)).then_some(relative)
 }
 
 /// The filter relative to the device's prefix, if the device may subscribe to it.
@@ -126,6 +130,28 @@ mod tests {
         assert!(may_publish("switch/relay/state", Esphome));
         assert!(!may_publish("rpc", Shelly) && !may_publish("command/switch:0", Shelly));
         assert!(may_publish("events/rpc", Shelly));
+    }
+
+    #[test]
+    fn a_filter_that_covers_more_than_command_topics_is_no_command_filter() {
+        use FirmwareProfile::{Esphome, Native, Tasmota};
+        for (profile, filter) in [
+            (Native, "cmd"),
+            (Tasmota, "cmnd/+"),
+            (Esphome, "light/a/command"),
+            (Esphome, "+/+/command"),
+        ] {
+            assert!(profile.is_command_filter(filter), "{filter}");
+        }
+        for (profile, filter) in [
+            (Native, "#"),
+            (Native, "+"),
+            (Tasmota, "+/POWER"),
+            (Esphome, "light/#"),
+            (Esphome, "a/+/state"),
+        ] {
+            assert!(!profile.is_command_filter(filter), "{filter}");
+        }
     }
 
     #[test]

@@ -20,6 +20,12 @@ use crate::limits::BrokerLimits;
 /// How long a connection has for its CONNECT before it may be closed to make room.
 const SPARED: Duration = Duration::from_secs(1);
 
+/// Connections of a banned address that may wait for their CONNECT: a plant behind one address may have devices with correct
+/// credentials beside one with an old password, and only the CONNECT tells which one comes.
+const MAX_PENDING_BANNED: usize = 32;
+/// How long a client of a banned address that has failed waits for its answer. Longer than `SPARED`, so that it makes room for others.
+const BANNED_ANSWER_DELAY: Duration = Duration::from_secs(2);
+
 /// Why a socket is closed as soon as it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokerSocketRefusalReason {
@@ -57,6 +63,7 @@ pub struct AcceptedSocketGuard {
     block: ClientSubnet,
     ticket: u64,
     is_trusted: bool,
+    is_banned: bool,
     is_connected: AtomicBool,
     has_failed: AtomicBool,
 }
@@ -88,12 +95,16 @@ impl PendingConnections {
         let block = ClientSubnet::of(address);
         let is_trusted = self.trusted.iter().any(|network| network.contains(address));
         let mut state = self.state.lock();
-        if !is_trusted && state.bans.is_banned(block, now) {
-            return Err(BrokerSocketRefusalReason::Banned);
-        }
+        let is_banned = !is_trusted && state.bans.is_banned(block, now);
+        let (most, refusal) = if is_banned {
+            let most = self.max_per_address.min(MAX_PENDING_BANNED);
+            (most, BrokerSocketRefusalReason::Banned)
+        } else {
+            (self.max_per_address, BrokerSocketRefusalReason::AddressFull)
+        };
         let of_address = state.waiting.get(&block).map_or(0, VecDeque::len);
-        if !is_trusted && of_address >= self.max_per_address && !state.evict_oldest(block, now) {
-            return Err(BrokerSocketRefusalReason::AddressFull);
+        if !is_trusted && of_address >= most && !state.evict_oldest(block, now) {
+            return Err(refusal);
         }
         if state.count >= self.max && !self.evict_any(&mut state, now) {
             return Err(BrokerSocketRefusalReason::Full);
@@ -114,6 +125,7 @@ impl PendingConnections {
             block,
             ticket,
             is_trusted,
+            is_banned,
             is_connected: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
         };
@@ -191,6 +203,11 @@ impl AcceptedSocketGuard {
     /// The client did something that no device with correct settings does.
     pub fn fail(&self) {
         self.has_failed.store(true, Relaxed);
+    }
+
+    /// How long a failed client waits for its answer, if its address is banned.
+    pub fn answer_delay(&self) -> Option<Duration> {
+        (self.is_banned && self.has_failed.load(Relaxed)).then_some(BANNED_ANSWER_DELAY)
     }
 }
 
@@ -282,15 +299,35 @@ mod tests {
             socket.fail();
         };
         (0..2).for_each(|_| fail(ip(1)));
-        assert_eq!(
-            pending.open(ip(1), Instant::now()).err(),
-            Some(BrokerSocketRefusalReason::Banned)
-        );
+        let (banned, _) = pending.open(ip(1), Instant::now()).expect("a place");
+        assert_eq!(banned.answer_delay(), None);
+        banned.fail();
+        assert_eq!(banned.answer_delay(), Some(BANNED_ANSWER_DELAY));
+        drop(banned);
         let (device, _) = pending.open(ip(2), now).expect("room");
         assert!(device.connect());
         (0..5).for_each(|_| fail(ip(2)));
         (0..5).for_each(|_| drop(pending.open(ip(3), now).expect("a health check closes without a word")));
         assert_eq!(pending.counts(Instant::now()).1, 1);
+    }
+
+    #[test]
+    fn a_banned_address_has_few_places_and_a_device_behind_it_ends_the_ban() {
+        let (pending, start) = (pending_connections(1000, 1000), Instant::now());
+        for _ in 0..6 {
+            let (socket, _) = pending.open(ip(1), start).expect("room");
+            socket.fail();
+        }
+        let now = Instant::now();
+        let mut held: Vec<_> = (0..MAX_PENDING_BANNED)
+            .map(|_| pending.open(ip(1), now).expect("room"))
+            .collect();
+        assert_eq!(pending.open(ip(1), now).err(), Some(BrokerSocketRefusalReason::Banned));
+        let (device, _) = pending.open(ip(1), now + SPARED).expect("the oldest makes room");
+        assert!(is_evicted(&mut held[0].1));
+        assert!(device.connect());
+        assert_eq!(pending.counts(now).1, 0);
+        assert!(pending.open(ip(1), now).is_ok());
     }
 
     #[test]

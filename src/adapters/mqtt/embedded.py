@@ -26,9 +26,24 @@ from domain.devices.link import (
     PublishResult,
 )
 from domain.devices.messages import OutboundMessage
+from domain.devices.model import RefusalReason
 from domain.kernel.errors import Unavailable
 
-_DROP_REASONS = {"forbidden": "FORBIDDEN_TOPIC", "oversize": "TOO_LARGE", "queue_full": "QUEUE_FULL"}
+_FAULT_REASONS = {
+    "forbidden": "FORBIDDEN_TOPIC",
+    "oversize": "TOO_LARGE",
+    "queue_full": "QUEUE_FULL",
+    "client_id": RefusalReason.CLIENT_ID,
+    "topic_not_allowed": RefusalReason.TOPIC_NOT_ALLOWED,
+    "not_offered": RefusalReason.NOT_OFFERED,
+    "other_username": RefusalReason.OTHER_USERNAME,
+    "protocol_error": RefusalReason.PROTOCOL_ERROR,
+    "qos_2": RefusalReason.QOS_2,
+    "too_many_subscriptions": RefusalReason.TOO_MANY_SUBSCRIPTIONS,
+    "used_twice": RefusalReason.IDENTITY_USED_TWICE,
+    "wrong_password": RefusalReason.WRONG_PASSWORD,
+}
+"""By the broker's name of the fault (rust/broker/src/inbound_queue/message.rs)."""
 _SEND_RESULTS = {
     "queued": PublishResult.SENT,
     "not_subscribed": PublishResult.NOT_SENT,
@@ -193,7 +208,7 @@ def _read_pem(path: Path | None) -> bytes | None:
 
 
 def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int, topic: str) -> InboundMessagesDropped:
-    return InboundMessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms, topic)
+    return InboundMessagesDropped(device_no, device_id, _FAULT_REASONS[kind], at_ms, topic)
 
 
 def _event_types(front: str) -> dict[str, Callable[..., InboundEvent]]:

@@ -193,12 +193,15 @@ def _metric(name: str, help_text: str, key: str) -> BrokerMetricDefinition:
     return BrokerMetricDefinition(name, help_text, {"": key})
 
 
-REFUSAL_REASONS = ("credentials", "anonymous", "will", "garbage", "timeout", "full", "busy", "address_full", "banned", "evicted")
+REFUSAL_REASONS = (
+    *("credentials", "anonymous", "will", "garbage", "timeout", "full", "busy", "address_full", "banned", "evicted"),
+    "takeovers",
+)
 GAUGES = (
     _metric("connections", "Connected devices.", "connections"),
     _metric("sockets", "Open sockets, including those that have not sent CONNECT.", "sockets"),
     _metric("pending", "Sockets whose CONNECT has not been accepted yet.", "pending"),
-    _metric("banned_addresses", "Addresses that the broker refuses at present.", "banned_addresses"),
+    _metric("banned_addresses", "Addresses that the broker holds back at present.", "banned_addresses"),
     _metric("devices_admitted", "Devices whose credentials the broker accepts.", "devices_admitted"),
     _metric("sessions_stored", "Sessions kept for disconnected clients.", "sessions_stored"),
     _metric("broker_sessions", "Sessions at an external broker that this instance reads.", "broker_sessions"),
@@ -309,7 +312,7 @@ class DroppedMessageLog:
             self._logged_ms.clear()  # a few log lines too many are better than unbounded memory
         self._logged_ms[drop.device_no] = now_ms
         log.warning(
-            "dropped an unusable message of a device",
+            "refused a device" if drop.is_refusal else "dropped an unusable message of a device",
             device_id=device.device_id,
             code=drop.reason,
             count=drop.count,

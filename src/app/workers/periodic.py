@@ -68,7 +68,8 @@ async def expire_presence(presence: PresenceService, clock: Clock) -> float:
 
 
 async def write_dropped_messages(dropped_messages: DroppedMessageService) -> float:
-    """Write what was dropped of the messages of devices: `health.lastDrop` and the event `device_message_dropped`."""
+    """Write what was dropped of the messages of devices and what they were refused: `health.lastDrop`, `health.lastRefusal` and
+    the events `device_message_dropped` and `device_refused`."""
     await dropped_messages.write_pending()
     await asyncio.sleep(DROPPED_MESSAGES_INTERVAL_S)
     return MAX_SLEEP_S

@@ -1,5 +1,6 @@
-"""The health of a device: what the service has measured or learned about it beside its readings. The account is told two things:
-that a clock is wrong (`device_clock_skew`), and that messages were not kept (`device_message_dropped`).
+"""The health of a device: what the service has measured or learned about it beside its readings. The account is told three things:
+that a clock is wrong (`device_clock_skew`), that messages were not kept (`device_message_dropped`), and that the broker refused the
+device (`device_refused`).
 
 Readings and faults name a device by its number, and so does everything here. What messages tell is counted in memory and written
 together, so that no message costs a write of its own.
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from domain.devices.model import Device, DroppedMessages, FirmwareProfile, NewConnectionsSummary
+from domain.devices.model import Device, DroppedMessages, FirmwareProfile, NewConnectionsSummary, RefusalReason
 from domain.devices.ports import DevicesTx
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, SECOND_MS, Clock, Now
 from domain.kernel.dataclasses import service
@@ -171,12 +172,24 @@ EXPLANATIONS = {
     "UNKNOWN_METHOD": "a notification that is neither a status nor an event",
     "UNKNOWN_TOPIC": "the firmware profile of the device does not use that topic",
 }
+REFUSALS = {
+    RefusalReason.CLIENT_ID: "a session that is to be kept needs a client id; set one, or ask for a clean session",
+    RefusalReason.TOPIC_NOT_ALLOWED: "the device may not use that topic or filter; check the topics against its config block",
+    RefusalReason.IDENTITY_USED_TWICE: "connections with its credentials close each other; give each board credentials of its own",
+    RefusalReason.NOT_OFFERED: "shared subscriptions and subscription identifiers are not offered",
+    RefusalReason.OTHER_USERNAME: "its certificate came with the username of another; use the device's own id",
+    RefusalReason.PROTOCOL_ERROR: "it sent what MQTT does not allow, so the connection was closed; update or check its MQTT client",
+    RefusalReason.QOS_2: "it published or left a will at QoS 2; set QoS 0 or 1",
+    RefusalReason.TOO_MANY_SUBSCRIPTIONS: "it asks for more topic filters than a session may have; subscribe to fewer, or with #",
+    RefusalReason.WRONG_PASSWORD: "somebody came with its id and a wrong password; if it is the device, give it its present one",
+}
 
 
 @service
 class DroppedMessageService:
-    """Tells the account what its devices sent and the service did not keep: `device_message_dropped`, at most once an hour for
-    a device and reason. A device that sends nothing but nonsense costs no write per message.
+    """Tells the account what its devices sent and the service did not keep (`device_message_dropped`), and what the broker
+    refused them (`device_refused`): each at most once an hour for a device and reason. A device that sends nothing but nonsense
+    costs no write per message.
 
     `wake` wakes the worker that calls `write_pending`; `log` is told what is dropped, with the device."""
 
@@ -217,7 +230,8 @@ class DroppedMessageService:
             known = [_with_topic(drop, devices[drop.device_no]) for drop in drops if drop.device_no in devices]
             await tx.device_health.add_drops(known)
             for drop in await tx.device_health.take_unannounced_drops(devices, now.steady_ms - HOUR_MS, now.steady_ms):
-                tx.emit(_dropped_event(devices[drop.device_no], drop, now.wall_ms))
+                event = _refused_event if drop.is_refusal else _dropped_event
+                tx.emit(event(devices[drop.device_no], drop, now.wall_ms))
         for drop in known:
             self.log(devices[drop.device_no], drop)
 
@@ -230,7 +244,7 @@ class DroppedMessageService:
 
 def _with_topic(drop: DroppedMessages, device: Device) -> DroppedMessages:
     """The engine, which knows no topics, reads nothing else of native devices."""
-    if drop.topic is None and device.profile is FirmwareProfile.NATIVE:
+    if drop.topic is None and device.profile is FirmwareProfile.NATIVE and not drop.is_refusal:
         return replace(drop, topic="telemetry")
     return drop
 
@@ -249,6 +263,18 @@ def _dropped_event(device: Device, drop: DroppedMessages, now_ms: int) -> Domain
     else:
         text = f"Dropped what the device sent, {times}: {drop.reason}"
     return device_event(device, "device_message_dropped", text, now_ms, reason=drop.reason, count=drop.count, **named)
+
+
+def _refused_event(device: Device, refusal: DroppedMessages, now_ms: int) -> DomainEvent:
+    times = "once" if refusal.count == 1 else f"{refusal.count} times"
+    why = REFUSALS[RefusalReason(refusal.reason)]
+    if refusal.topic:
+        text = f"Refused the device, {times}: {refusal.reason} ({why}), last: {refusal.topic}"
+        return device_event(
+            device, "device_refused", text, now_ms, reason=refusal.reason, count=refusal.count, topic=refusal.topic
+        )
+    text = f"Refused the device, {times}: {refusal.reason} ({why})"
+    return device_event(device, "device_refused", text, now_ms, reason=refusal.reason, count=refusal.count)
 
 
 MAX_FIRMWARE_LENGTH = 64

@@ -89,14 +89,15 @@ class InboundMessage:
 
 @dataclass(frozen=True, slots=True)
 class InboundMessagesDropped:
-    """The broker has dropped what a device published. Reported at most once a minute for a device and reason."""
+    """The broker has dropped what a device published, or refused the device, its will or a subscription. Reported at most once a
+    minute for a device and reason."""
 
     device_no: int
     device_id: str
-    reason: str  # FORBIDDEN_TOPIC, "TOO_LARGE", "QUEUE_FULL"
+    reason: str  # FORBIDDEN_TOPIC, "TOO_LARGE", "QUEUE_FULL", or a `RefusalReason`
     at_ms: int
     topic: str = ""
-    """Below the device's prefix; a topic that is not, as it came. Its first characters."""
+    """A topic or filter, empty where there is none. Below the device's prefix; one that is not, as it came. Its first characters."""
 
 
 InboundEvent: TypeAlias = (

@@ -166,11 +166,38 @@ class LastDroppedMessage:
     at_ms: int
 
 
+class RefusalReason(StrEnum):
+    """Why the broker refuses a known device, its will or its subscription; never a reason of dropped messages."""
+
+    CLIENT_ID = "CLIENT_ID"
+    IDENTITY_USED_TWICE = "IDENTITY_USED_TWICE"
+    NOT_OFFERED = "NOT_OFFERED"
+    OTHER_USERNAME = "OTHER_USERNAME"
+    PROTOCOL_ERROR = "PROTOCOL_ERROR"
+    QOS_2 = "QOS_2"
+    TOO_MANY_SUBSCRIPTIONS = "TOO_MANY_SUBSCRIPTIONS"
+    TOPIC_NOT_ALLOWED = "TOPIC_NOT_ALLOWED"
+    WRONG_PASSWORD = "WRONG_PASSWORD"  # noqa: S105 - a code
+
+
+_REFUSALS = frozenset(RefusalReason)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRefusal:
+    """When the broker last refused the device, its will or a subscription. `topic`: the topic or filter, where there is one."""
+
+    reason: str
+    at_ms: int
+    topic: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
     clock_offset_ms: int | None = None
     """How far the device's clock is ahead of the service's; negative when it is behind."""
     last_drop: LastDroppedMessage | None = None
+    last_refusal: LastRefusal | None = None
     reconnects: int = 0
     """Connections after the first one."""
     firmware: str | None = None
@@ -183,8 +210,9 @@ UNKNOWN_HEALTH = DeviceHealth()
 
 @dataclass(frozen=True, slots=True)
 class DroppedMessages:
-    """Messages of one device that were dropped for one reason. `at_ms`, `topic` (below the device's prefix) and `metric` are
-    those of the last one, as far as they are known; `detail` is for the log."""
+    """Messages of one device that were dropped for one reason, or refusals of the device for one `RefusalReason`. `at_ms`, `topic`
+    (below the device's prefix, if it is there) and `metric` are those of the last one, as far as they are known; `detail` is for
+    the log."""
 
     device_no: int
     reason: str
@@ -193,6 +221,16 @@ class DroppedMessages:
     topic: str | None = None
     metric: str | None = None
     detail: str = ""
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.reason in _REFUSALS
+
+    def shown_in(self, health: DeviceHealth) -> DeviceHealth:
+        """The health of a device of which this is the last one."""
+        if self.is_refusal:
+            return replace(health, last_refusal=LastRefusal(self.reason, self.at_ms, self.topic))
+        return replace(health, last_drop=LastDroppedMessage(self.reason, self.at_ms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,7 @@ class DeviceHealthRepository(Protocol):
     async def set_clock_offsets(self, offsets_ms: Mapping[int, int]) -> None: ...
 
     async def add_drops(self, drops: Sequence[DroppedMessages]) -> None:
-        """Count the drops, and remember when the last one of each reason was."""
+        """Count the drops and refusals, and remember when the last one of each reason was."""
 
     async def take_unannounced_drops(
         self, numbers: Collection[int], announced_before_ms: int, now_ms: int

@@ -90,7 +90,7 @@ _ACCESS_EVENT_PREFIXES = (
 `session_`, `password_`: the feeds of sessions that ended close."""
 
 
-_HEALTH_EVENTS = frozenset({"device_message_dropped", "device_clock_skew"})
+_HEALTH_EVENTS = frozenset({"device_message_dropped", "device_clock_skew", "device_refused"})
 
 
 def is_access_change(kind: str) -> bool:

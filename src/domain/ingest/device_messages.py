@@ -36,7 +36,7 @@ from domain.devices.messages import (
     TimeRequest,
     UnreadableMessage,
 )
-from domain.devices.model import Device
+from domain.devices.model import Device, RefusalReason
 from domain.devices.presence import PresenceBatch, PresenceService
 from domain.ingest.ports import IngestTx
 from domain.kernel.clock import SECOND_MS, Clock
@@ -46,6 +46,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.left_edges import LeftEdgeResolver, RelayEvidence
 
+_EXPECTED_DROPS = frozenset({FORBIDDEN_TOPIC, RefusalReason.TOPIC_NOT_ALLOWED})
 CONNECT_SEQUENCE_MS = 10 * SECOND_MS
 """How long after its connect a device may publish what its firmware always publishes then."""
 
@@ -247,7 +248,7 @@ class DeviceMessageHandler:
         """What a correctly configured stock firmware publishes elsewhere when it connects is no fault."""
         device = self._senders.get(event.device_no)
         connected_ms = self._connected_ms.get(event.device_no)
-        if device is None or connected_ms is None or event.reason != FORBIDDEN_TOPIC:
+        if device is None or connected_ms is None or event.reason not in _EXPECTED_DROPS:
             return False
         is_recent = event.at_ms - connected_ms <= CONNECT_SEQUENCE_MS
         return is_recent and self.codec.publishes_elsewhere_on_connect(device.profile)

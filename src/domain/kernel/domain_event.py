@@ -27,7 +27,8 @@ _GrantKind = Literal[
     "grant_created", "grant_updated", "grant_revoked", "approval_requested", "approval_decided", "approval_refused"
 ]
 _DeviceKind = Literal["device_registered", "device_updated", "device_enabled", "device_disabled", "device_deleted"]
-_LinkKind = Literal["device_online", "device_offline", "device_message_dropped", "device_message_set_aside", "device_clock_skew"]
+_LinkKind = Literal["device_online", "device_offline", "device_refused"]
+_HealthKind = Literal["device_message_dropped", "device_message_set_aside", "device_clock_skew"]
 _ProvisioningKind = Literal["provisioning_code_created", "provisioning_code_revoked"]
 _ClaimKind = Literal["device_claim_requested", "device_claim_decided", "device_claimed"]
 _GroupKind = Literal["group_created", "group_updated", "group_deleted", "group_members_changed"]
@@ -55,6 +56,7 @@ EventKind = Literal[
     _GrantKind,
     _DeviceKind,
     _LinkKind,
+    _HealthKind,
     _ProvisioningKind,
     _ClaimKind,
     _GroupKind,

@@ -19,6 +19,7 @@ SUBJECTS = {
     "webhook_disabled": "webhook disabled",
     "device_clock_skew": "clock skew",
     "device_message_dropped": "message dropped",
+    "device_refused": "device refused",
     "device_message_set_aside": "message set aside",
 }
 OFFLINE_ENDS = frozenset({DEVICE_ONLINE, "device_deleted"})

@@ -33,6 +33,7 @@ TOPIC_OF_EVENT = {
     "webhook_disabled": NotificationTopic.WEBHOOKS,
     "device_clock_skew": NotificationTopic.DEVICES,
     "device_message_dropped": NotificationTopic.DEVICES,
+    "device_refused": NotificationTopic.DEVICES,
     "device_message_set_aside": NotificationTopic.DEAD_LETTERS,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from domain.devices.model import UNKNOWN_HEALTH, DeviceHealth, DroppedMessages, LastDroppedMessage, NewConnectionsSummary
+from domain.devices.model import UNKNOWN_HEALTH, DeviceHealth, DroppedMessages, NewConnectionsSummary
 from support.memory_storage.tables import Database, Table
 
 HEALTH: Table[int, tuple[int, DeviceHealth]] = Table("device_health")
@@ -22,8 +22,7 @@ class MemoryDeviceHealthRepository:
         found = {no: replace(h, reconnects=max(0, c - 1)) for no, (c, h) in self._database.rows(HEALTH).items() if no in numbers}
         drops = [drop for drop, _ in self._database.rows(DROPS).values() if drop.device_no in numbers]
         for drop in sorted(drops, key=lambda drop: (drop.at_ms, drop.reason)):
-            last = LastDroppedMessage(drop.reason, drop.at_ms)
-            found[drop.device_no] = replace(found.get(drop.device_no, UNKNOWN_HEALTH), last_drop=last)
+            found[drop.device_no] = drop.shown_in(found.get(drop.device_no, UNKNOWN_HEALTH))
         return found
 
     async def add_connections(self, connections: Mapping[int, NewConnectionsSummary]) -> None:

@@ -11,8 +11,13 @@ use crate::connection_handle::{ConnectionHandle, SessionState, SharedConnectionS
 use crate::inbound_queue::{InboundQueue, now_ms};
 use crate::limits::BrokerLimits;
 
-/// The password has changed, or the device was removed, since authentication.
-pub struct CredentialsChangedError;
+/// Why an authenticated connection is not attached.
+pub enum AttachError {
+    /// The password has changed, or the device was removed, since authentication.
+    CredentialsChanged,
+    /// It would close another connection of the device, and that has happened too often.
+    TakeoversPaused,
+}
 
 /// What a CONNECT asks of a session.
 pub struct ConnectSessionOptions {
@@ -46,10 +51,14 @@ impl Device {
         limits: &BrokerLimits,
         queue: &InboundQueue,
         announce: impl FnOnce(bool, i64),
-    ) -> Result<AttachResult, CredentialsChangedError> {
+    ) -> Result<AttachResult, AttachError> {
         let mut state = self.state.lock();
         if state.credentials != Some(credentials) {
-            return Err(CredentialsChangedError);
+            return Err(AttachError::CredentialsChanged);
+        }
+        let closes = state.would_close(&request.client_id, limits.max_connections_per_device);
+        if !state.takeovers.admit(closes, Instant::now()) {
+            return Err(AttachError::TakeoversPaused);
         }
         let taken_over = state.take_over(&request.client_id);
         let took_over = taken_over.is_some();

@@ -60,12 +60,12 @@ pub enum BrokerDeviceEvent {
         retain: bool,
         at_ms: i64,
     },
-    /// The broker dropped a message of this device; at most one event a minute for each device and kind.
+    /// The broker dropped a message of this device, or refused it; at most one event a minute for each device and kind.
     Fault {
         source: InboundEventDevice,
         kind: &'static str,
         at_ms: i64,
-        /// Below the device's prefix; a topic that is not, as it came. Its first characters.
+        /// Topic or filter, empty where there is none. Below the device's prefix; one that is not, as it came. Its first characters.
         topic: String,
     },
 }
@@ -82,22 +82,48 @@ impl BrokerDeviceEvent {
     }
 }
 
-/// Why the broker drops a message of a device; each reason is reported at most once a minute. The value is the index of the device's
-/// last report.
-#[derive(Debug, Clone, Copy)]
-pub enum DropReason {
+/// What the broker did not accept from a device; each kind is reported at most once a minute. The value is the index of the device's
+/// last report. The first three drop a message; the others refuse the device itself, or its will or subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
     Forbidden = 0,
-    Oversize = 1,
-    QueueFull = 2,
+    Oversize,
+    QueueFull,
+    /// A topic or filter that the device may not use: of another, a command topic, no valid filter.
+    TopicNotAllowed,
+    /// A publish or will at QoS 2.
+    QosTwo,
+    TooManySubscriptions,
+    /// Shared subscriptions and subscription identifiers.
+    NotOffered,
+    /// A session that is to be kept needs a client id (MQTT 3.1.1, 3.1.3.1).
+    ClientId,
+    /// Connections of the device close each other again and again.
+    UsedTwice,
+    WrongPassword,
+    /// The certificate is of another device than the username.
+    OtherUsername,
+    ProtocolError,
 }
 
-impl DropReason {
+impl FaultKind {
+    pub const COUNT: usize = Self::ProtocolError as usize + 1;
+
     /// The `kind` of the device's `fault` event.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forbidden => "forbidden",
             Self::Oversize => "oversize",
             Self::QueueFull => "queue_full",
+            Self::TopicNotAllowed => "topic_not_allowed",
+            Self::QosTwo => "qos_2",
+            Self::TooManySubscriptions => "too_many_subscriptions",
+            Self::NotOffered => "not_offered",
+            Self::ClientId => "client_id",
+            Self::UsedTwice => "used_twice",
+            Self::WrongPassword => "wrong_password",
+            Self::OtherUsername => "other_username",
+            Self::ProtocolError => "protocol_error",
         }
     }
 }

@@ -8,9 +8,9 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
 use crate::connection_handle::ConnectionHandle;
-use crate::device::attach::{AttachResult, ConnectSessionOptions};
+use crate::device::attach::{AttachError, AttachResult, ConnectSessionOptions};
 use crate::device::{BrokerDeviceCredentials, Device};
-use crate::inbound_queue::{BrokerDeviceEvent, MESSAGE_OVERHEAD, QueuePermit, now_ms};
+use crate::inbound_queue::{BrokerDeviceEvent, FaultKind, MESSAGE_OVERHEAD, QueuePermit, now_ms};
 use crate::limits::BrokerLimits;
 use crate::state::BrokerState;
 use crate::stats::BrokerStats;
@@ -60,6 +60,7 @@ pub(super) async fn receive_connect(
             Err((codec, violation)) => {
                 shared.stats.refused_garbage.increment();
                 accepted.fail();
+                hold_back_banned(shared, accepted).await;
                 if let Some(mut codec) = codec {
                     let mut output = BytesMut::new();
                     codec.refuse(&mut output, violation.0);
@@ -75,6 +76,15 @@ pub(super) async fn receive_connect(
     }
 }
 
+/// Let a client of a banned address that has failed wait for its answer: it takes one of the few places of its address, so that it
+/// cannot try again at once, and a device with correct credentials finds another.
+pub(super) async fn hold_back_banned(shared: &BrokerState, accepted: &AcceptedSocketGuard) {
+    if let Some(delay) = accepted.answer_delay() {
+        let mut shutdown = shared.shutdown.subscribe();
+        let _ = tokio::time::timeout(delay, shutdown.wait_for(|shutdown| *shutdown)).await;
+    }
+}
+
 /// Check the CONNECT and attach the connection to its device. The CONNACK of a success is left in `output`; an error is its reason
 /// code.
 pub(super) async fn accept_connect(
@@ -85,6 +95,10 @@ pub(super) async fn accept_connect(
     peer: PeerInfo<'_>,
 ) -> Result<AuthenticatedMqttConnection, u8> {
     let (device, credentials) = authenticate_peer(shared, &connect, &peer)?;
+    if connect.lacks_client_id {
+        report(shared, &device, credentials, FaultKind::ClientId, "");
+        return Err(reason::CLIENT_IDENTIFIER_NOT_VALID);
+    }
     let level = connect.protocol_level;
     let will = match connect.will.take() {
         None => None,
@@ -109,7 +123,20 @@ pub(super) async fn accept_connect(
         queue.push_low_priority(event, connect_permit);
     };
     let attached = device.attach(credentials, request, limits, queue, announce);
-    let attached = attached.map_err(|_| credentials_changed(&shared.stats))?;
+    let attached = match attached {
+        Ok(attached) => attached,
+        Err(AttachError::CredentialsChanged) => return Err(credentials_changed(&shared.stats)),
+        Err(AttachError::TakeoversPaused) => {
+            shared.stats.refused_takeovers.increment();
+            report(shared, &device, credentials, FaultKind::UsedTwice, "");
+            let mut shutdown = shared.shutdown.subscribe();
+            tokio::select! {
+                () = device.hold_back() => {}
+                _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+            }
+            return Err(reason::SERVER_BUSY);
+        }
+    };
     count_connect(&shared.stats, &attached);
     let properties = connack_properties(&connect, limits, attached.session_present, assigned);
     codec.accept(output, properties, limits.max_packet_size());
@@ -123,6 +150,10 @@ pub(super) async fn accept_connect(
         will,
         final_permit,
     })
+}
+
+fn report(shared: &BrokerState, device: &Device, credentials: BrokerDeviceCredentials, kind: FaultKind, topic: &str) {
+    device.report(credentials.number, kind, topic, &shared.inbound_queue);
 }
 
 fn assign_client_id(shared: &BrokerState, connect: &Connect) -> Option<ByteString> {
@@ -167,6 +198,9 @@ fn authenticate(shared: &BrokerState, connect: &Connect, peer: &PeerInfo<'_>) ->
     let authenticated = shared.registry.authenticate(username, password);
     authenticated.ok_or_else(|| {
         stats.refused_credentials.increment();
+        if let Some((device, credentials)) = shared.registry.find_with_credentials(username) {
+            report(shared, &device, credentials, FaultKind::WrongPassword, "");
+        }
         reason::BAD_USER_NAME_OR_PASSWORD
     })
 }
@@ -179,6 +213,10 @@ fn authenticate_by_certificate(shared: &BrokerState, connect: &Connect, names: &
     let found = named.find_map(|name| shared.registry.find_with_credentials(name));
     found.ok_or_else(|| {
         shared.stats.refused_credentials.increment();
+        let mut shown = names.iter().filter_map(|name| shared.registry.find_with_credentials(name));
+        if let Some((device, credentials)) = shown.next() {
+            report(shared, &device, credentials, FaultKind::OtherUsername, "");
+        }
         reason::NOT_AUTHORIZED
     })
 }
@@ -194,12 +232,14 @@ fn authorize_will(
 ) -> Result<Will, u8> {
     if will.qos > 1 && level == 5 {
         shared.stats.refused_will.increment();
+        report(shared, device, credentials, FaultKind::QosTwo, &will.topic);
         return Err(reason::QOS_NOT_SUPPORTED);
     }
     let fits = will.topic.len() <= shared.limits.max_topic;
     let topic = topic_authorization::authorize_publish(&will.topic, &device.id, credentials.profile);
     let Some(topic) = topic.filter(|_| fits) else {
         shared.stats.refused_will.increment();
+        report(shared, device, credentials, FaultKind::TopicNotAllowed, &will.topic);
         return Err(reason::NOT_AUTHORIZED);
     };
     Ok(Will {

@@ -16,7 +16,7 @@ use super::connect::AuthenticatedMqttConnection;
 use crate::connection_handle::{CloseReason, ConnectionHandle, Subscription};
 use crate::device::attach::SessionExpiryAndWill;
 use crate::device::{BrokerDeviceCredentials, DelayedWill, Device};
-use crate::inbound_queue::{BrokerDeviceEvent, DropReason, InboundEventDevice, MESSAGE_OVERHEAD, QueuePermit, now_ms};
+use crate::inbound_queue::{BrokerDeviceEvent, FaultKind, InboundEventDevice, MESSAGE_OVERHEAD, QueuePermit, now_ms};
 use crate::state::BrokerState;
 use crate::transport::{TransportStream, write_final};
 use crate::wire::{Packet, PacketCodec, ProtocolViolation, Will, reason};
@@ -80,6 +80,12 @@ impl ConnectionTask {
         }
     }
 
+    /// Tell the service what the broker did not accept.
+    pub(super) fn report(&self, kind: FaultKind, topic: &str) {
+        let queue = &self.shared.inbound_queue;
+        self.device.report(self.credentials.number, kind, topic, queue);
+    }
+
     pub(super) fn source(&self) -> InboundEventDevice {
         self.device.event_source(self.credentials)
     }
@@ -89,6 +95,11 @@ impl ConnectionTask {
             Err(cause) => cause,
             Ok(()) => self.handle_packets().await,
         };
+        match cause {
+            DisconnectCause::ProtocolError(reason::QOS_NOT_SUPPORTED) => self.report(FaultKind::QosTwo, ""),
+            DisconnectCause::ProtocolError(_) => self.report(FaultKind::ProtocolError, ""),
+            _ => {}
+        }
         self.detach(cause);
         if let Some(code) = cause.reason_code() {
             self.codec.disconnect(&mut self.output, code);
@@ -142,7 +153,7 @@ impl ConnectionTask {
             Packet::Publish(publish) => return self.publish(publish).await,
             Packet::OversizePublish(publish) => {
                 self.throttle(publish.qos).await?;
-                self.drop_publish(&publish, DropReason::Oversize, reason::QUOTA_EXCEEDED);
+                self.drop_publish(&publish, FaultKind::Oversize, reason::QUOTA_EXCEEDED);
             }
             Packet::PubAck(packet_id) => self.handle_puback(packet_id),
             Packet::PubRel(packet_id) => self.handle_pubrel(packet_id),
@@ -315,16 +326,33 @@ fn publish_will_later(shared: &Arc<BrokerState>, device: &Arc<Device>, due: Inst
 
 struct PendingPuback {
     packet_id: u16,
+    /// Of topic and payload.
+    digest: u64,
     /// The reason code to acknowledge with, once it is known.
     reason: Option<u8>,
 }
 
-/// QoS-1 publishes that were received and not acknowledged.
+/// QoS-1 publishes that were received and not acknowledged, and the last ones that were: a client that waited in vain for a PUBACK
+/// may send a publish again on the same connection, and the copy may wait in the socket until after the PUBACK.
 #[derive(Default)]
 pub(super) struct OutgoingPubackQueue {
     publishes: VecDeque<PendingPuback>,
     /// Sequence number of the first publish.
     first: u64,
+    /// Packet id, digest and reason code of the last acknowledged publishes, the oldest first.
+    acknowledged: VecDeque<(u16, u64, u8)>,
+}
+
+/// Acknowledged publishes that are remembered: as many as may be unacknowledged by default.
+const MAX_REMEMBERED: usize = 64;
+
+/// What is known of a publish with DUP.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Retransmission {
+    /// Its PUBACK is to come.
+    Pending,
+    /// Its PUBACK was sent, with this reason code.
+    Acknowledged(u8),
 }
 
 impl OutgoingPubackQueue {
@@ -335,8 +363,12 @@ impl OutgoingPubackQueue {
 
     /// Returns the sequence number for `complete`.
     #[inline]
-    pub(super) fn push(&mut self, packet_id: u16) -> u64 {
-        self.publishes.push_back(PendingPuback { packet_id, reason: None });
+    pub(super) fn push(&mut self, packet_id: u16, digest: u64) -> u64 {
+        self.publishes.push_back(PendingPuback {
+            packet_id,
+            digest,
+            reason: None,
+        });
         self.first + self.publishes.len() as u64 - 1
     }
 
@@ -348,13 +380,59 @@ impl OutgoingPubackQueue {
         }
     }
 
+    /// What is known of an earlier publish with this packet id and these bytes; None for a new message.
+    pub(super) fn find(&self, packet_id: u16, digest: u64) -> Option<Retransmission> {
+        // The last publish with the packet id decides: a client uses an id again once it is acknowledged.
+        if let Some(publish) = self.publishes.iter().rev().find(|publish| publish.packet_id == packet_id) {
+            return (publish.digest == digest).then_some(Retransmission::Pending);
+        }
+        let (_, earlier, reason) = self.acknowledged.iter().rev().find(|(id, ..)| *id == packet_id)?;
+        (*earlier == digest).then_some(Retransmission::Acknowledged(*reason))
+    }
+
     /// `(packet id, reason)` of the first publish, if its reason is known.
     #[inline]
     pub(super) fn pop_completed(&mut self) -> Option<(u16, u8)> {
         let first = self.publishes.front()?;
-        let completed = (first.packet_id, first.reason?);
+        let (packet_id, digest, reason) = (first.packet_id, first.digest, first.reason?);
         self.publishes.pop_front();
         self.first += 1;
-        Some(completed)
+        if self.acknowledged.len() >= MAX_REMEMBERED {
+            self.acknowledged.pop_front();
+        }
+        self.acknowledged.push_back((packet_id, digest, reason));
+        Some((packet_id, reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retransmission_is_known_before_and_after_its_puback_and_a_new_message_is_not() {
+        let mut queue = OutgoingPubackQueue::default();
+        let sequence = queue.push(7, 1);
+        assert_eq!(queue.find(7, 1), Some(Retransmission::Pending));
+        assert_eq!((queue.find(7, 2), queue.find(8, 1)), (None, None));
+        queue.complete(sequence, reason::SUCCESS);
+        assert_eq!(queue.pop_completed(), Some((7, reason::SUCCESS)));
+        assert_eq!(queue.find(7, 1), Some(Retransmission::Acknowledged(reason::SUCCESS)));
+        queue.push(7, 2);
+        assert_eq!(queue.find(7, 1), None, "the id has a newer message");
+        assert_eq!(queue.find(7, 2), Some(Retransmission::Pending));
+    }
+
+    #[test]
+    fn the_memory_of_acknowledged_publishes_is_bounded() {
+        let mut queue = OutgoingPubackQueue::default();
+        for packet_id in 1..=1000 {
+            let sequence = queue.push(packet_id, 5);
+            queue.complete(sequence, reason::SUCCESS);
+            queue.pop_completed();
+        }
+        assert_eq!(queue.acknowledged.len(), MAX_REMEMBERED);
+        assert_eq!(queue.find(1000, 5), Some(Retransmission::Acknowledged(reason::SUCCESS)));
+        assert_eq!(queue.find(1, 5), None);
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use self::connect::{accept_connect, receive_connect};
+use self::connect::{accept_connect, hold_back_banned, receive_connect};
 use self::connection::ConnectionTask;
 use crate::state::BrokerState;
 use crate::transport::{TransportStream, write_final};
@@ -42,8 +42,10 @@ pub async fn serve(mut stream: TransportStream, shared: Arc<BrokerState>, peer: 
         }
     };
     let mut output = BytesMut::new();
+    let accepted = peer.accepted;
     match accept_connect(&shared, &mut codec, connect, &mut output, peer).await {
         Err(code) => {
+            hold_back_banned(&shared, accepted).await;
             codec.refuse(&mut output, code);
             write_final(&mut stream, &mut output).await;
         }

@@ -1,27 +1,25 @@
 //! What a device publishes: rate-limited, authorised, queued, and acknowledged with its batch; and what it is sent, with its
 //! acknowledgements.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::connection::{ConnectionTask, DisconnectCause};
+use super::connection::{ConnectionTask, DisconnectCause, Retransmission};
 use crate::connection_handle::{OutboundPublish, SharedConnectionState};
 use crate::inbound_queue::{
-    AckHandle, BrokerDeviceEvent, DropReason, MESSAGE_OVERHEAD, QueuePermit, RawTelemetryMessage, TelemetryOrBrokerEvent, now_ms,
+    AckHandle, BrokerDeviceEvent, FaultKind, MESSAGE_OVERHEAD, QueuePermit, RawTelemetryMessage, TelemetryOrBrokerEvent, now_ms,
 };
 use crate::topic_authorization::{self, FirmwareProfile};
 use crate::wire::{Publish, reason};
 
-/// Characters.
-const MAX_REPORTED_TOPIC: usize = 128;
-
 impl ConnectionTask {
     /// Acknowledge a publish that is not queued, after those that came before it.
-    fn acknowledge(&mut self, packet_id: u16, qos: u8, code: u8) {
-        if qos > 0 {
-            let sequence = self.pending_pubacks.push(packet_id);
+    fn acknowledge(&mut self, publish: &Publish, code: u8) {
+        if publish.qos > 0 {
+            let sequence = self.pending_pubacks.push(publish.packet_id, self.digest(publish));
             self.pending_pubacks.complete(sequence, code);
         }
     }
@@ -42,31 +40,57 @@ impl ConnectionTask {
         Ok(())
     }
 
+    fn digest(&self, publish: &Publish) -> u64 {
+        self.shared.digest_keys.hash_one((&publish.topic[..], &publish.payload[..]))
+    }
+
+    /// Whether the client sends again, on this connection, what is stored or about to be: the same packet id and the same bytes, with
+    /// DUP. It is acknowledged once more only if its PUBACK was sent before the copy was read.
+    fn is_retransmission(&mut self, publish: &Publish) -> bool {
+        if !publish.dup || publish.qos == 0 {
+            return false;
+        }
+        self.shared.stats.inbound_duplicates.increment();
+        let found = self.pending_pubacks.find(publish.packet_id, self.digest(publish));
+        if let Some(Retransmission::Acknowledged(code)) = found {
+            self.acknowledge(publish, code);
+        }
+        found.is_some()
+    }
+
     pub(super) async fn publish(&mut self, publish: Publish) -> Result<(), DisconnectCause> {
+        if publish.qos > 1 {
+            // The broker announces Maximum QoS 1.
+            self.report(FaultKind::QosTwo, &publish.topic);
+            return Err(DisconnectCause::ProtocolError(reason::QOS_NOT_SUPPORTED));
+        }
         self.throttle(publish.qos).await?;
-        if publish.dup {
-            self.shared.stats.inbound_duplicates.increment();
+        if self.is_retransmission(&publish) {
+            return Ok(());
         }
         let profile = self.credentials.profile;
         let topic = (publish.topic.len() <= self.shared.limits.max_topic)
             .then(|| topic_authorization::authorize_publish(&publish.topic, &self.device.id, profile))
             .flatten();
         let Some(topic) = topic else {
-            self.drop_publish(&publish, DropReason::Forbidden, reason::NOT_AUTHORIZED);
+            self.drop_publish(&publish, FaultKind::Forbidden, reason::NOT_AUTHORIZED);
+            if topic_authorization::relative_topic(&publish.topic, &self.device.id).is_none() {
+                self.report(FaultKind::TopicNotAllowed, &publish.topic);
+            }
             return Ok(());
         };
         if publish.payload.len() > self.shared.limits.max_payload {
-            self.drop_publish(&publish, DropReason::Oversize, reason::QUOTA_EXCEEDED);
+            self.drop_publish(&publish, FaultKind::Oversize, reason::QUOTA_EXCEEDED);
             return Ok(());
         }
         let bytes = MESSAGE_OVERHEAD + publish.payload.len() + topic.len();
         let Some(permit) = self.reserve(bytes, publish.qos).await? else {
             self.shared.stats.dropped_queue_full.increment();
-            self.report_drop(DropReason::QueueFull, topic);
+            self.report(FaultKind::QueueFull, topic);
             return Ok(());
         };
         let ack = (publish.qos > 0).then(|| AckHandle {
-            sequence: self.pending_pubacks.push(publish.packet_id),
+            sequence: self.pending_pubacks.push(publish.packet_id, self.digest(&publish)),
             connection: Arc::clone(&self.connection),
         });
         let message = self.inbound_message(topic, &publish.payload, publish.qos, publish.retain);
@@ -75,16 +99,15 @@ impl ConnectionTask {
     }
 
     /// Drop and count a publish, and acknowledge it all the same: otherwise the device would send it again and again.
-    pub(super) fn drop_publish(&mut self, publish: &Publish, why: DropReason, code: u8) {
+    pub(super) fn drop_publish(&mut self, publish: &Publish, why: FaultKind, code: u8) {
         let stats = &self.shared.stats;
-        match why {
-            DropReason::Forbidden => stats.dropped_forbidden.increment(),
-            DropReason::Oversize => stats.dropped_oversize.increment(),
-            DropReason::QueueFull => stats.dropped_queue_full.increment(),
+        if why == FaultKind::Oversize {
+            stats.dropped_oversize.increment();
+        } else {
+            stats.dropped_forbidden.increment();
         }
-        let topic = topic_authorization::relative_topic(&publish.topic, &self.device.id);
-        self.report_drop(why, topic.unwrap_or(&publish.topic));
-        self.acknowledge(publish.packet_id, publish.qos, code);
+        self.report(why, &publish.topic);
+        self.acknowledge(publish, code);
     }
 
     /// The broker takes no QoS-2 publish, so there is nothing to release. The answer ends an exchange that a client remembers.
@@ -132,22 +155,6 @@ impl ConnectionTask {
             return Ok(waited.ok().and_then(Result::ok));
         }
         Ok(self.wait_for(reserved).await?.ok())
-    }
-
-    fn report_drop(&self, why: DropReason, topic: &str) {
-        let at_ms = now_ms();
-        if !self.device.should_report(why, at_ms) {
-            return;
-        }
-        if let Some(permit) = self.shared.inbound_queue.try_reserve(MESSAGE_OVERHEAD + topic.len()) {
-            let event = BrokerDeviceEvent::Fault {
-                source: self.source(),
-                kind: why.name(),
-                at_ms,
-                topic: topic.chars().take(MAX_REPORTED_TOPIC).collect(),
-            };
-            self.shared.inbound_queue.push_low_priority(event, permit);
-        }
     }
 
     /// Send the next message: first those that an earlier connection of the session sent, with DUP and the same packet id

@@ -4,9 +4,17 @@ use bytestring::ByteString;
 
 use super::connection::{ConnectionTask, DisconnectCause};
 use crate::connection_handle::Subscription;
-use crate::inbound_queue::{BrokerDeviceEvent, MESSAGE_OVERHEAD};
+use crate::inbound_queue::{BrokerDeviceEvent, FaultKind, MESSAGE_OVERHEAD};
 use crate::topic_authorization;
 use crate::wire::{SubscribeFilter, reason};
+
+fn refusal(code: u8) -> FaultKind {
+    match code {
+        reason::QUOTA_EXCEEDED => FaultKind::TooManySubscriptions,
+        reason::NOT_AUTHORIZED => FaultKind::TopicNotAllowed,
+        _ => FaultKind::NotOffered,
+    }
+}
 
 impl ConnectionTask {
     pub(super) async fn subscribe(
@@ -16,18 +24,24 @@ impl ConnectionTask {
         has_subscription_id: bool,
     ) -> Result<(), DisconnectCause> {
         self.throttle(0).await?;
-        let mut count = self.connection.shared_state.lock().subscriptions.len();
+        let mut held: Vec<Box<str>> = {
+            let shared_state = self.connection.shared_state.lock();
+            shared_state.subscriptions.iter().map(|each| each.filter.clone()).collect()
+        };
         let mut codes = Vec::with_capacity(filters.len());
         let mut granted = Vec::new();
         for filter in filters {
-            let code = self.subscribe_code(&filter, count, has_subscription_id);
+            let code = self.subscribe_code(&filter, &held, has_subscription_id);
             codes.push(code);
             let relative = topic_authorization::relative_topic(&filter.filter, &self.device.id);
             let Some(relative) = relative.filter(|_| code <= 1) else {
                 self.shared.stats.refused_subscribes.increment();
+                self.report(refusal(code), &filter.filter);
                 continue;
             };
-            count += 1;
+            if !held.iter().any(|other| **other == *relative) {
+                held.push(relative.into());
+            }
             let subscription = Subscription {
                 filter: relative.into(),
                 qos: code,
@@ -59,8 +73,8 @@ impl ConnectionTask {
         new.map(|(each, _)| each.filter.to_string()).collect()
     }
 
-    /// The granted QoS, or the reason code of a refusal. `count`: subscriptions of the session so far.
-    fn subscribe_code(&self, filter: &SubscribeFilter, count: usize, has_subscription_id: bool) -> u8 {
+    /// The granted QoS, or the reason code of a refusal. `held`: the filters of the session so far.
+    fn subscribe_code(&self, filter: &SubscribeFilter, held: &[Box<str>], has_subscription_id: bool) -> u8 {
         let limits = &self.shared.limits;
         if has_subscription_id {
             return reason::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED;
@@ -69,14 +83,27 @@ impl ConnectionTask {
             return reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED;
         }
         let fits = filter.filter.len() <= limits.max_topic;
-        if !fits || topic_authorization::authorize_subscribe(&filter.filter, &self.device.id).is_none() {
+        let relative = topic_authorization::authorize_subscribe(&filter.filter, &self.device.id);
+        let Some(relative) = relative.filter(|_| fits) else {
             return reason::NOT_AUTHORIZED;
-        }
-        if count >= limits.max_subscriptions_per_session {
+        };
+        if !held.iter().any(|other| **other == *relative) && !self.has_room(relative, held) {
             return reason::QUOTA_EXCEEDED;
         }
         // The broker sends nothing at QoS 2.
         filter.qos.min(1)
+    }
+
+    /// The device's command topics have places of their own: no other subscription may keep it from hearing commands.
+    fn has_room(&self, relative: &str, held: &[Box<str>]) -> bool {
+        let limits = &self.shared.limits;
+        let is_command = |filter: &str| self.credentials.profile.is_command_filter(filter);
+        let commands = held.iter().filter(|other| is_command(other)).count();
+        if is_command(relative) {
+            commands < limits.max_command_subscriptions_per_session
+        } else {
+            held.len() - commands < limits.max_subscriptions_per_session
+        }
     }
 
     pub(super) async fn announce_subscription(

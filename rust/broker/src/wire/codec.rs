@@ -183,9 +183,35 @@ pub fn read_connect(input: &mut BytesMut, max_size: usize) -> Result<Option<(Pac
     let complete = input.len() >= header + remaining;
     match VersionCodec.decode(input).map_err(|_| version_error(&input[header..]))? {
         None if complete => Err(not_mqtt()),
+        Some(ProtocolVersion::MQTT3) if complete => {
+            let lacks_client_id = allow_empty_client_id(&mut input[header..]);
+            let (codec, connect) = decode(ProtocolVersion::MQTT3, input)?;
+            Ok(Some((
+                codec,
+                Connect {
+                    lacks_client_id,
+                    ..connect
+                },
+            )))
+        }
         Some(version) if complete => decode(version, input).map(Some),
         _ => Ok(None),
     }
+}
+
+/// The codec refuses an empty client id without clean session before it reads whose it is; so it gets the flag set. True if it was not.
+fn allow_empty_client_id(body: &mut [u8]) -> bool {
+    const CLEAN_SESSION: u8 = 2;
+    let read_u16 = |at: usize| body.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])));
+    // After the protocol name: level, flags, keep alive (2 bytes), client id.
+    let Some(flags_at) = read_u16(0).map(|name| 2 + name + 1) else {
+        return false;
+    };
+    if read_u16(flags_at + 3) != Some(0) || body[flags_at] & CLEAN_SESSION != 0 {
+        return false;
+    }
+    body[flags_at] |= CLEAN_SESSION;
+    true
 }
 
 fn decode(version: ProtocolVersion, input: &mut BytesMut) -> Result<(PacketCodec, Connect), MalformedConnect> {

@@ -29,6 +29,7 @@ pub mod reason {
     pub const SESSION_TAKEN_OVER: u8 = 0x8e;
     pub const TOPIC_NAME_INVALID: u8 = 0x90;
     pub const PACKET_IDENTIFIER_NOT_FOUND: u8 = 0x92;
+    pub const TOPIC_ALIAS_INVALID: u8 = 0x94;
     pub const PACKET_TOO_LARGE: u8 = 0x95;
     pub const QUOTA_EXCEEDED: u8 = 0x97;
     pub const ADMINISTRATIVE_ACTION: u8 = 0x98;
@@ -63,6 +64,9 @@ pub struct Connect {
     pub max_packet_size: Option<u32>,
     /// Whether the client asks for enhanced authentication (MQTT 5.0, 4.12), which the broker does not offer.
     pub enhanced_auth: bool,
+    /// Whether an empty client id asks for a session that is kept, which MQTT 3.1.1 does not allow. To be refused once it is known
+    /// whose it is.
+    pub lacks_client_id: bool,
 }
 
 #[derive(Default)]
@@ -156,6 +160,7 @@ pub(super) fn connect_from_v3(connect: v3::Connect) -> Connect {
         receive_maximum: u16::MAX,
         max_packet_size: None,
         enhanced_auth: false,
+        lacks_client_id: false,
     }
 }
 
@@ -178,20 +183,24 @@ pub(super) fn connect_from_v5(connect: v5::Connect) -> Connect {
         receive_maximum: connect.receive_max.map_or(u16::MAX, NonZeroU16::get),
         max_packet_size: connect.max_packet_size.map(NonZeroU32::get),
         enhanced_auth: connect.auth_method.is_some(),
+        lacks_client_id: false,
     }
 }
 
 fn inbound_publish(publish: CodecPublish) -> Result<Packet, ProtocolViolation> {
-    // The broker announces no topic aliases, so a client that leaves the topic empty breaks the protocol.
+    // Topic Alias Maximum is 0, with a topic as without one (MQTT-3.3.2-9).
+    if publish
+        .properties
+        .as_ref()
+        .is_some_and(|properties| properties.topic_alias.is_some())
+    {
+        return Err(ProtocolViolation(reason::TOPIC_ALIAS_INVALID));
+    }
     if publish.topic.is_empty() {
         return Err(ProtocolViolation(reason::PROTOCOL_ERROR));
     }
     if publish.topic.contains(['+', '#', '\0']) {
         return Err(ProtocolViolation(reason::TOPIC_NAME_INVALID));
-    }
-    // The broker announces Maximum QoS 1.
-    if publish.qos == QoS::ExactlyOnce {
-        return Err(ProtocolViolation(reason::QOS_NOT_SUPPORTED));
     }
     Ok(Packet::Publish(Publish {
         topic: publish.topic,

@@ -26,7 +26,7 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.commands.queries import DeviceQueries
-from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile, RefusalReason
 from domain.devices.registration import (
     MAX_DEVICES_PER_REQUEST,
     BulkCredentials,
@@ -173,11 +173,20 @@ class LastDropResponse(ResponseModel):
     at: Timestamp
 
 
+class LastRefusalResponse(ResponseModel):
+    reason: RefusalReason
+    at: Timestamp
+    topic: str | None = Field(description="The topic or filter that was refused, where there was one.")
+
+
 class DeviceHealthResponse(ResponseModel):
     """What the service has measured or learned about the device. A field is null until it is known."""
 
     clock_offset_ms: int | None = Field(description="How far the device's clock is ahead; negative when it is behind.")
     last_drop: LastDropResponse | None = Field(description="The last message, or part of one, that was not kept.")
+    last_refusal: LastRefusalResponse | None = Field(
+        description="When the broker last refused the device, its will or a subscription, or a wrong password for it."
+    )
     reconnects: int = Field(description="Connections after the first one.")
     firmware: str | None
     max_packet_size: int | None = Field(description="Bytes, as the last connection announced them (MQTT 5).")

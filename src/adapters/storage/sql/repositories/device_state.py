@@ -19,12 +19,12 @@ from adapters.storage.sql.repositories.devices import DEVICE
 from adapters.storage.sql.statements import listed, listed_integers, upsert
 from adapters.storage.sql.tables import credentials, dead_letters, device_drops, device_health, device_sessions, devices
 from domain.devices.model import (
+    UNKNOWN_HEALTH,
     Device,
     DeviceCredentials,
     DeviceHealth,
     DeviceStatus,
     DroppedMessages,
-    LastDroppedMessage,
     NewConnectionsSummary,
 )
 from domain.devices.ports import NO_FRONT
@@ -88,7 +88,7 @@ h, d = device_health.c, device_drops.c
 LIST_HEALTH = select(h.device_no, h.clock_offset_ms, h.connects, h.firmware, h.max_packet_size).where(
     h.device_no.in_(listed_integers())
 )
-LIST_DROPS = select(d.device_no, d.reason, d.last_ms).where(d.device_no.in_(listed_integers()))
+LIST_DROPS = select(d.device_no, d.reason, d.unannounced, d.last_ms, d.topic).where(d.device_no.in_(listed_integers()))
 ADD_CONNECTIONS = upsert(device_health, "max_packet_size", adding=("connects",))
 SET_FIRMWARE = upsert(device_health, "firmware")
 SET_CLOCK_OFFSET = upsert(device_health, "clock_offset_ms")
@@ -116,17 +116,14 @@ class SqlDeviceHealthRepository(SqlRepository):
             return {}
         among = {"at_listed": to_json(sorted(numbers))}
         rows, dropped = await self._session.read_batch((LIST_HEALTH, among), (LIST_DROPS, among))
-        last_drops = {
-            device_no: LastDroppedMessage(reason, at_ms)
-            for device_no, reason, at_ms in sorted(dropped, key=lambda row: (row[2], row[1]))
-        }
         found = {
-            device_no: DeviceHealth(offset_ms, last_drops.get(device_no), max(0, connects - 1), firmware, max_packet_size)
+            device_no: DeviceHealth(
+                clock_offset_ms=offset_ms, reconnects=max(0, connects - 1), firmware=firmware, max_packet_size=max_packet_size
+            )
             for device_no, offset_ms, connects, firmware, max_packet_size in rows
         }
-        for device_no, drop in last_drops.items():
-            if device_no not in found:
-                found[device_no] = DeviceHealth(last_drop=drop)
+        for drop in sorted((DroppedMessages(*row) for row in dropped), key=lambda drop: (drop.at_ms, drop.reason)):
+            found[drop.device_no] = drop.shown_in(found.get(drop.device_no, UNKNOWN_HEALTH))
         return found
 
     async def add_connections(self, connections: Mapping[int, NewConnectionsSummary]) -> None:

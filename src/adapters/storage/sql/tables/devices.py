@@ -116,8 +116,8 @@ device_drops = Table(
     text_column("metric", null=True),
     sqlite_with_rowid=False,
 )
-"""Messages of devices that were dropped, by reason, with topic and metric of the last one; without a foreign key, like all that
-devices report."""
+"""Messages of devices that were dropped, and refusals of devices, by reason, with topic and metric of the last one; without a
+foreign key, like all that devices report."""
 
 
 device_sessions = Table(

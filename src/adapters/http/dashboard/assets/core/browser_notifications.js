@@ -11,7 +11,7 @@ const KEPT = "latchboard.notifications";
 const MINUTE_MS = 60_000;
 
 /* Kind → the types of events behind it. */
-export const KINDS = { approvals: ["approval_requested"], offline: ["device_offline", "device_online"], rules: ["rule_disabled"], webhooks: ["webhook_disabled"], devices: ["device_clock_skew", "device_message_dropped"], dead_letters: ["device_message_set_aside"] };
+export const KINDS = { approvals: ["approval_requested"], offline: ["device_offline", "device_online"], rules: ["rule_disabled"], webhooks: ["webhook_disabled"], devices: ["device_clock_skew", "device_message_dropped", "device_refused"], dead_letters: ["device_message_set_aside"] };
 const DEFAULTS = { kinds: Object.keys(KINDS), offlineMinutes: 5, quietFrom: "", quietTo: "" };
 
 export function preferences() {

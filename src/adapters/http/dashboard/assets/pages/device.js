@@ -87,6 +87,8 @@ function Health({ health }) {
   const said = [];
   if (Math.abs(health.clockOffsetMs ?? 0) > 120_000) said.push(t("Its clock is {minutes} min off.", { minutes: Math.round(health.clockOffsetMs / 60_000) }));
   if (health.lastDrop) said.push(t("A message was dropped {when}: {reason}", { when: ago(health.lastDrop.at ?? health.lastDrop), reason: health.lastDrop.reason ?? "" }));
+  const { lastRefusal } = health;
+  if (lastRefusal) said.push(lastRefusal.topic ? t("It was refused {when}: {reason}, {topic}", { when: ago(lastRefusal.at), reason: lastRefusal.reason, topic: lastRefusal.topic }) : t("It was refused {when}: {reason}", { when: ago(lastRefusal.at), reason: lastRefusal.reason }));
   return said.map((text) => html`<p class="hint warn"><${Icon} name="triangle-alert" size=${18} />${text}</p>`);
 }
 
