@@ -73,6 +73,7 @@ async def test_a_refused_device_is_told_once_for_each_reason_and_shown(service: 
     for password in ("x" * 32, "y" * 32):
         raw = await open_raw(service.mqtt_port, wire.connect(pump.device_id, password))
         assert await raw.wait_closed()
+        await raw.close()
     [told] = await refusals(owner, pump, "WRONG_PASSWORD")
     assert (await owner.get(pump.path))["health"]["lastRefusal"]["reason"] == "WRONG_PASSWORD"
     async with pump.online(service) as line:

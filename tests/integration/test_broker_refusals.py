@@ -68,7 +68,7 @@ async def test_what_a_stranger_does_with_the_id_of_a_device_costs_one_event() ->
     async with broker() as world:
         device = await world.device()
         for number in range(30):
-            await (await world.open(connect_packet(BrokerDevice(device.device_id, 0, f"{number:032d}")))).wait_closed()
+            await (await world.open(connect_packet(BrokerDevice(device.device_id, 0, f"wrong{number:027d}")))).wait_closed()
         await told(world, device, "WRONG_PASSWORD")
         await world.wait_for_stat("refused_credentials", 30)
         assert len(world.events_of(device)) == 1
