@@ -74,12 +74,7 @@ async def test_what_a_stranger_does_with_the_id_of_a_device_costs_one_event() ->
         assert len(world.events_of(device)) == 1
 
 
-COMMAND_TOPICS = {
-    "native": "cmd",
-    "tasmota": "cmnd/POWER",
-    "esphome": "switch/relay/command",
-    "shelly": "rpc",
-}
+COMMAND_TOPICS = {"native": "cmd", "tasmota": "cmnd/POWER", "esphome": "switch/relay/command", "shelly": "rpc"}
 
 
 @pytest.mark.parametrize("profile", COMMAND_TOPICS)

@@ -1,6 +1,6 @@
-"""The health of a device: what the service has measured or learned about it beside its readings. The account is told three things:
-that a clock is wrong (`device_clock_skew`), that messages were not kept (`device_message_dropped`), and that the broker refused the
-device (`device_refused`).
+"""The health of a device: what the service has measured or learned about it beside its readings. The account is told three
+things: that a clock is wrong (`device_clock_skew`), that messages were not kept (`device_message_dropped`), and that the broker
+refused the device (`device_refused`).
 
 Readings and faults name a device by its number, and so does everything here. What messages tell is counted in memory and written
 together, so that no message costs a write of its own.
@@ -175,13 +175,13 @@ EXPLANATIONS = {
 REFUSALS = {
     RefusalReason.CLIENT_ID: "a session that is to be kept needs a client id; set one, or ask for a clean session",
     RefusalReason.TOPIC_NOT_ALLOWED: "the device may not use that topic or filter; check the topics against its config block",
-    RefusalReason.IDENTITY_USED_TWICE: "connections with its credentials close each other; give each board credentials of its own",
+    RefusalReason.IDENTITY_USED_TWICE: "connections with its credentials close each other; give each board its own",
     RefusalReason.NOT_OFFERED: "shared subscriptions and subscription identifiers are not offered",
     RefusalReason.OTHER_USERNAME: "its certificate came with the username of another; use the device's own id",
-    RefusalReason.PROTOCOL_ERROR: "it sent what MQTT does not allow, so the connection was closed; update or check its MQTT client",
+    RefusalReason.PROTOCOL_ERROR: "it sent what MQTT does not allow and was disconnected; update or check its MQTT client",
     RefusalReason.QOS_2: "it published or left a will at QoS 2; set QoS 0 or 1",
     RefusalReason.TOO_MANY_SUBSCRIPTIONS: "it asks for more topic filters than a session may have; subscribe to fewer, or with #",
-    RefusalReason.WRONG_PASSWORD: "somebody came with its id and a wrong password; if it is the device, give it its present one",
+    RefusalReason.WRONG_PASSWORD: "somebody came with its id and a wrong password; if it is the device, give it the present one",
 }
 
 

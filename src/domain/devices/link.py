@@ -97,7 +97,8 @@ class InboundMessagesDropped:
     reason: str  # FORBIDDEN_TOPIC, "TOO_LARGE", "QUEUE_FULL", or a `RefusalReason`
     at_ms: int
     topic: str = ""
-    """A topic or filter, empty where there is none. Below the device's prefix; one that is not, as it came. Its first characters."""
+    """A topic or filter, empty where there is none. Below the device's prefix; one that is not, as it came. Its first
+    characters."""
 
 
 InboundEvent: TypeAlias = (

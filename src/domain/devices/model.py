@@ -210,9 +210,9 @@ UNKNOWN_HEALTH = DeviceHealth()
 
 @dataclass(frozen=True, slots=True)
 class DroppedMessages:
-    """Messages of one device that were dropped for one reason, or refusals of the device for one `RefusalReason`. `at_ms`, `topic`
-    (below the device's prefix, if it is there) and `metric` are those of the last one, as far as they are known; `detail` is for
-    the log."""
+    """Messages of one device that were dropped for one reason, or refusals of the device for one `RefusalReason`. `at_ms`,
+    `topic` (below the device's prefix, if it is there) and `metric` are those of the last one, as far as they are known; `detail`
+    is for the log."""
 
     device_no: int
     reason: str

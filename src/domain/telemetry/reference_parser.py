@@ -1,10 +1,10 @@
 """Parses telemetry payloads. This is the reference definition; the native engine must equal it, including every fault.
 
 Forms: `{"ts": ms, "m": {metric: value}, "u": {metric: unit}}`, an array of such objects, or flat `{metric: value}`, where `ts` is
-the time and an object under `u` the units. A `ts` of ten digits (2001 to 2286) is in seconds. Without `ts`, the time is the arrival;
-so it is for any other `ts` below 10^11 ms (1973), which only a clock that is not set can produce. A `ts` more than MAX_AHEAD_MS after
-the arrival counts as the arrival too; what the device said is kept in `reported_ms`. If a name occurs twice, the last value counts,
-at the position of the first.
+the time and an object under `u` the units. A `ts` of ten digits (2001 to 2286) is in seconds. Without `ts`, the time is the
+arrival; so it is for any other `ts` below 10^11 ms (1973), which only a clock that is not set can produce. A `ts` more than
+MAX_AHEAD_MS after the arrival counts as the arrival too; what the device said is kept in `reported_ms`. If a name occurs twice,
+the last value counts, at the position of the first.
 
 A payload that is not JSON, too large or nested too deeply is dropped as a whole. From an array, an element is dropped that is not
 an object or has an invalid `ts` or one more than a day ahead. From a message, only the invalid readings are dropped: a NaN does

@@ -46,6 +46,17 @@ InvitationStatus = Literal["PENDING", "EXPIRED", "VOID"]
 MemberOutcomeKind = Literal["QUEUED", "WAITS_FOR_APPROVAL", "DONE", "REFUSED"]
 MisfirePolicy = Literal["FIRE", "SKIP"]
 NotificationTopic = Literal["approvals", "offline", "rules", "webhooks", "devices", "dead_letters"]
+RefusalReason = Literal[
+    "CLIENT_ID",
+    "IDENTITY_USED_TWICE",
+    "NOT_OFFERED",
+    "OTHER_USERNAME",
+    "PROTOCOL_ERROR",
+    "QOS_2",
+    "TOO_MANY_SUBSCRIPTIONS",
+    "TOPIC_NOT_ALLOWED",
+    "WRONG_PASSWORD",
+]
 Role = Literal["Owner", "Admin", "Member", "Viewer"]
 ScheduleStatus = Literal["PENDING", "ACTIVE", "COMPLETED", "CANCELLED"]
 Scope = Literal["READ", "WRITE", "FULL"]
@@ -488,6 +499,7 @@ class DeviceHealthResponse:
 
     clock_offset_ms: int | None
     last_drop: LastDropResponse | None
+    last_refusal: LastRefusalResponse | None
     reconnects: int
     firmware: str | None
     max_packet_size: int | None
@@ -1006,6 +1018,13 @@ class InvitationSentResponse:
 class LastDropResponse:
     reason: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRefusalResponse:
+    reason: RefusalReason
+    at: datetime
+    topic: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1661,6 +1661,7 @@ class AsyncOperations(AsyncTransport):
             "device_deleted",
             "device_online",
             "device_offline",
+            "device_refused",
             "device_message_dropped",
             "device_message_set_aside",
             "device_clock_skew",

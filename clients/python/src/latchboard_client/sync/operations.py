@@ -1638,6 +1638,7 @@ class Operations(Transport):
             "device_deleted",
             "device_online",
             "device_offline",
+            "device_refused",
             "device_message_dropped",
             "device_message_set_aside",
             "device_clock_skew",
