@@ -90,6 +90,8 @@ class InProcessFeedHub:
     on_filters_changed: Callable[[], None] = lambda: None
     published: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
+    life: str = field(default="", init=False)
+    """Of the log from which the present frames come."""
     """Number of clients whose queue overflowed."""
     _max_queue_length: int = field(default=MAX_QUEUE_LENGTH, init=False)
     _subscriptions: dict[AccountId, set[QueuedFeedSubscription]] = field(default_factory=dict, init=False)
@@ -124,6 +126,11 @@ class InProcessFeedHub:
 
     def set_store_time(self, store_time_s: int) -> None:
         self._store_time_s = store_time_s
+
+    def begin_life(self, life: str) -> None:
+        """From now on the frames come from the log of this life: every client begins anew (`resync`)."""
+        self.life, self._store_time_s = life, 0
+        self.mark_all_access_stale()
 
     def _broadcast(self, frame: FeedFrame, subscriptions: set[QueuedFeedSubscription]) -> None:
         for subscription in subscriptions:
@@ -229,6 +236,12 @@ class LogOrderedFeedPublisher:
     def set_store_time(self, store_time_s: int) -> None:
         self._hub.set_store_time(store_time_s)
         self.on_store_time(store_time_s)
+
+    def begin_life(self, life: str, log: EventLogCursor) -> None:
+        """The log is another one, and has been read up to `log`."""
+        self._own_positions.clear()
+        self._published = log
+        self._hub.begin_life(life)
 
     def publish_from_log(self, event: Event, log: EventLogCursor) -> bool:
         """The next event of the log; `log` covers it and all before. True when another instance wrote it."""

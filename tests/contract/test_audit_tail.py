@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from domain.audit import stream
-from domain.audit.stream import AuditBatch, AuditCursor, AuditStreamReader
+from domain.audit.stream import AuditBatch, AuditCursor, AuditRecordsLostError, AuditStreamReader
+from domain.events.hash_chain import EventChainHead
+from domain.kernel.life import StoredLife
 from support.sealing import seal
 from support.storage import NOW, StoredAccount, an_event
 
@@ -77,3 +80,40 @@ async def test_what_retention_deleted_before_it_was_read_is_named(world: StoredA
     assert batch.lost == ["2 to 3 of writer 0"]
     [from_the_beginning] = await batches(world, AuditCursor())
     assert from_the_beginning.lost == []
+
+
+async def test_records_that_a_restored_database_does_not_have_are_named_and_nothing_goes_on(world: StoredAccount) -> None:
+    """By the hash where the log has outgrown the cursor, and by the end of the chain where it has not."""
+    await append(world, 2)
+    sent = (await batches(world, AuditCursor()))[-1].cursor
+    other = EventChainHead(2, "0" * 64, sent.heads[0].position)
+    longer = EventChainHead(9, sent.heads[0].hash, sent.heads[0].position + 7)
+    await append(world, 1)
+    for head, lost in ((other, "up to 2 of writer 0"), (longer, "4 to 9 of writer 0")):
+        with pytest.raises(AuditRecordsLostError, match=lost):
+            await AuditStreamReader(uow=world.uow).read(world.account.account_id, replace(sent, heads={0: head}))
+    assert places(await batches(world, sent)) == [(0, 3)]
+
+
+async def test_another_life_that_has_all_that_was_sent_is_followed(world: StoredAccount) -> None:
+    await append(world, 2)
+    sent = (await batches(world, AuditCursor()))[-1].cursor
+    async with world.uow.write(None) as tx:
+        assert await tx.life.renew(sent.life, StoredLife("another"))
+    await append(world, 1)
+    [batch] = await batches(world, sent)
+    assert (batch.cursor.life, len(batch.lines)) == ("another", 1)
+
+
+async def test_in_another_life_a_record_that_is_gone_counts_as_lost(world: StoredAccount) -> None:
+    await append(world, 1)
+    sent = (await batches(world, AuditCursor()))[-1].cursor
+    await seal(world.uow, NOW + HOUR)
+    async with world.uow.write(None) as tx:
+        assert await tx.events.delete_older_than(NOW + HOUR + 1, 9) == 1
+    await append(world, 1, NOW + 2 * HOUR)
+    assert len(await batches(world, sent)) == 1, "retention took it"
+    async with world.uow.write(None) as tx:
+        assert await tx.life.renew(sent.life, StoredLife("another"))
+    with pytest.raises(AuditRecordsLostError):
+        await AuditStreamReader(uow=world.uow).read(world.account.account_id, sent)

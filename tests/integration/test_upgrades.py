@@ -26,7 +26,7 @@ from sqlalchemy import Connection, literal, select, text
 
 from adapters.storage.sql import SqlDatabase, schema
 from adapters.storage.sql.migrations import HEAD
-from adapters.storage.sql.tables import write_probes
+from adapters.storage.sql.tables import database_life, write_probes
 from support.empty_database import bare_postgres, sqlite_url
 from support.storage import STORAGES
 from support.stored_schema import definitions_of, engine_of
@@ -106,7 +106,7 @@ def of_then(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[di
 async def test_a_filled_database_of_1_0_keeps_its_rows_and_gets_the_schema_of_a_new_one(url: str, tmp_path: Path) -> None:
     before = await rows_of(url)
     assert len(before) > 55
-    assert all(len(rows) >= ROWS for rows in before.values())
+    assert all(len(rows) >= ROWS for name, rows in before.items() if name != database_life.name)  # one row, made with the schema
 
     assert await start_and_stop(url) == HEAD
 

@@ -178,7 +178,7 @@ class Approvals(RuleBasedStateMachine):
     def a_command_ran_for_each_approval_and_no_other(self) -> None:
         async def stored() -> tuple[dict[str, str], list[str]]:
             listed = await self.program.services.approvals.list(self.owner, device_id=self.device_id)
-            page = await self.program.services.control.list_executions(self.owner, self.device_id, limit=200, before_seq=None)
+            page = await self.program.services.control.list_executions(self.owner, self.device_id, limit=200)
             return {one.approval_id: one.status.value for one in listed}, [one.execution_id for one in page.executions]
 
         statuses, executions = self.runner.run(stored())

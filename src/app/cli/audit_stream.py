@@ -22,7 +22,14 @@ from app.cli.operator import choose_account, open_database
 from app.cli.support import stderr_console
 from app.config.settings import Settings
 from app.runtime.start import StartupError
-from domain.audit.stream import AuditCursor, AuditSink, AuditSinkRefusedError, AuditSinkUnavailableError, AuditStreamReader
+from domain.audit.stream import (
+    AuditCursor,
+    AuditRecordsLostError,
+    AuditSink,
+    AuditSinkRefusedError,
+    AuditSinkUnavailableError,
+    AuditStreamReader,
+)
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
@@ -107,6 +114,12 @@ class _AuditLogForwarder:
                 continue
             except AuditSinkRefusedError as error:
                 raise StartupError(f"The stream has ended: {error}.") from error
+            except AuditRecordsLostError as error:
+                raise StartupError(
+                    f"LOST: this database does not have the records {error}, which were sent: it is older than the cursor "
+                    f"{self.stored.path} (restored, or a standby without the last changes). Nothing was sent. Keep what the "
+                    "receiver has as the proof of that time, and name a new cursor file to send this log from its beginning."
+                ) from error
             if found is not None:
                 cursor = found
             elif once:

@@ -146,9 +146,28 @@ def backup(folder: Annotated[Path, typer.Argument(help="A new or empty directory
     copied = "latchboard.db and secret_keys"
     if settings.secret_keys is not None:
         copied = "latchboard.db; keep LATCHBOARD_SECRET_KEYS with it"
-    stdout_console().print(
-        f"{folder}: {copied}, {size_bytes / 1_000_000:.1f} MB. To restore it, start on a copy of this directory."
-    )
+    stdout_console().print(f"{folder}: {copied}, {size_bytes / 1_000_000:.1f} MB. To restore it: `latchboard restore {folder}`.")
+
+
+@app.command()
+def restore(
+    backup: Annotated[
+        Path | None, typer.Argument(help="What `latchboard backup` wrote.", metavar="BACKUP", show_default=False)
+    ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="The database is restored already, for example by pg_restore.")
+    ] = False,
+    keep_sessions: Annotated[bool, typer.Option("--keep-sessions", help="Do not sign everybody out.")] = False,
+) -> None:
+    """Put a backup in place of the database, or finish a restore by other means. Stop the service first."""
+    from app.cli.restore import describe
+    from app.cli.restore import restore as restore_database
+
+    if (backup is None) is not in_place:
+        exit_with("Name a backup, or give --in-place for a database that is restored already.", EXIT_USAGE)
+    settings = load_settings_or_exit()
+    restored = run_async(restore_database(settings, backup, keep_sessions=keep_sessions))
+    stdout_console().print(describe(restored, settings, keep_sessions=keep_sessions), markup=False, soft_wrap=True)
 
 
 @app.command("move-to")

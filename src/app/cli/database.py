@@ -1,6 +1,8 @@
-"""What an operator does with the database as a whole: `latchboard backup` copies it and the keys that decrypt its secrets, also
-while the service runs; `compact` gives the space of deleted rows back to the file system; `move-to` moves the installation from
-SQLite to PostgreSQL.
+"""What an operator does with the database as a whole.
+
+`latchboard backup` copies it and the keys that decrypt its secrets, also while the service runs (`restore.py` puts a copy in
+place); `compact` gives the space of deleted rows back to the file system; `move-to` moves the installation from SQLite to
+PostgreSQL.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from sqlalchemy.exc import ArgumentError
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.move import DatabaseMoveResult, move_to_postgres
+from adapters.storage.sql.repositories.life import renew_file_life
 from adapters.storage.sql.sqlite.vacuum import read_space, release_step, vacuum
 from app.config.settings import Settings
 from app.runtime.start import InstanceLock, StartupError
 from domain.kernel.dataclasses import service
+from domain.kernel.life import LifeCause
 
 BUSY_TIMEOUT_S = 30.0
 MOVED_SUFFIX = ".moved-to-postgresql"
@@ -36,9 +40,11 @@ FOR_POSTGRES = (
 
 
 def create_backup(settings: Settings, folder: Path) -> int:
-    """The result is a data directory: to restore it, start the service on a copy. The backup API of SQLite reads one snapshot and
-    blocks no writer. The keys are copied after the database: a key ring only grows until `keys retire`, so they decrypt
-    everything in the copy. Returns the bytes of the copied database. Raises StartupError; `folder` then contains no database."""
+    """The result is a data directory, whose database is another life: a service on it goes on as after `latchboard restore`.
+
+    The backup API of SQLite reads one snapshot and blocks no writer. The keys are copied after the database: a key ring only
+    grows until `keys retire`, so they decrypt everything in the copy. Returns the bytes of the copied database. Raises
+    StartupError; `folder` then contains no database."""
     source = SqlDatabase(settings.effective_database_url, pool_size=1).file
     if source is None:
         raise StartupError("This command copies SQLite only. For PostgreSQL use pg_dump, and keep secret_keys with the dump.")
@@ -50,17 +56,18 @@ def create_backup(settings: Settings, folder: Path) -> int:
         if any(folder.iterdir()):
             raise StartupError(f"{folder} is not empty. Name a new directory: a backup never overwrites another.")
         folder.chmod(0o700)
-        copy = _copy_database(source, folder / "latchboard.db")
+        copy = copy_database(source, folder / "latchboard.db")
         if settings.secret_keys is None:
-            _write_new_file(folder / "secret_keys", keys.read_bytes())
+            write_new_file(folder / "secret_keys", keys.read_bytes())
     except (OSError, sqlite3.Error) as error:
         raise StartupError(f"The backup in {folder} failed: {error}.") from None
     return copy.stat().st_size
 
 
-def _copy_database(source: Path, target: Path) -> Path:
+def copy_database(source: Path, target: Path, cause: LifeCause = LifeCause.BACKUP) -> Path:
+    """The copy is another life. Raises OSError, sqlite3.Error; then there is no `target`."""
     unfinished = target.with_name(target.name + ".part")
-    _write_new_file(unfinished, b"")
+    write_new_file(unfinished, b"")
     with closing(sqlite3.connect(source, timeout=BUSY_TIMEOUT_S)) as reading, closing(sqlite3.connect(unfinished)) as writing:
         reading.execute("PRAGMA query_only = 1")
         reading.backup(writing)
@@ -68,10 +75,11 @@ def _copy_database(source: Path, target: Path) -> Path:
         if check_result != "ok":
             raise sqlite3.DatabaseError(f"the database is damaged: {check_result}")
         writing.execute("PRAGMA journal_mode = DELETE")
+        renew_file_life(writing, cause)
     return unfinished.rename(target)
 
 
-def _write_new_file(path: Path, content: bytes) -> None:
+def write_new_file(path: Path, content: bytes) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()

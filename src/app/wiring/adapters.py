@@ -50,6 +50,7 @@ from domain.grants.model import GrantEvaluator
 from domain.kernel.clock import Clock
 from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.kernel.ids import IdAndSecretGenerator
+from domain.kernel.life import DatabaseLife
 from domain.rules.ports import RawTelemetryBatch, TelemetryEngine
 from domain.sign_in.ports import TokenHasher
 from domain.webhooks.ports import Courier, CreateSigner
@@ -124,6 +125,7 @@ class ServiceAdapters:
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
         self.feed = InProcessFeedHub(on_filters_changed=on_interest)
+        self.life = DatabaseLife()
         self.codec = ProfileDispatchingDeviceCodec()
         self.params_checker, self.recurrence = JsonSchemaParamsValidator(), DateutilRecurrence()
         self.translator = MessageCatalogTranslator()

@@ -28,6 +28,7 @@ from domain.ingest.restore import restore_engine
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.partitions.ports import ConnectedDevices
+from domain.schedules.recovery import WHAT_HAPPENED
 
 if TYPE_CHECKING:
     from adapters.stream.unix_bus import UnixSocketFeedBus
@@ -77,10 +78,13 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
     adapters.instance_lock.acquire()
     require_database(program.settings, adapters.database.file)
     await adapters.database.start()
+    await program.services.life_recovery.load()
+    adapters.feed.life = adapters.life.current
     if adapters.standby_link is None:
         await program.services.absence.start()
     await program.services.steady_time.start()
     await prepare(program)
+    await settle_life(program)
     await program.services.notifications.start()
     await _open_cluster(program)
     if adapters.worker_bus is not None:
@@ -105,6 +109,19 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
             "another instance is leader and holds the devices; this one serves the API and takes over when the leader is gone"
         )
     log.info("started", replayed=replayed, engine=adapters.engine.name)
+
+
+async def settle_life(program: ComposedApplication) -> None:
+    """Say it, and draw the consequences, where the database does not remember what the service did last. Raises Unavailable."""
+    cause = await program.services.life_recovery.settle()
+    if cause is not None:
+        log.critical(
+            f"{WHAT_HAPPENED[cause]}. Clients of the feed begin anew, commands that may have run end as TIMED_OUT, and edges "
+            "that may have switched on are not run again. Keys, sessions and devices that were removed meanwhile are back: see "
+            "docs/how-to/after-a-restore.md",
+            cause=cause.value,
+            life=program.adapters.life.current,
+        )
 
 
 async def _open_cluster(program: ComposedApplication) -> None:

@@ -63,6 +63,7 @@ from domain.rules.service import RuleService
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
 from domain.schedules.left_edges import LeftEdgeResolver
+from domain.schedules.recovery import LifeRecovery
 from domain.schedules.service import ScheduleOccurrenceService, ScheduleService
 from domain.team.members import MemberService
 from domain.team.operator import OperatorService
@@ -141,7 +142,7 @@ class DomainServices:
             requirement=settings.require_second_factor,
         )
         log = ReadingsAsEventsService(uow=self.uow, engine=adapters.engine.engine)
-        self.events = EventService(**self.shared, telemetry=log)
+        self.events = EventService(**self.shared, telemetry=log, life=adapters.life)
 
     def _wire_devices(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         clock = adapters.clock
@@ -201,7 +202,7 @@ class DomainServices:
             **self.creating, authorizer=gate, validator=adapters.params_checker, commands=self.commands
         )
         self.device_types = DeviceTypeAdminService(**self.creating, validator=adapters.params_checker)
-        self.control = DeviceQueries(**self.shared, authorizer=gate)
+        self.control = DeviceQueries(**self.shared, authorizer=gate, life=adapters.life)
         self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
             **self.shared,
@@ -235,7 +236,8 @@ class DomainServices:
             plans=self.device_plans,
             wake=wake_events.schedules.set,
         )
-        self.left_edges = LeftEdgeResolver(**self.shared, commands=self.commands, absence=self.absence)
+        self.life_recovery = LifeRecovery(**self.shared, life=adapters.life)
+        self.left_edges = LeftEdgeResolver(**self.shared, commands=self.commands, absence=self.absence, life=adapters.life)
         self.schedule_calendar = ScheduleOccurrenceService(**self.shared, recurrence=recurrence)
         self.firing = ScheduleFiringService(
             **self.shared,
@@ -244,6 +246,7 @@ class DomainServices:
             plans=self.device_plans,
             absence=self.absence,
             batch_size=SHORT_BATCH if adapters.database.file else LONG_BATCH,
+            life=adapters.life,
         )
 
     def _wire_telemetry(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:

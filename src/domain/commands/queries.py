@@ -6,7 +6,7 @@ A session sees everything in its account. An API key sees only what its unexpire
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalWaiter
@@ -19,9 +19,11 @@ from domain.devices.service import DeviceDetails
 from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId, ExecutionId
+from domain.kernel.life import DatabaseLife
 from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_PAGE_SIZE = 200
@@ -38,10 +40,10 @@ class DevicePage:
 
 @dataclass(frozen=True, slots=True)
 class CommandExecutionPage:
-    """`next_seq`: pass it as `before_seq` for the next page; None on the last page."""
+    """`cursor`: of the next page; None on the last page."""
 
     executions: tuple[Execution, ...]
-    next_seq: int | None
+    cursor: str | None
 
 
 @service
@@ -49,6 +51,7 @@ class DeviceQueries:
     uow: UnitOfWork[CommandsTx]
     clock: Clock
     authorizer: Authorizer
+    life: DatabaseLife = field(default_factory=DatabaseLife)
 
     async def list_devices(self, caller: Caller, search: DeviceSearch = ALL_DEVICES) -> DevicePage:
         """A key finds the devices that its grants cover. An unknown project raises NotFound for a session and is empty for an API
@@ -85,15 +88,17 @@ class DeviceQueries:
             return await tx.device_search.count_by_state(caller.account_id)
 
     async def list_executions(
-        self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None
+        self, caller: Caller, device_id: DeviceId, *, limit: int, cursor: str | None = None
     ) -> CommandExecutionPage:
-        """Newest first."""
+        """Newest first. Raises NotFound, ValidationFailed for an invalid cursor, Gone `OTHER_LIFE`."""
         limit = min(limit, MAX_PAGE_SIZE)
+        before_seq = None if cursor is None else decode_cursor(EXECUTIONS, cursor, life=self.life.current)[0]
         async with self.uow.read() as tx:
             await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
             found = await tx.executions.page(device_id, limit=limit + 1, before_seq=before_seq)
         page = tuple(found[:limit])
-        return CommandExecutionPage(page, page[-1].seq if len(found) > len(page) else None)
+        is_last = len(found) <= len(page)
+        return CommandExecutionPage(page, None if is_last else encode_cursor(EXECUTIONS, page[-1].seq, life=self.life.current))
 
     async def get_execution(self, caller: Caller, device_id: DeviceId, execution_id: ExecutionId) -> Execution:
         async with self.uow.read() as tx:

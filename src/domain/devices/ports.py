@@ -71,6 +71,10 @@ class DeviceRepository(Protocol):
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         """Increase `sched_rev` by one; unknown devices are ignored."""
 
+    async def skip_plan_revisions(self, count: int) -> None:
+        """Increase the revision of every plan by `count`, and of the plans that native firmware does not have: it may hold one
+        that this database does not know."""
+
     async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
         """Store the plan revision that each device has reported."""
 

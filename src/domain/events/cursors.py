@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
-from domain.kernel.cursors import EVENTS, FEED, decode_cursor, encode_cursor, invalid_cursor
+from domain.kernel.cursors import EVENTS, FEED, encode_cursor, invalid_cursor, read_cursor
 from domain.kernel.errors import ValidationFailed
 
 MAX_WRITERS = 32
@@ -93,25 +93,28 @@ class FeedCursor:
     """The client has received what `log` covers, and every reading stored before `store_time_s` (Unix seconds, see
     `domain.telemetry.ports`). None: a cursor of the event log, which says nothing about readings.
 
-    As text: the base of `log`, the store time, then a writer and its position for each entry of `log`."""
+    As text: the base of `log`, the store time, then a writer and its position for each entry of `log`. `life`: of the database
+    whose positions these are."""
 
     log: EventLogCursor
     store_time_s: int | None
+    life: str = ""
 
     def encode(self) -> str:
-        return encode_cursor(FEED, self.log.base, self.store_time_s or 0, *chain.from_iterable(self.log.entries))
+        return encode_cursor(FEED, self.log.base, self.store_time_s or 0, *chain.from_iterable(self.log.entries), life=self.life)
 
     @classmethod
     def decode(cls, text: str) -> FeedCursor:
         """Raises ValidationFailed."""
         try:
-            base, store_time_s, *entries = decode_cursor(FEED, text, *range(2, 2 * MAX_WRITERS + 3, 2))
+            (base, store_time_s, *entries), life = read_cursor(FEED, text, *range(2, 2 * MAX_WRITERS + 3, 2))
         except ValidationFailed:
-            return cls(EventLogCursor(decode_cursor(EVENTS, text)[0]), None)
+            (position,), life = read_cursor(EVENTS, text)
+            return cls(EventLogCursor(position), None, life)
         positions = dict(zip(entries[::2], entries[1::2], strict=True))
         if any(writer >= MAX_WRITERS for writer in positions):
             raise invalid_cursor()
-        return cls(EventLogCursor.from_positions(positions, base), store_time_s)
+        return cls(EventLogCursor.from_positions(positions, base), store_time_s, life)
 
     def at(self, log: EventLogCursor) -> FeedCursor:
         return replace(self, log=log)

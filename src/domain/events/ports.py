@@ -106,6 +106,10 @@ class FeedSubscription(Protocol):
 
 
 class FeedHub(FeedPublisher, Protocol):
+    @property
+    def life(self) -> str:
+        """Of the database whose events are published at present (`kernel/life.py`)."""
+
     def subscribe(self, interest: FeedFilter) -> AbstractContextManager[FeedSubscription]: ...
 
     def mark_access_stale(self, account_id: AccountId) -> None:

@@ -45,6 +45,7 @@ _RuleKind = Literal[
     "rule_created", "rule_updated", "rule_deleted", "rule_matched", "rule_skipped", "rule_suppressed", "rule_disabled"
 ]
 _WebhookKind = Literal["webhook_created", "webhook_updated", "webhook_secret_rotated", "webhook_deleted", "webhook_disabled"]
+_ServiceKind = Literal["database_restored"]
 EventKind = Literal[
     _SignInKind,
     _FactorKind,
@@ -67,6 +68,7 @@ EventKind = Literal[
     _ScheduleKind,
     _RuleKind,
     _WebhookKind,
+    _ServiceKind,
 ]
 """All event types. A stored type is never renamed: it stays in logs, and client programs depend on it."""
 

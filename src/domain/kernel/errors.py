@@ -1,6 +1,6 @@
 """Domain errors: a code, what is wrong and what to do about it. They know no HTTP status.
 
-Seven classes cover all errors; the code names the exact one. One table in the HTTP adapter maps classes to statuses.
+Eight classes cover all errors; the code names the exact one. One table in the HTTP adapter maps classes to statuses.
 """
 
 from __future__ import annotations
@@ -72,6 +72,12 @@ class Conflict(DomainError):
     """The request conflicts with the current state."""
 
     code = "CONFLICT"
+
+
+class Gone(DomainError):
+    """What the request names was there and will not be again (RFC 9110, 15.5.11)."""
+
+    code = "GONE"
 
 
 class VersionMismatch(DomainError):

@@ -22,6 +22,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, check_stated
 from domain.kernel.clock import SteadyTimeRepository
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.idempotency import StoredResponseRepository
+from domain.kernel.life import LifeRepository
 
 Tx_co = TypeVar("Tx_co", covariant=True)
 
@@ -40,6 +41,9 @@ class Transaction(Protocol):
 
     @property
     def steady_time(self) -> SteadyTimeRepository: ...
+
+    @property
+    def life(self) -> LifeRepository: ...
 
     def emit(self, event: DomainEvent) -> None:
         """Store the event in the account's log, with its webhook deliveries, at the end of this transaction."""

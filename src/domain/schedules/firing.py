@@ -11,7 +11,7 @@ the slots due after it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, AutomationCommand, CommandRequest, Execution, TriggeredBy
@@ -25,6 +25,7 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeviceId
+from domain.kernel.life import DatabaseLife
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import DevicePlanSyncService, is_firmware_synced, runs_on_device
 from domain.schedules.edges import (
@@ -40,6 +41,7 @@ from domain.schedules.edges import (
 )
 from domain.schedules.model import (
     NOT_HELD,
+    PLAIN_OFF,
     DecidedScheduleEdge,
     EdgeOutcome,
     MisfirePolicy,
@@ -51,6 +53,7 @@ from domain.schedules.model import (
 from domain.schedules.ports import RecurrenceCalculator, SchedulesTx
 
 SCHEDULE_SKIPPED: Final = "schedule_skipped"
+MAY_HAVE_RUN: Final = "the database was restored, and nobody knows whether it ran before; it is not run twice."
 MAX_LEFT_EDGES = 16
 """Of one slot that were due while no device could be heard; the earliest of more are not told one by one."""
 SHORT_BATCH, LONG_BATCH = 80, 320
@@ -100,6 +103,7 @@ class ScheduleFiringService:
     plans: DevicePlanSyncService
     absence: AbsenceTracker
     batch_size: int = SHORT_BATCH
+    life: DatabaseLife = field(default_factory=DatabaseLife)
 
     async def next_due_ts(self) -> int | None:
         async with self.uow.read() as tx:
@@ -184,6 +188,8 @@ class ScheduleFiringService:
         schedule, decision = slot.schedule, slot.decision
         if self._is_left(slot):
             return ScheduleEdgeResult(EdgeOutcome.LEFT_TO_DEVICE)
+        if may_have_run(self.life, slot):
+            return ScheduleEdgeResult(EdgeOutcome.MISSED, MAY_HAVE_RUN)
         if decision.is_missed:
             return ScheduleEdgeResult(
                 EdgeOutcome.MISSED, f"it was due {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
@@ -261,6 +267,13 @@ class ScheduleFiringService:
             tx.emit(_superseded_event(slot, first.edge, first.ts, now_ms))
         if not is_left:  # announced when the device confirms it
             tx.emit(edge_event(slot, result, now_ms))
+
+
+def may_have_run(life: DatabaseLife, slot: DueSlotWithDecision) -> bool:
+    """Whether the edge may have run in an earlier life of the database, and must not run twice. Switching off twice does no
+    harm, and leaving something on may."""
+    due = slot.decision.due
+    return life.may_have_run(due.ts * SECOND_MS) and _command_for_edge(slot.schedule, due.edge) != PLAIN_OFF
 
 
 def automation_command(slot: DueSlotWithDecision, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:

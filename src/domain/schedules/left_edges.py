@@ -12,7 +12,7 @@ or somebody at the device. A report from before the due second tells nothing abo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import groupby
 
@@ -24,15 +24,18 @@ from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
+from domain.kernel.life import DatabaseLife
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.edges import DueScheduleEdgeDecision, ScheduleEdgeOccurrence, apply_resolved_outcome, max_lateness_s
 from domain.schedules.firing import (
+    MAY_HAVE_RUN,
     DueSlotWithDecision,
     ScheduleEdgeResult,
     automation_command,
     command_result,
     describe_misfire_policy,
     edge_event,
+    may_have_run,
 )
 from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge
 from domain.schedules.ports import SchedulesTx
@@ -77,6 +80,7 @@ class LeftEdgeResolver:
     clock: Clock
     commands: CommandSubmissionService
     absence: AbsenceTracker
+    life: DatabaseLife = field(default_factory=DatabaseLife)
 
     async def on_relay_reports(self, tx: SchedulesTx, reports: Sequence[tuple[Device, RelayEvidence]]) -> None:
         """Reports of online devices that have left edges, in their order, in the transaction of the reports."""
@@ -165,6 +169,8 @@ class LeftEdgeResolver:
         assert device is not None  # noqa: S101 - `_resolve` passes it
         if conclusion is Conclusion.SUPERSEDED or not _may_be_made_good(edge, schedule, now_ms // SECOND_MS):
             return ScheduleEdgeResult(EdgeOutcome.SUPERSEDED, _UNKNOWN)
+        if may_have_run(self.life, slot):
+            return ScheduleEdgeResult(EdgeOutcome.MISSED, MAY_HAVE_RUN)
         if decision.is_missed:
             reason = f"the device did not run it {decision.late_s} s ago, and {describe_misfire_policy(schedule)}"
             return ScheduleEdgeResult(EdgeOutcome.MISSED, reason)

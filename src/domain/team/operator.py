@@ -109,6 +109,17 @@ class OperatorService:
             await revoke_user_sessions(tx, user.user_id, now_ms)
             await self._emit_to_accounts(tx, user, "second_factor_removed", "second factor was reset")
 
+    async def end_all_sessions(self) -> int:
+        """Of every person and every service session. Returns how many people had one that was open."""
+        now_ms, count = self.clock.now_ms(), 0
+        async with self.uow.write(caller=None) as tx:
+            for account_id in await tx.accounts.list_ids():
+                for member in await tx.memberships.list_members(account_id):
+                    count += bool(await tx.user_sessions.list_open(member.user.user_id, now_ms))
+                    await revoke_user_sessions(tx, member.user.user_id, now_ms)
+                self._emit(tx, account_id, "session_revoked", "All sessions were ended by the operator")
+        return count
+
     async def list_accounts(self) -> list[Account]:
         async with self.uow.read() as tx:
             found = [await tx.accounts.get(account_id) for account_id in await tx.accounts.list_ids()]

@@ -1,5 +1,6 @@
 CREATE TABLE accounts (account_id TEXT NOT NULL, name TEXT NOT NULL, "plan" TEXT NOT NULL, created_ms INTEGER NOT NULL, CONSTRAINT pk_accounts PRIMARY KEY (account_id));
 CREATE TABLE audit_rounds (sealed_ms INTEGER NOT NULL, log TEXT NOT NULL, CONSTRAINT pk_audit_rounds PRIMARY KEY (sealed_ms));
+CREATE TABLE database_life (row_id INTEGER NOT NULL, life TEXT NOT NULL, began_ms INTEGER NOT NULL, unsettled TEXT NOT NULL, CONSTRAINT pk_database_life PRIMARY KEY (row_id));
 CREATE TABLE dead_letters (letter_id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, device_no INTEGER NOT NULL, device_id TEXT, kind TEXT NOT NULL, payload BLOB NOT NULL, arrived_ms INTEGER NOT NULL, reason TEXT NOT NULL, created_ms INTEGER NOT NULL, state TEXT NOT NULL, CONSTRAINT ck_dead_letters__state_known CHECK (state IN ('SET_ASIDE', 'REPLAY')));
 CREATE INDEX ix_dead_letters__device_no ON dead_letters (device_no);
 CREATE INDEX ix_dead_letters__state_letter_id ON dead_letters (state, letter_id);
@@ -157,4 +158,5 @@ CREATE TABLE left_edges (schedule_id TEXT NOT NULL, revision INTEGER NOT NULL, e
 CREATE INDEX ix_left_edges__device_id ON left_edges (device_id);
 CREATE TABLE schedule_edges (schedule_id TEXT NOT NULL, revision INTEGER NOT NULL, edge TEXT NOT NULL, due_ts INTEGER NOT NULL, at_ms INTEGER NOT NULL, outcome TEXT NOT NULL, CONSTRAINT pk_schedule_edges PRIMARY KEY (schedule_id, revision, edge, due_ts), CONSTRAINT ck_schedule_edges__edge_known CHECK (edge IN ('on', 'off')), CONSTRAINT fk_schedule_edges__schedule_id FOREIGN KEY(schedule_id) REFERENCES schedules (schedule_id) ON DELETE CASCADE) WITHOUT ROWID;
 CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
+INSERT INTO database_life VALUES (1, 'abcdefabcdef', 0, '');
 INSERT INTO alembic_version VALUES ('v0001');

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from domain.devices.lookup import external_id_taken_error
-from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType
+from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType, FirmwareProfile
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 from support.memory_storage.arrivals import LATE
 from support.memory_storage.cascade_delete import delete_definitions, delete_device_dependants, delete_device_values
@@ -120,6 +120,12 @@ class MemoryDeviceRepository:
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         for device in await self.list_by_ids(device_ids):
             self._database.writable_rows(DEVICES)[device.device_id] = replace(device, sched_rev=device.sched_rev + 1)
+
+    async def skip_plan_revisions(self, count: int) -> None:
+        rows = self._database.writable_rows(DEVICES)
+        for device in list(rows.values()):
+            if device.sched_rev > 0 or device.profile is FirmwareProfile.NATIVE:
+                rows[device.device_id] = replace(device, sched_rev=device.sched_rev + count)
 
     async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
         rows = self._database.writable_rows(DEVICES)

@@ -46,6 +46,7 @@ from support.memory_storage.grants import MemoryGrantRepository
 from support.memory_storage.groups import MemoryDeviceGroupRepository
 from support.memory_storage.invitations import MemoryInvitationRepository
 from support.memory_storage.keys import MemoryApiKeyRepository
+from support.memory_storage.life import MemoryLifeRepository
 from support.memory_storage.notifications import (
     MemoryNotificationChannelRepository,
     MemoryNotificationOutboxRepository,
@@ -128,6 +129,7 @@ class MemoryTransaction:
         self.webhooks = MemoryWebhookRepository(database)
         self.deliveries = MemoryDeliveryRepository(database)
         self.steady_time = MemorySteadyTimeRepository(database)
+        self.life = MemoryLifeRepository(database)
         self.partitions = MemoryPartitionOwnershipRepository(database)
         self.members = MemoryClusterMemberRepository(database)
         self.device_sessions = MemoryDeviceConnectionRepository(database)

@@ -27,7 +27,6 @@ from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, T
 from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
 from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService
 from domain.grants.model import RATE_WINDOW_S
-from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
 
 MAX_WAIT_S = 30
@@ -143,6 +142,7 @@ class ExecutionPageResponse(ResponseModel):
 
 
 READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}
+PAGE_ERRORS = {**READ_ERRORS, 410: "OTHER_LIFE"}
 DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 409: "COMMAND_EXISTS"}
 
 
@@ -237,15 +237,14 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
-    @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
+    @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=PAGE_ERRORS)
     async def list_executions(device_id: DeviceId, query: CommandExecutionsQueryParameters) -> ExecutionPageResponse:
         """Newest first. Pass `cursor` to get the next page."""
-        before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
-        page = await control.list_executions(current_caller(), device_id, limit=query.limit, before_seq=before_seq)
+        page = await control.list_executions(current_caller(), device_id, limit=query.limit, cursor=query.cursor)
         return ExecutionPageResponse(
             data=[ExecutionResponse.of(one) for one in page.executions],
-            has_more=page.next_seq is not None,
-            cursor="" if page.next_seq is None else encode_cursor(EXECUTIONS, page.next_seq),
+            has_more=page.cursor is not None,
+            cursor=page.cursor or "",
         )
 
     @bp.operation(

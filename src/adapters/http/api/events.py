@@ -96,7 +96,7 @@ _LINES_PER_CHUNK = 100
 def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> ApiBlueprint:
     bp = ApiBlueprint("events", "Events")
 
-    @bp.operation("GET /events", AllowedCallers.SESSION, "List events")
+    @bp.operation("GET /events", AllowedCallers.SESSION, "List events", errors={410: "OTHER_LIFE"})
     async def list_events(query: EventsQueryParameters) -> EventPageResponse:
         """Newest first. New events do not shift the pages."""
         page = await events.page(
@@ -129,7 +129,13 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
         response.timeout = None
         return response
 
-    @bp.operation("GET /devices/<device_id>/events", AllowedCallers.SESSION, "List a device's events", paged=True)
+    @bp.operation(
+        "GET /devices/<device_id>/events",
+        AllowedCallers.SESSION,
+        "List a device's events",
+        paged=True,
+        errors={410: "OTHER_LIFE"},
+    )
     async def list_device_events(device_id: str, query: DeviceEventsQueryParameters) -> HttpHandlerResult[list[EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
         found, more = await events.list_by_device(

@@ -86,6 +86,7 @@ STATUS_DESCRIPTIONS = {
     404: "Not found, or not visible to this caller.",
     408: "The request body did not arrive in time.",
     409: "Conflicts with the present state.",
+    410: "The cursor is of another life of the database: begin the list again.",
     412: "The version in `If-Match` is not the present one.",
     413: "The request body is larger than 256 KiB.",
     415: "The request body is not application/json in UTF-8.",

@@ -149,14 +149,14 @@ class FeedSender:
     send: AsgiSend
     frame_writer: WebSocketFrameWriter | None
 
-    def try_send_event(self, frame: FeedFrame, log: EventLogCursor, store_time_s: int) -> bool:
+    def try_send_event(self, frame: FeedFrame, log: EventLogCursor, store_time_s: int, life: str) -> bool:
         """Send an event without waiting. False if that is not possible; use `send_text` then."""
         writer = self.frame_writer
         if writer is None or writer.is_buffer_full:
             return False
         cursor = (log, store_time_s)
         if frame.websocket_frame_cursor != cursor:
-            frame.websocket_frame = text_frame(event_json(frame.unclosed_json, log, store_time_s))
+            frame.websocket_frame = text_frame(event_json(frame.unclosed_json, log, store_time_s, life))
             frame.websocket_frame_cursor = cursor
         writer.write(frame.websocket_frame)
         return True
@@ -177,13 +177,13 @@ class FeedSender:
 
 
 @lru_cache(maxsize=4_096)
-def _cursor_bytes(log: EventLogCursor, store_time_s: int) -> bytes:
-    return FeedCursor(log, store_time_s).encode().encode()
+def _cursor_bytes(log: EventLogCursor, store_time_s: int, life: str) -> bytes:
+    return FeedCursor(log, store_time_s, life).encode().encode()
 
 
-def event_json(head: bytes, log: EventLogCursor, store_time_s: int) -> bytes:
+def event_json(head: bytes, log: EventLogCursor, store_time_s: int, life: str) -> bytes:
     """The event's JSON object with its cursor as the last member."""
-    return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(log, store_time_s))
+    return b'%b,"cursor":"%b"}' % (head, _cursor_bytes(log, store_time_s, life))
 
 
 class WebSocketFrameWriter:

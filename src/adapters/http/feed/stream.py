@@ -80,6 +80,10 @@ class FeedDependencies:
     confirm_interest: Callable[[], Awaitable[None]] = no_other_instances
 
 
+class _OtherLifeError(Exception):
+    """The log has become another one; the stream begins anew."""
+
+
 class _FeedEndedError(Exception):
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -100,6 +104,7 @@ class FeedStream:
     _log: EventLogCursor = field(default_factory=EventLogCursor, init=False)
     _follows_hub: bool = field(default=False, init=False)
     _store_time_s: int = field(default=0, init=False)
+    _life: str = field(default="", init=False)
     _view: FeedVisibility = field(default_factory=lambda: FeedVisibility(frozenset(), 0), init=False)
     _refresh_due_ms: int = field(default=0, init=False)
     """Monotonic."""
@@ -107,15 +112,22 @@ class FeedStream:
     async def run(self) -> WebSocketCloseFrame:
         try:
             after = self.query.cursor
+            self._life = self.sources.hub.life
             resumed = after is not None and await self._resume_from(after)
             with self.sources.hub.subscribe(self.interest) as subscription:
                 self._subscription = subscription
-                if resumed:
-                    await self._replay_missed()
-                    await self._replay_readings(subscription)
-                else:
-                    await self._send_initial_state()
-                return await self._stream_live(subscription)
+                resync = self.query.cursor_invalid or after is not None
+                while True:
+                    try:
+                        if resumed:
+                            await self._replay_missed()
+                            await self._replay_readings(subscription)
+                        else:
+                            await self._send_initial_state(resync=resync)
+                        return await self._stream_live(subscription)
+                    except _OtherLifeError:
+                        self._forget(subscription)
+                        resumed, resync = False, True
         except _FeedEndedError as ended:
             return ended.close_reason
         except ConnectionError:
@@ -127,8 +139,15 @@ class FeedStream:
         if self._subscription is not None:
             self._subscription.close()
 
-    async def _send_initial_state(self) -> None:
-        if self.query.cursor_invalid or self.query.cursor is not None:
+    def _forget(self, subscription: FeedSubscription) -> None:
+        """What came from a log of another life."""
+        self._life = self.sources.hub.life
+        self._follows_hub = False
+        subscription.direct_sink = None
+        subscription.drain()
+
+    async def _send_initial_state(self, *, resync: bool) -> None:
+        if resync:
             await self._send(b'{"type":"resync"}')
         if self.interest.wants_readings:
             await self.sources.confirm_interest()
@@ -138,8 +157,10 @@ class FeedStream:
         await self._send(self._initial_state_message(snapshot))
 
     async def _resume_from(self, cursor: FeedCursor) -> bool:
-        """Send the state and the log after the cursor, before subscribing. False if the log no longer reaches back that far, or
-        if too many readings were missed."""
+        """Send the state and the log after the cursor, before subscribing. False if it is of another life, if the log no longer
+        reaches back that far, or if too many readings were missed."""
+        if cursor.life != self._life:
+            return False
         if (await self.sources.audience.list_missed(self.identity.viewer, cursor.log)).events is None:
             return False
         snapshot = await self._load_snapshot()
@@ -161,7 +182,7 @@ class FeedStream:
             for event in missed.events or ():
                 self._log = self._log.after([event])
                 if self.interest.matches(event.kind, event.device_id) and self._can_see(event.device_id):
-                    await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s))
+                    await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s, self._life))
             self._log = missed.log
             if not missed.has_more:
                 return
@@ -181,7 +202,7 @@ class FeedStream:
             for event in events:
                 await self._check_access(subscription)
                 if self._can_see(event.device_id):
-                    await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s))
+                    await self._send(event_json(_encode(event.payload)[:-1], self._log, self._store_time_s, self._life))
         self._store_time_s = replay.store_time_s
 
     async def _stream_live(self, subscription: FeedSubscription) -> WebSocketCloseFrame:
@@ -193,7 +214,7 @@ class FeedStream:
                 self._log = self._cursor_after(frame)
                 self._store_time_s = max(self._store_time_s, frame.store_time_s)
                 if self._can_see(frame.device_id):
-                    await self._send(event_json(frame.unclosed_json, self._log, self._store_time_s))
+                    await self._send(event_json(frame.unclosed_json, self._log, self._store_time_s, self._life))
             await self._check_access(subscription)
             subscription.direct_sink = self._send_directly
             await subscription.wait(self._seconds_to_refresh())
@@ -201,12 +222,12 @@ class FeedStream:
 
     def _send_directly(self, frame: FeedFrame) -> bool:
         """Called by the publisher while nothing is queued and access is unchanged. False: queue the frame and wake the task."""
-        if self._is_refresh_due() or self._is_expired():
+        if self._is_refresh_due() or self._is_expired() or self._life != self.sources.hub.life:
             return False
         if frame.position and self._log.covers(frame.writer, frame.position):
             return True
         log, store_time_s = self._cursor_after(frame), max(self._store_time_s, frame.store_time_s)
-        if not self.sender.try_send_event(frame, log, store_time_s):
+        if not self.sender.try_send_event(frame, log, store_time_s, self._life):
             return False
         self._log, self._store_time_s = log, store_time_s
         return True
@@ -229,6 +250,8 @@ class FeedStream:
             raise _FeedEndedError(CLIENT_TOO_SLOW, _TOO_SLOW)
         if self._is_expired():
             raise _FeedEndedError(CREDENTIALS_EXPIRED, _RENEW_ADVICE)
+        if self._life != self.sources.hub.life:
+            raise _OtherLifeError
         if subscription.access_stale or self._is_refresh_due():
             subscription.access_stale = False
             subscription.allowed_devices = None  # queue all events meanwhile; filter them afterwards
@@ -271,7 +294,7 @@ class FeedStream:
     def _initial_state_message(self, snapshot: FeedSnapshot) -> bytes:
         """The first message of a feed: the state of the devices, and the cursor to resume from."""
         shown = [_shown_device(each) for each in snapshot.devices if self.interest.device_id in (None, each.device_id)]
-        cursor = FeedCursor(self._log, self._store_time_s)
+        cursor = FeedCursor(self._log, self._store_time_s, self._life)
         return _encode({"type": "initial_state", "cursor": cursor.encode(), "devices": shown})
 
     def _seconds_to_refresh(self) -> float:

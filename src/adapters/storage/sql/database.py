@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from sqlalchemy import URL, make_url
 
-from adapters.storage.sql.probes import session_settings
+from adapters.storage.sql.probes import SERVICE_SESSIONS, session_settings
 from adapters.storage.sql.schema import (
     SERVER_CLOCK,
     UPGRADE_SETTINGS,
@@ -136,6 +136,14 @@ class SqlDatabase:
         async with self._backend.read() as session:
             [[now_ms]] = await session.read(SERVER_CLOCK)
         return int(now_ms)
+
+    async def count_services(self) -> int:
+        """Connections of services to this server's database; 0 for a file, which `InstanceLock` guards. Raises Unavailable."""
+        if self._path is not None:
+            return 0
+        async with self._backend.read() as session:
+            [[count]] = await session.read(SERVICE_SESSIONS)
+        return int(count)
 
     def abort_connections(self) -> None:
         """Call it when the server does not answer: what waits for it fails with Unavailable, what comes next connects anew."""

@@ -25,7 +25,7 @@ from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.repositories.events import LAST_GIVEN
 from adapters.storage.sql.repositories.rollups import MAX_NEW_RANGES
 from adapters.storage.sql.schema import PROGRESS_TABLE
-from adapters.storage.sql.tables import event_writers, metadata
+from adapters.storage.sql.tables import database_life, event_writers, metadata
 from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import Unavailable
 
@@ -92,8 +92,8 @@ async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, i
 
 
 def _tables() -> list[Table]:
-    """All but the writer numbers of the event log, which only PostgreSQL has."""
-    return [table for table in metadata.sorted_tables if table is not event_writers]
+    """All but the writer numbers of the event log, which only PostgreSQL has, and the life: the target begins another."""
+    return [table for table in metadata.sorted_tables if table not in (event_writers, database_life)]
 
 
 async def _require_current_source(source: Path) -> None:

@@ -60,6 +60,12 @@ MEMBERSHIP_IDLE_MS = 1_500
 """Of an open transaction: less than others take to judge that the member is dead."""
 
 
+SERVICE_SESSIONS = text(
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+    "AND application_name LIKE 'latchboard%'"
+)
+
+
 def session_name(instance: str | None) -> str:
     """`instance`: its name in the cluster, if it is part of one."""
     if instance is None:

@@ -20,10 +20,11 @@ from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.repositories.rollups import READINGS, ROLLUPS
 from adapters.storage.sql.session import POSTGRES, SQLITE
 from adapters.storage.sql.sqlite.vacuum import BUSY_TIMEOUT_S, INCREMENTAL
-from adapters.storage.sql.tables import event_writers, metadata, readings, rollups
+from adapters.storage.sql.tables import database_life, event_writers, metadata, readings, rollups
 from adapters.storage.sql.tables.columns import WHERE
 from domain.events.cursors import MAX_WRITERS
 from domain.kernel.errors import Unavailable
+from domain.kernel.life import new_life
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine  # imports the ORM, which takes 0.1 s and which SQLite does not need
@@ -135,6 +136,7 @@ def _create(connection: Connection) -> None:
     if is_postgres:
         _divide_by_time(connection)
         connection.execute(event_writers.insert(), [{"writer": number, "position": 0} for number in range(MAX_WRITERS)])
+    connection.execute(database_life.insert().values(row_id=1, life=new_life(), began_ms=0, unsettled=""))
     _STAMP.create(connection)
     connection.execute(_STAMP.insert().values(version_num=HEAD))
 

@@ -57,6 +57,7 @@ from adapters.storage.sql.repositories.devices import (
 )
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
+from adapters.storage.sql.repositories.life import SqlLifeRepository
 from adapters.storage.sql.repositories.notifications import SqlNotificationChannelRepository, SqlNotificationOutboxRepository
 from adapters.storage.sql.repositories.provisioning import SqlDeviceProvisioningClaimRepository, SqlProvisioningCodeRepository
 from adapters.storage.sql.repositories.rollups import SqlDueRollupRepository, SqlRangePartitionRepository, SqlRollupRepository
@@ -220,6 +221,7 @@ class SqlTransaction:
     deliveries = LazyRepository(SqlWebhookDeliveryRepository)
     service_secrets = LazyRepository(SqlServiceSecretRepository)
     steady_time = LazyRepository(SqlSteadyTimeRepository)
+    life = LazyRepository(SqlLifeRepository)
     partitions = LazyRepository(SqlPartitionOwnershipRepository)
     members = LazyRepository(SqlClusterMemberRepository)
     device_sessions = LazyRepository(SqlDeviceConnectionHolderRepository)

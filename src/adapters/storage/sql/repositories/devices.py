@@ -140,6 +140,11 @@ TOUCH = (
     .values(last_seen_ms=_SEEN_MS)
 )
 INCREMENT_SCHED_REVS = update(devices).where(d.device_id.in_(listed())).values(sched_rev=d.sched_rev + 1)
+SKIP_SCHED_REVS = (
+    update(devices)
+    .where(or_(d.sched_rev > 0, d.profile == FirmwareProfile.NATIVE.value))
+    .values(sched_rev=d.sched_rev + bindparam("at_count", type_=d.sched_rev.type))
+)
 SET_SCHED_REV_DEVICE = update(devices).where(_ID).values(sched_rev_device=bindparam("at_rev", type_=d.sched_rev_device.type))
 LIST_ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
 LIST_DELETING = _SELECT.where(d.status == DeviceStatus.DELETING.value)
@@ -227,6 +232,9 @@ class SqlDeviceRepository(SqlRepository):
         if device_ids:
             among = to_json(sorted(device_ids))
             await self._session.execute_many(INCREMENT_SCHED_REVS, [{"at_listed": among}], defer=True)
+
+    async def skip_plan_revisions(self, count: int) -> None:
+        await self._session.write(SKIP_SCHED_REVS, at_count=count)
 
     async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
         await self._session.execute_many(

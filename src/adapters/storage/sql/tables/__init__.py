@@ -53,6 +53,7 @@ from adapters.storage.sql.tables.events import notification_channels as notifica
 from adapters.storage.sql.tables.events import notification_settings as notification_settings
 from adapters.storage.sql.tables.events import notifications as notifications
 from adapters.storage.sql.tables.events import webhooks as webhooks
+from adapters.storage.sql.tables.service import database_life as database_life
 from adapters.storage.sql.tables.service import members as members
 from adapters.storage.sql.tables.service import partitions as partitions
 from adapters.storage.sql.tables.service import service_secrets as service_secrets

@@ -28,6 +28,18 @@ steady_time = Table(
 were heard."""
 
 
+database_life = Table(
+    "database_life",
+    metadata,
+    Column("row_id", Int64, primary_key=True, autoincrement=False),
+    text_column("life"),
+    integer_column("began_ms"),
+    text_column("unsettled"),
+)
+"""One row, made with the schema: the random id that every cursor carries, up to which wall time changes of an earlier life may be
+missing, and why (a `LifeCause`, empty once a service has drawn the consequences). A move does not copy it."""
+
+
 service_secrets = Table(
     "service_secrets", metadata, Column("name", Text, primary_key=True), Column("sealed", LargeBinary, nullable=False)
 )

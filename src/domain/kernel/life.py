@@ -1,0 +1,78 @@
+"""The life of a database: a random id that every cursor carries.
+
+Positions only grow within one life. A restored backup, a standby that took over without the last commits, and the target of a
+move are another life: what a cursor of the earlier one names may not be there, or may be something else. A life that lost changes
+is `unsettled` until a service has drawn the consequences (`schedules/recovery.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from domain.kernel.dataclasses import service
+
+
+class LifeCause(StrEnum):
+    """Why a life began, where changes of the life before it may be missing."""
+
+    BACKUP = "BACKUP"
+    """A copy that `latchboard backup` wrote."""
+    RESTORE = "RESTORE"
+    FAILOVER = "FAILOVER"
+    """The database has gone back while a service ran: an older standby took over."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLife:
+    """`began_ms`: Unix ms up to which changes of an earlier life may be missing, 0 where none are. `unsettled`: None once a
+    service has drawn the consequences."""
+
+    life: str
+    began_ms: int = 0
+    unsettled: LifeCause | None = None
+
+
+class LifeRepository(Protocol):
+    """Of every transaction."""
+
+    async def get(self) -> StoredLife: ...
+
+    async def renew(self, before: str, after: StoredLife) -> bool:
+        """False if the life is not `before` any more."""
+
+    async def settle(self, life: str, began_ms: int) -> bool:
+        """Mark the life as settled. False if somebody else has done it, or the life is another."""
+
+
+def new_life() -> str:
+    return secrets.token_hex(6)
+
+
+@service
+class DatabaseLife:
+    """The life that this process works with. A change of it is made at one place, and heard by all that hold something of it."""
+
+    current: str = ""
+    began_ms: int = 0
+    unsettled: LifeCause | None = None
+    _listeners: list[Callable[[], None]] = field(default_factory=list, init=False)
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """`call` must be quick and must not raise."""
+        self._listeners.append(call)
+
+    def adopt(self, stored: StoredLife) -> None:
+        """From now on the database is of this life."""
+        changed = bool(self.current) and stored.life != self.current
+        self.current, self.began_ms, self.unsettled = stored.life, stored.began_ms, stored.unsettled
+        if changed:
+            for call in self._listeners:
+                call()
+
+    def may_have_run(self, due_ms: int) -> bool:
+        """Whether what was due then may have been done in an earlier life that this one does not remember."""
+        return due_ms <= self.began_ms
