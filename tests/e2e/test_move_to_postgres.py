@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from adapters.storage.sql.move import move_to_postgres
 from app.cli.database import MOVED_SUFFIX
 from support import postgres
 from support.device import create_device
@@ -41,3 +42,40 @@ async def test_after_the_move_everything_is_there_and_the_old_database_does_not_
             assert answer["status"] == "DONE"
             after = [event["id"] for event in (await owner.get("/events?limit=200"))["data"]]
         assert after[-len(before) :] == before
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_late(table: str, _rows: int) -> None:
+    if table == "readings":
+        raise Interrupted
+
+
+@pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
+async def test_readings_that_the_service_confirms_after_an_interrupted_move_are_moved_too(tmp_path: Path) -> None:
+    url = await bare_postgres()
+    with Service(tmp_path) as service:
+        async with service.api() as owner:
+            pump = await create_device(owner)
+            async with pump.online(service) as line:
+                await line.report(temperature=1)
+            service.stop()
+            with pytest.raises(Interrupted):
+                await move_to_postgres(service.data_dir / "latchboard.db", url, interrupt_late)
+            code, output = service.expect_start_failure()
+            assert (code, "move-to --abandon" in output) == (1, True), output
+            assert service.launch("move-to", "--abandon").wait(60) == 0, service.log()
+            service.start()
+            async with pump.online(service) as line:
+                for value in range(2, 52):
+                    await line.report(temperature=value)
+            cursor = (await owner.get("/events?limit=1"))["cursor"]
+            service.stop()
+            assert service.launch("move-to", url).wait(60) == 0, service.log()
+            service.settings["LATCHBOARD_DATABASE_URL"] = url
+            service.start()
+            readings = await owner.get(f"{pump.path}/telemetry?limit=100")
+            assert sorted(reading["value"] for reading in readings) == list(range(1, 52))
+            assert (await owner.get(f"/events?limit=1&cursor={cursor}", expect=410))["error"] == "OTHER_LIFE"

@@ -172,11 +172,24 @@ def restore(
 
 @app.command("move-to")
 def move_to(
-    url: Annotated[str, typer.Argument(help="Empty database: postgresql+asyncpg://user:password@host/name", metavar="URL")],
+    url: Annotated[
+        str | None, typer.Argument(help="Empty database: postgresql+asyncpg://user:password@host/name", metavar="URL")
+    ] = None,
+    abandon: Annotated[bool, typer.Option("--abandon", help="Stay with SQLite: the service may start on it again.")] = False,
 ) -> None:
     """Move this installation from SQLite to PostgreSQL. Stop the service first. Run the command again if it was interrupted."""
+    from app.cli.database import abandon as abandon_move
     from app.cli.database import move_installation
 
+    if abandon is (url is not None):
+        exit_with("Give the URL of an empty PostgreSQL database, or --abandon.", EXIT_USAGE)
+    if url is None:
+        with our_errors_exit():
+            stayed = abandon_move(load_settings_or_exit())
+        stdout_console().print(
+            f"The move of {stayed} is abandoned; the service may start on it. Drop the other database.", markup=False
+        )
+        return
     result, old = run_async(move_installation(load_settings_or_exit(), url, stdout_console()))
     stdout_console().print(
         f"{result.rows:,} rows of {result.tables} tables were copied and compared. The old database is now {old}. Set "

@@ -19,8 +19,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.move import DatabaseMoveResult, move_to_postgres
+from adapters.storage.sql.move import DatabaseMoveResult, abandon_move, move_to_postgres
 from adapters.storage.sql.repositories.life import renew_file_life
+from adapters.storage.sql.schema import MOVE_MARK_TABLE
 from adapters.storage.sql.sqlite.vacuum import read_space, release_step, vacuum
 from app.config.settings import Settings
 from app.runtime.start import InstanceLock, StartupError
@@ -76,6 +77,7 @@ def copy_database(source: Path, target: Path, cause: LifeCause = LifeCause.BACKU
             raise sqlite3.DatabaseError(f"the database is damaged: {check_result}")
         writing.execute("PRAGMA journal_mode = DELETE")
         renew_file_life(writing, cause)
+        writing.execute(f"DROP TABLE IF EXISTS {MOVE_MARK_TABLE}")
     return unfinished.rename(target)
 
 
@@ -141,6 +143,23 @@ async def move_installation(settings: Settings, url: str, console: Console) -> t
         return result, source.rename(source.with_name(source.name + MOVED_SUFFIX))
     finally:
         lock.release()
+
+
+def abandon(settings: Settings) -> Path:
+    """Stay with SQLite after a move that has begun. Returns the database. Raises StartupError."""
+    source = SqlDatabase(settings.effective_database_url, pool_size=1).file
+    if source is None or not source.is_file():
+        raise StartupError("There is no SQLite database here whose move could be abandoned.")
+    lock = InstanceLock(source)
+    lock.acquire()
+    try:
+        if not abandon_move(source):
+            raise StartupError(f"No move of {source} has begun.")
+    except sqlite3.Error as error:
+        raise StartupError(f"{source} cannot be written: {error}.") from None
+    finally:
+        lock.release()
+    return source
 
 
 def _require_postgres_url(url: str) -> None:

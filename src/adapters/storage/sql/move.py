@@ -1,5 +1,9 @@
 """Copies every row of an SQLite file into an empty PostgreSQL database, and proves that both hold the same.
 
+The source is marked before the first row is read, so that no service writes to it any more; the target keeps the same mark. A
+copy that finds another mark there, because the move was abandoned meanwhile or the source restored, begins anew. At the end the
+source is read once more as a whole.
+
 Tables are copied in the order of their foreign keys, rows in the order of their primary keys, in batches. The transaction that
 writes a batch also writes how far the copy is and the digest of the rows so far, so an interrupted copy continues where it was.
 While the table `move_progress` exists, no service starts on that database. A table's digest is the sum, modulo 2^64, of the
@@ -9,6 +13,7 @@ BLAKE2b hashes of its rows, so it does not depend on the order in which a databa
 from __future__ import annotations
 
 import hashlib
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -24,7 +29,8 @@ from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.repositories.events import LAST_GIVEN
 from adapters.storage.sql.repositories.rollups import MAX_NEW_RANGES
-from adapters.storage.sql.schema import PROGRESS_TABLE
+from adapters.storage.sql.schema import MOVE_MARK_TABLE, PROGRESS_TABLE
+from adapters.storage.sql.sqlite.vacuum import BUSY_TIMEOUT_S
 from adapters.storage.sql.tables import database_life, event_writers, metadata
 from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import Unavailable
@@ -33,6 +39,8 @@ BATCH_ROWS = 10_000
 CONNECT_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 600.0
 _MODULUS = 2**64
+MARK = "*"
+"""The row of the progress that has the mark of the source; the nameless one has its installation."""
 
 Row = tuple[Any, ...]
 
@@ -65,13 +73,21 @@ class DatabaseMoveResult:
 async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, int], None]) -> DatabaseMoveResult:
     """Copy `source`, whose service must be stopped, to the database at `url`. `on_progress` gets a table and its copied rows.
 
-    Run it again after an interruption. Raises DatabaseMoveError, DatabaseUnusableError and what `SqlDatabase.revision` raises."""
-    await _require_current_source(source)
+    Run it again after an interruption. Raises DatabaseMoveError and DatabaseUnusableError."""
+    _require_current_source(source)
     target = await _connect(url)
     try:
-        if not await target.fetchval("SELECT to_regclass($1) IS NOT NULL", PROGRESS_TABLE):
-            await _prepare_target(url, target, _source_identity(source), _reading_times(source))
-        await _require_same_source(target, _source_identity(source))
+        is_begun = await target.fetchval("SELECT to_regclass($1) IS NOT NULL", PROGRESS_TABLE)
+        mark = _read_mark(source)
+        if mark is not None and mark.target_life is not None and not is_begun and mark.target_life == await _target_life(target):
+            return DatabaseMoveResult(len(_tables()), mark.rows)  # only the end of the move is missing
+        if is_begun:
+            await _require_same_installation(target, _source_identity(source))
+            if mark is None or mark.name != await _target_mark(target):
+                await _empty_target(target)
+                is_begun = False
+        if not is_begun:
+            await _prepare_target(url, target, source)
         with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as rows:
             total = 0
             for table in _tables():
@@ -80,7 +96,9 @@ async def move_to_postgres(source: Path, url: str, on_progress: Callable[[str, i
             # The events of SQLite are before the next one of each writer number.
             await target.execute(f"UPDATE event_writers SET position = {LAST_GIVEN}")  # noqa: S608 - a constant
         for table in _tables():
+            _require_unchanged(source, table, await _read_progress(target, table))
             await _require_equal(target, table)
+        _record_copied(source, total, await _target_life(target))
         await target.execute(f"DROP TABLE {PROGRESS_TABLE}")
         return DatabaseMoveResult(len(_tables()), total)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, sqlite3.Error) as error:
@@ -96,12 +114,56 @@ def _tables() -> list[Table]:
     return [table for table in metadata.sorted_tables if table not in (event_writers, database_life)]
 
 
-async def _require_current_source(source: Path) -> None:
-    database = SqlDatabase(f"sqlite+aiosqlite:///{source}", pool_size=1)
-    try:
-        revision = await database.revision()
-    finally:
-        await database.stop()
+@dataclass(frozen=True, slots=True)
+class MoveMark:
+    """In the source. `target_life`: of the database that proved to hold the same `rows`; None before that."""
+
+    name: str
+    target_life: str | None
+    rows: int
+
+
+def _read_mark(source: Path) -> MoveMark | None:
+    with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as database:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (MOVE_MARK_TABLE,)).fetchone():
+            return None
+        found = database.execute(f"SELECT mark, target_life, copied FROM {MOVE_MARK_TABLE}").fetchone()  # noqa: S608 - our name
+    return MoveMark(*found)
+
+
+def _write_mark(source: Path, target: str) -> str:
+    """From now on no service opens the source. Returns the name of the new mark."""
+    name = secrets.token_hex(8)
+    with closing(sqlite3.connect(source, timeout=BUSY_TIMEOUT_S)) as database, database:
+        database.execute(f"DROP TABLE IF EXISTS {MOVE_MARK_TABLE}")
+        database.execute(f"CREATE TABLE {MOVE_MARK_TABLE} (mark TEXT, target TEXT, target_life TEXT, copied INTEGER)")
+        database.execute(f"INSERT INTO {MOVE_MARK_TABLE} VALUES (?, ?, NULL, 0)", (name, target))  # noqa: S608 - our name
+    return name
+
+
+def _record_copied(source: Path, rows: int, target_life: str | None) -> None:
+    with closing(sqlite3.connect(source, timeout=BUSY_TIMEOUT_S)) as database, database:
+        database.execute(f"UPDATE {MOVE_MARK_TABLE} SET target_life = ?, copied = ?", (target_life, rows))  # noqa: S608 - our name
+
+
+def abandon_move(source: Path) -> bool:
+    """Let services open the source again; the next move begins anew. False if none had begun. Raises sqlite3.Error."""
+    if _read_mark(source) is None:
+        return False
+    with closing(sqlite3.connect(source, timeout=BUSY_TIMEOUT_S)) as database, database:
+        database.execute(f"DROP TABLE {MOVE_MARK_TABLE}")
+    return True
+
+
+def _require_current_source(source: Path) -> None:
+    """Raises DatabaseMoveError."""
+    revision = None
+    if source.is_file() and source.stat().st_size:
+        try:
+            with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as database:
+                revision = (database.execute("SELECT version_num FROM alembic_version").fetchone() or (None,))[0]
+        except sqlite3.Error as error:
+            raise DatabaseMoveError(f"{source} cannot be read: {error}. Check that it is the service's database.") from None
     if revision is None:
         raise DatabaseMoveError(f"There is no database {source}. Set LATCHBOARD_DATA_DIR to the service's data directory.")
     if revision != HEAD:
@@ -121,9 +183,28 @@ async def _connect(url: str) -> asyncpg.Connection:
         ) from error
 
 
-async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, times: tuple[int, int] | None) -> None:
-    """Create the schema in an empty database. A database that has the schema and holds no row counts as empty. `times`: of the
-    oldest and the newest reading."""
+async def _target_mark(target: asyncpg.Connection) -> str | None:
+    mark: str | None = await target.fetchval(f"SELECT convert_from(last_key, 'UTF8') FROM {PROGRESS_TABLE} WHERE name = $1", MARK)  # noqa: S608
+    return mark
+
+
+async def _target_life(target: asyncpg.Connection) -> str | None:
+    if not await target.fetchval("SELECT to_regclass($1) IS NOT NULL", database_life.name):
+        return None
+    life: str | None = await target.fetchval("SELECT life FROM database_life")
+    return life
+
+
+async def _empty_target(target: asyncpg.Connection) -> None:
+    """Throw away what an earlier move of this installation has copied: the source may have changed since."""
+    async with target.transaction():
+        await target.execute(f"TRUNCATE {', '.join(table.name for table in _tables())} CASCADE")
+        await target.execute(f"DROP TABLE {PROGRESS_TABLE}")
+
+
+async def _prepare_target(url: str, target: asyncpg.Connection, source: Path) -> None:
+    """Create the schema in an empty database, and mark both. A database that has the schema and holds no row counts as empty."""
+    identity, times = _source_identity(source), _reading_times(source)
     database = SqlDatabase(url, pool_size=1)
     try:
         await database.start()
@@ -138,6 +219,7 @@ async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, t
             raise DatabaseMoveError(
                 f"The database is not empty: {table.name} has rows. Name an empty database; a move never mixes two."
             )
+    mark = _write_mark(source, make_url(url).render_as_string())
     async with target.transaction():
         await target.execute(
             f"CREATE TABLE {PROGRESS_TABLE} (name text PRIMARY KEY, copied bigint NOT NULL, digest numeric NOT NULL, "
@@ -145,6 +227,7 @@ async def _prepare_target(url: str, target: asyncpg.Connection, identity: str, t
         )
         await target.execute("TRUNCATE write_probes")
         await target.execute(f"INSERT INTO {PROGRESS_TABLE} VALUES ($1, 0, 0, $2, false)", "", identity.encode())  # noqa: S608
+        await target.execute(f"INSERT INTO {PROGRESS_TABLE} VALUES ($1, 0, 0, $2, false)", MARK, mark.encode())  # noqa: S608
 
 
 def _source_identity(source: Path) -> str:
@@ -160,7 +243,7 @@ def _reading_times(source: Path) -> tuple[int, int] | None:
     return None if oldest is None else (oldest, newest)
 
 
-async def _require_same_source(target: asyncpg.Connection, identity: str) -> None:
+async def _require_same_installation(target: asyncpg.Connection, identity: str) -> None:
     begun = await target.fetchval(f"SELECT last_key FROM {PROGRESS_TABLE} WHERE name = ''")  # noqa: S608
     if begun != identity.encode():
         raise DatabaseMoveError(
@@ -244,6 +327,20 @@ async def _continue_sequences(source: sqlite3.Connection, target: asyncpg.Connec
         last = max(highest or 0, given.get(table.name, 0))
         if last:
             await target.execute("SELECT setval(pg_get_serial_sequence($1, $2), $3)", table.name, column.name, last)
+
+
+def _require_unchanged(source: Path, table: Table, copied: TableCopyCheckpoint) -> None:
+    """Read the whole table of the source once more. Raises DatabaseMoveError."""
+    rows, digest, last = 0, 0, None
+    with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as database:
+        while batch := list(_read_batch(database, table, last)):
+            rows, digest, last = rows + len(batch), digest + sum(map(row_digest, batch)), _key_of(table, batch[-1])
+    if (rows, digest % _MODULUS) != (copied.rows, copied.digest):
+        abandon_move(source)
+        raise DatabaseMoveError(
+            f"{table.name}: {source} has changed while it was copied ({rows} rows, {copied.rows} copied, or other contents). "
+            "Make sure that nothing writes to it, and run the command again: it begins anew."
+        )
 
 
 async def _require_equal(target: asyncpg.Connection, table: Table) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 PROGRESS_TABLE = "move_progress"
 """Exists while `move.py` copies into a database."""
+MOVE_MARK_TABLE = "move_begun"
+"""Exists in an SQLite file from the moment when `move.py` begins to copy it: what a service wrote after that would be lost."""
 UPGRADE_TIMEOUT_S = 3_600.0
 """Of a statement on PostgreSQL, and of the wait for another instance: a step may rewrite the largest table."""
 UPGRADE_SETTINGS = {"enable_seqscan": "on"}
@@ -78,7 +80,7 @@ def _opened(database: str, **query: str) -> Iterator[Connection]:
 
 def ensure_schema(connection: Connection) -> None:
     """Bring the database to HEAD. Raises DatabaseTooNewError, DatabaseTooOldError, ForeignDatabaseError,
-    UnfinishedDatabaseMoveError."""
+    UnfinishedDatabaseMoveError, DatabaseBeingMovedError."""
     found = _read_revision(connection)
     if found == HEAD:
         return
@@ -105,10 +107,12 @@ _STAMP = Table(  # Alembic's own, as it would make it
 
 
 def _read_revision(connection: Connection) -> str | None:
-    """None for an empty database. Raises ForeignDatabaseError, UnfinishedDatabaseMoveError."""
+    """None for an empty database. Raises ForeignDatabaseError, UnfinishedDatabaseMoveError, DatabaseBeingMovedError."""
     tables = inspect(connection).get_table_names()
     if PROGRESS_TABLE in tables:
         raise UnfinishedDatabaseMoveError
+    if MOVE_MARK_TABLE in tables:
+        raise DatabaseBeingMovedError(connection.exec_driver_sql(f"SELECT target FROM {MOVE_MARK_TABLE}").scalar())  # noqa: S608
     if _STAMP.name in tables:
         found: str | None = connection.execute(_STAMP.select()).scalar()
         return found
@@ -220,4 +224,14 @@ class UnfinishedDatabaseMoveError(Unavailable):
         super().__init__(
             "`latchboard move-to` into this database is not finished, so it holds only a part of the data. Run the command again "
             "with the settings of the SQLite service; it continues."
+        )
+
+
+class DatabaseBeingMovedError(Unavailable):
+    code = "MOVE_UNFINISHED"
+
+    def __init__(self, target: str | None) -> None:
+        super().__init__(
+            f"`latchboard move-to` has begun to move this database to {target}: what a service wrote here now would be lost. Run "
+            "the command again to finish the move, or `latchboard move-to --abandon` to stay with SQLite."
         )
