@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import asyncpg
+
 from support.ports import free_ports
 from support.waiting import TIMEOUT_S
 
@@ -76,9 +78,32 @@ class Cluster:
         """`mode`: `fast` keeps all that was stored, `immediate` leaves it to the next start."""
         self._run("pg_ctl", "-m", mode, "stop")
 
-    def _run(self, program: str, *arguments: str) -> None:
+    async def create_database(self, name: str) -> None:
+        connection = await asyncpg.connect(self.url("postgres").replace("+asyncpg", ""))
+        try:
+            await connection.execute(f"CREATE DATABASE {name}")
+        finally:
+            await connection.close()
+
+    def copy_standby(self) -> Path:
+        """A standby as it is now: it gets nothing of what the server commits from now on."""
+        folder = self._folder / "standby"
+        given = ("-h", "127.0.0.1", "-p", str(self._port), "-U", "postgres", "-X", "fetch", "-c", "fast", "--no-sync")
+        self._run("pg_basebackup", *given, data=folder)
+        (folder / "standby.signal").touch()
+        return folder
+
+    def fail_over(self, standby: Path) -> None:
+        """The server dies, and the standby takes over at its address."""
+        self.stop("immediate")
+        (self._folder / "data").rename(self._folder / "dead")
+        standby.rename(self._folder / "data")
+        self.start()
+        self._run("pg_ctl", "-w", "promote")
+
+    def _run(self, program: str, *arguments: str, data: Path | None = None) -> None:
         subprocess.run(
-            [self._binaries / program, "-D", self._folder / "data", *arguments],
+            [self._binaries / program, "-D", data or self._folder / "data", *arguments],
             check=True,
             user=self._user,
             cwd=self._folder,

@@ -138,6 +138,9 @@ class NativeEngine:
         """`owns_device`: for an instance of a cluster. Every instance learns of every changed rule; a rule of another instance's
         device would fire here too, as soon as a timer is due."""
         self._owns_device = owns_device
+        self.reset()
+
+    def reset(self) -> None:
         self._engine = engine = _native.Engine()
         self.remove_device, self.drop_partition = engine.remove_device, engine.drop_partition
         self.set_watched, self.add_metric_names = engine.set_watched, engine.add_metric_names

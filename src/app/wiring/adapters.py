@@ -111,7 +111,10 @@ class ServiceAdapters:
         self.engine = load_engine(settings.engine)
         if self.cluster is not None:
             self.engine = own_devices_only(self.engine, self.cluster.holds)
-        self.database = SqlDatabase(settings.effective_database_url, pool_size=READER_POOL_SIZE, instance=self.front)
+        self.life = DatabaseLife()
+        self.database = SqlDatabase(
+            settings.effective_database_url, pool_size=READER_POOL_SIZE, instance=self.front, life=self.life
+        )
         self.disk = create_disk_space(settings, self.database.file)
         self.instance_lock = InstanceLock(self.database.file)
         self.is_single_instance = self.database.file is not None
@@ -125,7 +128,6 @@ class ServiceAdapters:
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
         self.feed = InProcessFeedHub(on_filters_changed=on_interest)
-        self.life = DatabaseLife()
         self.codec = ProfileDispatchingDeviceCodec()
         self.params_checker, self.recurrence = JsonSchemaParamsValidator(), DateutilRecurrence()
         self.translator = MessageCatalogTranslator()

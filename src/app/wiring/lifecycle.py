@@ -23,7 +23,8 @@ from app.runtime import interpreter
 from app.runtime.start import require_database
 from app.wiring.http_listeners import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
 from app.wiring.program import ComposedApplication
-from app.workers.instances import StandbyTakeoverWorker
+from app.workers.due import WakeEvent
+from app.workers.instances import DatabaseLifeWorker, StandbyTakeoverWorker
 from domain.ingest.restore import restore_engine
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
@@ -108,6 +109,8 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
         log.warning(
             "another instance is leader and holds the devices; this one serves the API and takes over when the leader is gone"
         )
+    if not adapters.is_single_instance:
+        _follow_life(program)
     log.info("started", replayed=replayed, engine=adapters.engine.name)
 
 
@@ -122,6 +125,45 @@ async def settle_life(program: ComposedApplication) -> None:
             cause=cause.value,
             life=program.adapters.life.current,
         )
+
+
+def _follow_life(program: ComposedApplication) -> None:
+    """A server may take over that does not have what this process has committed."""
+    adapters, wake = program.adapters, WakeEvent()
+    worker = DatabaseLifeWorker(
+        life=adapters.life, settle=lambda: settle_life(program), reload=lambda: reload_life(program), wake_event=wake
+    )
+
+    def on_change() -> None:
+        if adapters.cluster is not None:
+            ownership = adapters.cluster.ownership
+            for partition in ownership.partitions:
+                ownership.drop(partition)  # an epoch of the earlier life proves nothing
+        wake.set()
+        program.workers.wake_events.event_log.set()
+
+    adapters.life.on_change(on_change)
+    program.supervisor.add([worker])
+
+
+async def reload_life(program: ComposedApplication) -> None:
+    """Read anew what this process holds of the database. Raises Unavailable."""
+    adapters, services, workers = program.adapters, program.services, program.workers
+    services.dispatch.begin_life()
+    async with services.engine_commit_lock:
+        adapters.engine.engine.reset()
+        await _restore_engine(program)
+        workers.feed_interest.begin_life()
+    if adapters.is_leader:
+        await services.credential_sync.sync_all()
+    await workers.feed_interest.refresh()
+    for event in (
+        program.workers.wake_events.schedules,
+        program.workers.wake_events.rule_timers,
+        program.workers.wake_events.deliveries,
+    ):
+        event.set()
+    log.warning("everything was read anew from the database", life=adapters.life.current)
 
 
 async def _open_cluster(program: ComposedApplication) -> None:

@@ -212,6 +212,7 @@ class DomainServices:
             dispatch_queue=self.dispatch_queue,
             absence=self.absence,
             wake=wake_events.dispatch.set,
+            life=adapters.life,
         )
         self.reports = ReportService(execution_waiter=self.execution_waiter)
 

@@ -57,6 +57,7 @@ class Workers:
 
     def __init__(self, settings: Settings, adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents) -> None:
         clock = adapters.clock
+        self.wake_events = wake_events
         self.fault_log = UnusableMessageCounter(dropped_messages=services.dropped_messages)
         self.command_dispatch = CommandDispatchWorker(
             dispatch=services.dispatch,
@@ -243,7 +244,11 @@ class Workers:
             wake_events=wake_events,
         )
         self.log_follower = EventLogFollower(
-            uow=services.uow, feed=services.followed_feed, peer_changes=peer_changes, wake_event=wake_events.event_log
+            uow=services.uow,
+            feed=services.followed_feed,
+            peer_changes=peer_changes,
+            wake_event=wake_events.event_log,
+            life=adapters.life,
         )
         leader_lock = None if adapters.fence is None else DeviceLeaderLock(adapters.fence)
         self.postgres_listener = PostgresCoordinationConnection(

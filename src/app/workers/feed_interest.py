@@ -39,6 +39,10 @@ class EventLogAccessChangeDetector:
     uow: UnitOfWork[EventsTx]
     _cursor: EventLogCursor | None = field(default=None, init=False)
 
+    def forget(self) -> None:
+        """The log is another one; everything may have changed."""
+        self._cursor = None
+
     async def has_changed(self) -> bool:
         """Whether another instance may have changed who may see what since the last call. Raises Unavailable."""
         async with self.uow.read() as tx:
@@ -90,6 +94,12 @@ class DevicesWithSubscribersWorker(DueLoop):
         """Call this when the engine has been given devices that it did not have before."""
         for device_no in self.watched_device_nos:
             self.engine.set_watched(device_no, True)
+
+    def begin_life(self) -> None:
+        """Call this when the database is another one."""
+        if self.peer_changes is not None:
+            self.peer_changes.forget()
+        self.repeat()
 
     async def refresh(self) -> None:
         """Also called once before the device link opens, so that the engine returns every reading that somebody follows."""

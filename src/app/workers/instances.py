@@ -13,7 +13,7 @@ import structlog
 
 from adapters.feed_hub import LogOrderedFeedPublisher
 from app.runtime.supervisor import FatalWorkerError
-from app.workers.due import DueLoop, WakeEvents
+from app.workers.due import MAX_SLEEP_S, DueLoop, WakeEvents
 from app.workers.schedules import InProcessDevicePlanQueue
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.approvals.ports import ApprovalWaiter
@@ -28,6 +28,7 @@ from domain.kernel.backoff import RETRY_BACKOFF, Backoff
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, WebhookId
+from domain.kernel.life import DatabaseLife
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.service import RuleService
 
@@ -59,15 +60,24 @@ class EventLogFollower(DueLoop):
     uow: UnitOfWork[EventsTx]
     feed: LogOrderedFeedPublisher
     peer_changes: OtherInstanceEventHandler
+    life: DatabaseLife = field(default_factory=DatabaseLife)
+    _life: str = field(default="", init=False)
+    """Of the log that `_cursor` is a place in."""
     _cursor: EventLogCursor | None = field(default=None, init=False)
     _since_advance: int = field(default=0, init=False)
 
     async def seek_to_end(self) -> None:
         """Call this once, before the start reads rules, credentials or access: a later event may change them."""
-        async with self.uow.write(None) as tx:
-            await tx.events.advance_idle_writers()
-        async with self.uow.read() as tx:
-            self._cursor = await tx.events.end()
+        while True:
+            async with self.uow.write(None) as tx:
+                await tx.events.advance_idle_writers()
+            async with self.uow.read() as tx:
+                life, self._cursor = self.life.current, await tx.events.end()
+            if life == self.life.current:
+                break
+        if self._life and life != self._life:
+            self.feed.begin_life(life, self._cursor)
+        self._life = life
 
     async def run_once(self) -> float:
         while await self._process_page():
@@ -76,7 +86,7 @@ class EventLogFollower(DueLoop):
         return POLL_INTERVAL_S
 
     async def _process_page(self) -> bool:
-        if self._cursor is None:
+        if self._cursor is None or self._life != self.life.current:
             await self.seek_to_end()
         cursor = self._cursor or EventLogCursor()
         advance = self._since_advance >= ADVANCE_AFTER
@@ -86,6 +96,8 @@ class EventLogFollower(DueLoop):
         async with self.uow.read(one_statement=not advance) as tx:
             events = await tx.events.list_after(cursor, PAGE_SIZE)
             end = await tx.events.end() if advance and len(events) < PAGE_SIZE else None
+        if self._life != self.life.current:
+            return True  # they are from another log than the cursor
         for event in events:
             cursor = self._cursor = cursor.after([event])
             if self.feed.publish_from_log(event, cursor):
@@ -272,3 +284,24 @@ class DeviceLeaseWorker:
         if not self.suspended:
             return {}
         return {"lease": "This instance cannot renew its lease in the database, so devices must connect to another instance."}
+
+
+@service
+class DatabaseLifeWorker(DueLoop):
+    """After PostgreSQL has gone back: settles the new life, and has everything that this process holds of the old one read
+    anew."""
+
+    name = "database_life"
+
+    life: DatabaseLife
+    settle: Callable[[], Awaitable[None]]
+    reload: Callable[[], Awaitable[None]]
+    _loaded: str = field(default="", init=False)
+
+    async def run_once(self) -> float:
+        await self.settle()
+        life = self.life.current
+        if self._loaded and life != self._loaded:
+            await self.reload()
+        self._loaded = life
+        return MAX_SLEEP_S

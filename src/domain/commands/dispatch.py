@@ -28,6 +28,7 @@ from domain.kernel.clock import MINUTE_MS, Clock, ClockStepDetector
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId, ExecutionId
+from domain.kernel.life import DatabaseLife
 from domain.kernel.unit_of_work import UnitOfWork
 
 PAGE_SIZE = 200
@@ -92,6 +93,7 @@ class CommandDispatchService:
     dispatch_queue: DispatchQueue
     absence: AbsenceTracker
     wake: Callable[[], None]
+    life: DatabaseLife = field(default_factory=DatabaseLife)
     deadlines: DeadlineClock = field(init=False)
     _subscriptions: Subscriptions = field(init=False)
     _needs_backlog: set[DeviceId] = field(default_factory=set, init=False)
@@ -133,8 +135,18 @@ class CommandDispatchService:
         self._subscriptions.expire_pending()
         self.rescan()
 
+    def begin_life(self) -> None:
+        """The database is another one: what this process remembers of commands may not be there."""
+        self.dispatch_queue.clear()
+        self._sent_not_recorded.clear()
+        self.rescan_and_reset()
+        self.wake()
+
     async def send_queued(self) -> bool:
-        """Send one bounded batch. True when there is more to send now."""
+        """Send one bounded batch. True when there is more to send now. Nothing is sent while the life of the database is not
+        settled: what waits may have been sent before."""
+        if self.life.unsettled is not None:
+            return False
         await self._record_sent()
         await self._follow_clock()
         ready = self._subscriptions.pop_ready(MAX_READY_PER_ROUND)
@@ -148,6 +160,8 @@ class CommandDispatchService:
 
     async def expire_batch(self) -> bool:
         """Expire one batch of overdue executions. True when there may be more."""
+        if self.life.unsettled is not None:
+            return False
         await self._follow_clock()
         now_ms = self.deadlines.now_ms()
         self._next_expiry_ms = None

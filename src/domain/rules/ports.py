@@ -153,6 +153,9 @@ class TelemetryEngine(Protocol):
     def checkpoint(self, limit: int) -> list[Checkpoint]:
         """Of at most `limit` devices whose values changed since they were last returned."""
 
+    def reset(self) -> None:
+        """Forget everything, metric names too: what the database contains is another state."""
+
     def drop_partition(self, partition: int, partitions: int) -> int:
         """Remove all devices of a partition, as `remove_device` does, because another engine has them now. Returns how many."""
 

@@ -292,6 +292,9 @@ class ReferenceTelemetryEngine:
     """The `TelemetryEngine` port in Python."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
         self._devices: dict[int, ReferenceDeviceTelemetryState] = {}
         self._metric_numbers: dict[str, int] = {}
         self._metric_names: dict[int, str] = {}

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from sqlalchemy import URL, make_url
 
+from adapters.clock import SystemClock
 from adapters.storage.sql.probes import SERVICE_SESSIONS, session_settings
 from adapters.storage.sql.schema import (
     SERVER_CLOCK,
@@ -25,6 +26,7 @@ from adapters.storage.sql.sqlite.vacuum import release_step
 from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork
 from domain.events.ports import TransactionEventDispatcher
 from domain.kernel.errors import DomainError, Unavailable
+from domain.kernel.life import DatabaseLife
 
 Result = TypeVar("Result")
 
@@ -39,7 +41,8 @@ class SqlDatabase:
     `acquire_timeout_s` limits every wait for the writer, a reader or a connection; then comes Unavailable.
     `transaction_timeout_s` limits a transaction on SQLite and a statement on PostgreSQL. `pool_size` is the number of readers
     on SQLite and of connections on PostgreSQL. `instance`: its member of the cluster, whose sessions others
-    may end; those `for_membership` they do not end, and a crash of the server may undo their last commits.
+    may end; those `for_membership` they do not end, and a crash of the server may undo their last commits. `life`: renewed when
+    PostgreSQL has gone back behind what this process committed.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class SqlDatabase:
         transaction_timeout_s: float = 30.0,
         instance: str | None = None,
         for_membership: bool = False,
+        life: DatabaseLife | None = None,
     ) -> None:
         self._url = make_url(url)
         self._path: Path | None = None
@@ -75,6 +79,7 @@ class SqlDatabase:
                 acquire_timeout_s,
                 transaction_timeout_s,
                 session_settings(instance, for_membership=for_membership),
+                life,
             )
         self.uow = SqlUnitOfWork(self._backend)
 
@@ -155,12 +160,18 @@ class SqlDatabase:
 
 
 def _create_postgres(
-    url: URL, pool_size: int, acquire_timeout_s: float, transaction_timeout_s: float, settings: Mapping[str, str]
+    url: URL,
+    pool_size: int,
+    acquire_timeout_s: float,
+    transaction_timeout_s: float,
+    settings: Mapping[str, str],
+    life: DatabaseLife | None,
 ) -> tuple[SqlBackend, Callable[[], Awaitable[None]], Callable[[], Awaitable[str | None]]]:
     from adapters.storage.sql.postgres.backend import (
         PostgresBackend,  # imported here so that SQLite starts faster
         create_pooled_engine,
     )
+    from adapters.storage.sql.postgres.continuity import PostgresContinuity
 
     engine = create_pooled_engine(
         url,
@@ -183,7 +194,9 @@ def _create_postgres(
         finally:
             await patient.dispose()
 
-    return (PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s), ensure_schema, lambda: read_postgres_revision(engine))
+    continuity = None if life is None else PostgresContinuity(life, SystemClock())
+    backend = PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s, continuity=continuity)
+    return (backend, ensure_schema, lambda: read_postgres_revision(engine))
 
 
 def _require_path(database: str | None) -> Path:

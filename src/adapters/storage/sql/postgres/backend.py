@@ -24,6 +24,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from adapters.storage.errors import NestedWriteError, run_callbacks
+from adapters.storage.sql.postgres.continuity import PostgresContinuity
 from adapters.storage.sql.postgres.session import DRIVER_ERRORS, PostgresSession
 from adapters.storage.sql.probes import write_probe
 from domain.kernel.errors import Unavailable
@@ -111,8 +112,11 @@ log = structlog.get_logger("postgres")
 
 
 class PostgresBackend:
-    def __init__(self, engine: AsyncEngine, *, acquire_timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, engine: AsyncEngine, *, acquire_timeout_s: float = 5.0, continuity: PostgresContinuity | None = None
+    ) -> None:
         self._engine = engine
+        self._continuity = continuity
         self._acquire_timeout_s = acquire_timeout_s
         self._writing_tasks: set[asyncio.Task[Any] | None] = set()
         self._open_connections = OpenDatabaseConnectionTracker(engine)
@@ -152,7 +156,7 @@ class PostgresBackend:
     @asynccontextmanager
     async def _session(self, *, writable: bool, one_statement: bool = False) -> AsyncIterator[PostgresSession]:
         connection, driver = await self._connect()
-        session = PostgresSession(connection, driver, writable=writable, one_statement=one_statement)
+        session = PostgresSession(connection, driver, writable, one_statement, self._continuity)
         try:
             try:
                 yield session
@@ -169,12 +173,22 @@ class PostgresBackend:
             async with asyncio.timeout(self._acquire_timeout_s):
                 connection = await self._engine.connect()
                 raw = await connection.get_raw_connection()
+                if self._continuity is not None:
+                    await _compare(self._continuity, connection, raw.driver_connection)
                 return connection, raw.driver_connection
         except DRIVER_ERRORS as error:
             raise Unavailable(
                 f"The database does not answer ({str(error) or 'no connection in time'}). "
                 "Check LATCHBOARD_DATABASE_URL and whether the server runs."
             ) from error
+
+
+async def _compare(continuity: PostgresContinuity, connection: AsyncConnection, driver: Any) -> None:
+    try:
+        await continuity.require_compared(driver)
+    except BaseException:
+        await asyncio.shield(connection.close())
+        raise
 
 
 async def _release(connection: AsyncConnection, session: PostgresSession) -> None:

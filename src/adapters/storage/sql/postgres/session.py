@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.errors import ReadOnlyTransactionError, SecondReadStatementError, TransactionClosedError
+from adapters.storage.sql.postgres.continuity import PostgresContinuity
 from adapters.storage.sql.session import (
     POSTGRES,
     ForeignKeyViolationError,
@@ -50,13 +51,21 @@ class FetchedQueryResult:
 class PostgresSession:
     dialect = POSTGRES
 
-    def __init__(self, connection: AsyncConnection, driver: Any, *, writable: bool, one_statement: bool = False) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        driver: Any,
+        writable: bool,
+        one_statement: bool = False,
+        continuity: PostgresContinuity | None = None,
+    ) -> None:
         """`driver`: asyncpg's connection behind `connection`. `one_statement`: no transaction around it."""
         self._connection = connection
         self._driver = driver
         self._closed = False
         self._begins = not one_statement
         self._statements = 0
+        self._continuity = continuity
         self.has_begun = False
         self.writable = writable
         self.after_commit_calls: list[Callable[[], None]] = []
@@ -113,6 +122,8 @@ class PostgresSession:
         with translated_errors():
             await self._begin()
             rows: Sequence[Row] = await self._driver.fetch(compiled.sql, *compiled.bind(params))
+        if self._continuity is not None:
+            self._continuity.heard()
         return rows
 
     async def _begin(self) -> None:
@@ -133,12 +144,17 @@ class PostgresSession:
         """Raises Unavailable if the database rolled back instead, because a statement had failed and its error was caught."""
         if not self.has_begun:
             return
+        follows = self._continuity
         with translated_errors():
+            noted = None if follows is None else await follows.note(self._driver)
             ended = await self._driver.execute("COMMIT")
         self.has_begun = False
         if ended != "COMMIT":
             log.error("a transaction went on after an error of the database; nothing of it was saved")
             raise Unavailable("The database did not save the change. Try again in a moment.")
+        if follows is not None:
+            follows.committed(noted)
+            follows.heard()
 
     async def roll_back(self) -> None:
         """Raises TimeoutError soon: behind a silent network, and on a connection whose last statement got no answer, it would

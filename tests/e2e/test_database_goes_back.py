@@ -1,0 +1,95 @@
+"""A standby that does not have the last commits takes over from PostgreSQL: the service says so, and nothing pretends to go on."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from support import postgres
+from support.device import create_device, register_device
+from support.service import ApiClient, FeedClient, Service
+from support.waiting import TIMEOUT_S, until
+
+pytestmark = pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
+
+
+@asynccontextmanager
+async def own_postgres(folder: Path) -> AsyncIterator[tuple[postgres.Cluster, Service]]:
+    with tempfile.TemporaryDirectory(
+        prefix="latchboard-pg-", ignore_cleanup_errors=True
+    ) as data:  # its user reads no test's folder
+        cluster = postgres.Cluster(Path(data))
+        cluster.create()
+        cluster.start()
+        try:
+            await cluster.create_database("latchboard")
+            with Service(folder, LATCHBOARD_DATABASE_URL=cluster.url("latchboard")) as service:
+                yield cluster, service
+        finally:
+            cluster.stop("immediate")
+
+
+async def next_initial_state(feed: FeedClient) -> dict[str, object]:
+    await feed.wait_for("resync")
+    return await feed.wait_for("initial_state")
+
+
+async def events_of(api: ApiClient, kind: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = (await api.get(f"/events?type={kind}"))["data"]
+    return found
+
+
+async def test_a_failover_to_an_older_standby_is_told_and_heard_by_every_client(tmp_path: Path) -> None:
+    async with own_postgres(tmp_path) as (cluster, service), service.api() as owner:
+        pump = await create_device(owner)
+        async with pump.online(service) as line:
+            await line.report(temperature=1)
+        standby = cluster.copy_standby()
+        async with pump.online(service) as line:
+            for value in range(2, 12):
+                await line.report(temperature=value)
+        lost = await register_device(owner)
+        cursor = (await owner.get("/events?limit=1"))["cursor"]
+        async with service.feed(owner, "?audit=true") as feed:
+            await asyncio.to_thread(cluster.fail_over, standby)
+            await next_initial_state(feed)
+            await until(lambda: owner.send("GET", "/events?limit=1"), lambda answer: answer.status_code == 200)
+            for _ in range(10):
+                await register_device(owner)
+            for _ in range(10):
+                await feed.wait_for("audit", eventType="device_registered")
+        await owner.get(lost, expect=404)
+        assert (await owner.get(f"/events?limit=1&cursor={cursor}", expect=410))["error"] == "OTHER_LIFE"
+        [told] = await events_of(owner, "database_restored")
+        assert "standby" in str(told["description"])
+        async with pump.online(service) as line:
+            await line.report(temperature=99)
+        readings = await owner.get(f"{pump.path}/telemetry?limit=100")
+        assert [reading["value"] for reading in readings] == [99, 1]
+        latest = await owner.get(f"{pump.path}/telemetry/latest")
+        assert [one["value"] for one in latest["telemetry"]] == [99]
+        assert service.log().count('"level": "critical"') == 1
+
+
+async def test_a_server_that_only_restarts_changes_nothing(tmp_path: Path) -> None:
+    async with own_postgres(tmp_path) as (cluster, service), service.api() as owner:
+        await register_device(owner)
+        async with service.feed(owner, "?audit=true") as feed:
+            for how in ("immediate", "fast"):
+                await register_device(owner)
+                await asyncio.to_thread(cluster.stop, how)
+                await asyncio.to_thread(cluster.start)
+                async with asyncio.timeout(TIMEOUT_S):
+                    while (await owner.send("GET", "/events?limit=1")).status_code != 200:
+                        await asyncio.sleep(0.1)
+            cursor = (await owner.get("/events?limit=1"))["cursor"]
+            await owner.get(f"/events?limit=1&cursor={cursor}")
+            await register_device(owner)
+            await feed.wait_for("audit", eventType="device_registered")
+            assert "resync" not in {message["type"] for message in feed.received}
+        assert await events_of(owner, "database_restored") == []
