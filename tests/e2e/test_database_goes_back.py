@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -93,3 +94,24 @@ async def test_a_server_that_only_restarts_changes_nothing(tmp_path: Path) -> No
             await feed.wait_for("audit", eventType="device_registered")
             assert "resync" not in {message["type"] for message in feed.received}
         assert await events_of(owner, "database_restored") == []
+
+
+async def test_an_edge_that_ran_before_the_failover_is_not_run_again(tmp_path: Path) -> None:
+    async with own_postgres(tmp_path) as (cluster, service), service.api() as owner:
+        pump = await create_device(owner)
+        due = int(time.time()) + 8
+        slot = {"slot": 1, "onTs": due, "offTs": due + 3_600, "enabled": True, "misfireGraceSeconds": 3_600}
+        slot |= {"onCommand": {"command": "TOGGLE"}}
+        await owner.post(f"{pump.path}/schedules", slot, expect=201)
+        async with pump.online(service) as line:
+            standby = cluster.copy_standby()
+            await owner.wait_until(f"{pump.path}/schedules", lambda slots: slots[0]["lastOutcome"] == "FIRED")
+            async with service.feed(owner) as feed:
+                await asyncio.to_thread(cluster.fail_over, standby)
+                await next_initial_state(feed)
+            slots = await until(
+                lambda: owner.send("GET", f"{pump.path}/schedules"),
+                lambda answer: answer.status_code == 200 and answer.json()[0]["lastOutcome"] is not None,
+            )
+            assert slots.json()[0]["lastOutcome"] == "MISSED"
+            assert (await line.drain_commands(owner)).count("TOGGLE") == 1
