@@ -10,18 +10,18 @@ async def test_one_renews_it_and_one_settles_it(world: StoredAccount) -> None:
     async with world.uow.read() as tx:
         first = await tx.life.get()
     assert first.life
-    assert (first.began_ms, first.unsettled) == (0, None)
+    assert (first.began_ms, first.pending) == (0, None)
     second = StoredLife("second", 2**42, LifeCause.FAILOVER)
     async with world.uow.write(None) as tx:
-        assert not await tx.life.settle(first.life, 1)
+        assert not await tx.life.mark_recovered(first.life, 1)
         assert await tx.life.renew(first.life, second)
         assert not await tx.life.renew(first.life, StoredLife("third"))
     async with world.uow.read() as tx:
         assert await tx.life.get() == second
     async with world.uow.write(None) as tx:
-        assert not await tx.life.settle(first.life, 1)
-        assert await tx.life.settle("second", 2**43)
-        assert not await tx.life.settle("second", 1)
+        assert not await tx.life.mark_recovered(first.life, 1)
+        assert await tx.life.mark_recovered("second", 2**43)
+        assert not await tx.life.mark_recovered("second", 1)
     async with world.uow.read() as tx:
         assert await tx.life.get() == StoredLife("second", 2**43)
 

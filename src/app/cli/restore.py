@@ -19,13 +19,14 @@ from adapters.crypto.key_ring import KeyRing, KeyRingFile
 from adapters.crypto.passwords import Argon2PasswordHasher
 from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.repositories.life import new_life
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from app.cli.database import copy_database, write_new_file
 from app.cli.operator import open_database
 from app.config.settings import Settings
 from app.runtime.start import KEY_FILE, InstanceLock, StartupError
 from domain.kernel.clock import SECOND_MS, to_iso
-from domain.kernel.life import LifeCause, StoredLife, new_life
+from domain.kernel.life import LifeCause, StoredLife
 from domain.keys.model import ApiKey
 from domain.team.operator import OperatorService
 
@@ -147,7 +148,7 @@ async def _require_stopped(settings: Settings) -> None:
 async def _begin_anew(uow: SqlUnitOfWork, *, keep_sessions: bool) -> RestoredDatabase:
     async with uow.write(None) as tx:
         before = await tx.life.get()
-        await tx.life.renew(before.life, StoredLife(new_life(), unsettled=LifeCause.RESTORE))
+        await tx.life.renew(before.life, StoredLife(new_life(), pending=LifeCause.RESTORE))
     hasher = Argon2PasswordHasher(threads=1)
     try:
         operator = OperatorService(uow=uow, clock=SystemClock(), ids=RandomIdAndSecretGenerator(), hasher=hasher)

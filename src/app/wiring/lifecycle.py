@@ -85,7 +85,7 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
         await program.services.absence.start()
     await program.services.steady_time.start()
     await prepare(program)
-    await settle_life(program)
+    await recover_life(program)
     await program.services.notifications.start()
     await _open_cluster(program)
     if adapters.worker_bus is not None:
@@ -114,9 +114,9 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
     log.info("started", replayed=replayed, engine=adapters.engine.name)
 
 
-async def settle_life(program: ComposedApplication) -> None:
+async def recover_life(program: ComposedApplication) -> None:
     """Say it, and draw the consequences, where the database does not remember what the service did last. Raises Unavailable."""
-    cause = await program.services.life_recovery.settle()
+    cause = await program.services.life_recovery.recover()
     if cause is not None:
         log.critical(
             f"{WHAT_HAPPENED[cause]}. Clients of the feed begin anew, commands that may have run end as TIMED_OUT, and edges "
@@ -131,7 +131,7 @@ def _follow_life(program: ComposedApplication) -> None:
     """A server may take over that does not have what this process has committed."""
     adapters, wake = program.adapters, WakeEvent()
     worker = DatabaseLifeWorker(
-        life=adapters.life, settle=lambda: settle_life(program), reload=lambda: reload_life(program), wake_event=wake
+        life=adapters.life, recover=lambda: recover_life(program), reload=lambda: reload_life(program), wake_event=wake
     )
 
     def on_change() -> None:

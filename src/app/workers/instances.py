@@ -288,18 +288,18 @@ class DeviceLeaseWorker:
 
 @service
 class DatabaseLifeWorker(DueLoop):
-    """After PostgreSQL has gone back: settles the new life, and has everything that this process holds of the old one read
+    """After PostgreSQL has gone back: draws the consequences, and has everything that this process holds of the old one read
     anew."""
 
     name = "database_life"
 
     life: DatabaseLife
-    settle: Callable[[], Awaitable[None]]
+    recover: Callable[[], Awaitable[None]]
     reload: Callable[[], Awaitable[None]]
     _loaded: str = field(default="", init=False)
 
     async def run_once(self) -> float:
-        await self.settle()
+        await self.recover()
         life = self.life.current
         if self._loaded and life != self._loaded:
             await self.reload()

@@ -143,9 +143,9 @@ class CommandDispatchService:
         self.wake()
 
     async def send_queued(self) -> bool:
-        """Send one bounded batch. True when there is more to send now. Nothing is sent while the life of the database is not
-        settled: what waits may have been sent before."""
-        if self.life.unsettled is not None:
+        """Send one bounded batch. True when there is more to send now. Nothing is sent while a new life of the database is
+        pending: what waits may have been sent before."""
+        if self.life.pending is not None:
             return False
         await self._record_sent()
         await self._follow_clock()
@@ -160,7 +160,7 @@ class CommandDispatchService:
 
     async def expire_batch(self) -> bool:
         """Expire one batch of overdue executions. True when there may be more."""
-        if self.life.unsettled is not None:
+        if self.life.pending is not None:
             return False
         await self._follow_clock()
         now_ms = self.deadlines.now_ms()

@@ -2,12 +2,11 @@
 
 Positions only grow within one life. A restored backup, a standby that took over without the last commits, and the target of a
 move are another life: what a cursor of the earlier one names may not be there, or may be something else. A life that lost changes
-is `unsettled` until a service has drawn the consequences (`schedules/recovery.py`).
+is pending until a service has drawn the consequences (`schedules/recovery.py`).
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,12 +27,12 @@ class LifeCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredLife:
-    """`began_ms`: Unix ms up to which changes of an earlier life may be missing, 0 where none are. `unsettled`: None once a
+    """`began_ms`: Unix ms up to which changes of an earlier life may be missing, 0 where none are. `pending`: None once a
     service has drawn the consequences."""
 
     life: str
     began_ms: int = 0
-    unsettled: LifeCause | None = None
+    pending: LifeCause | None = None
 
 
 class LifeRepository(Protocol):
@@ -44,12 +43,8 @@ class LifeRepository(Protocol):
     async def renew(self, before: str, after: StoredLife) -> bool:
         """False if the life is not `before` any more."""
 
-    async def settle(self, life: str, began_ms: int) -> bool:
-        """Mark the life as settled. False if somebody else has done it, or the life is another."""
-
-
-def new_life() -> str:
-    return secrets.token_hex(6)
+    async def mark_recovered(self, life: str, began_ms: int) -> bool:
+        """Its consequences are drawn. False if somebody else has done it, or the life is another."""
 
 
 @service
@@ -58,7 +53,7 @@ class DatabaseLife:
 
     current: str = ""
     began_ms: int = 0
-    unsettled: LifeCause | None = None
+    pending: LifeCause | None = None
     _listeners: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     def on_change(self, call: Callable[[], None]) -> None:
@@ -68,7 +63,7 @@ class DatabaseLife:
     def adopt(self, stored: StoredLife) -> None:
         """From now on the database is of this life."""
         changed = bool(self.current) and stored.life != self.current
-        self.current, self.began_ms, self.unsettled = stored.life, stored.began_ms, stored.unsettled
+        self.current, self.began_ms, self.pending = stored.life, stored.began_ms, stored.pending
         if changed:
             for call in self._listeners:
                 call()

@@ -38,22 +38,22 @@ class LifeRecovery:
         async with self.uow.read(one_statement=True) as tx:
             self.life.adopt(await tx.life.get())
 
-    async def settle(self) -> LifeCause | None:
-        """Draw the consequences of an unsettled life, once for all processes, and record it in the log of each account. Call it
+    async def recover(self) -> LifeCause | None:
+        """Draw the consequences of a pending life, once for all processes, and record it in the log of each account. Call it
         before anything is sent. Returns the cause if this call did it. Raises Unavailable."""
-        cause = self.life.unsettled
+        cause = self.life.pending
         if cause is None:
             return None
         now_ms = self.clock.now_ms()
-        settled = StoredLife(self.life.current, self.life.began_ms or now_ms)
+        after = StoredLife(self.life.current, self.life.began_ms or now_ms)
         async with self.uow.write(caller=None) as tx:
-            is_first = await tx.life.settle(settled.life, settled.began_ms)
+            is_first = await tx.life.mark_recovered(after.life, after.began_ms)
             if is_first:
                 await self._mark_queued(tx, now_ms)
                 await tx.devices.skip_plan_revisions(PLAN_REVISIONS_SKIPPED)
                 for account_id in await tx.accounts.list_ids():
                     text = f"{WHAT_HAPPENED[cause]}. What was changed since then is not known here."
-                    data = {"cause": cause.value, "beganAt": settled.began_ms}
+                    data = {"cause": cause.value, "beganAt": after.began_ms}
                     tx.emit(DomainEvent(account_id, "database_restored", text, now_ms, "service", data=data))
         await self.load()
         return cause if is_first else None

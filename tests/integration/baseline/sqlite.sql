@@ -1,6 +1,6 @@
 CREATE TABLE accounts (account_id TEXT NOT NULL, name TEXT NOT NULL, "plan" TEXT NOT NULL, created_ms INTEGER NOT NULL, CONSTRAINT pk_accounts PRIMARY KEY (account_id));
 CREATE TABLE audit_rounds (sealed_ms INTEGER NOT NULL, log TEXT NOT NULL, CONSTRAINT pk_audit_rounds PRIMARY KEY (sealed_ms));
-CREATE TABLE database_life (row_id INTEGER NOT NULL, life TEXT NOT NULL, began_ms INTEGER NOT NULL, unsettled TEXT NOT NULL, CONSTRAINT pk_database_life PRIMARY KEY (row_id));
+CREATE TABLE database_life (row_id INTEGER NOT NULL, life TEXT NOT NULL, began_ms INTEGER NOT NULL, pending TEXT NOT NULL, CONSTRAINT pk_database_life PRIMARY KEY (row_id));
 CREATE TABLE dead_letters (letter_id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, device_no INTEGER NOT NULL, device_id TEXT, kind TEXT NOT NULL, payload BLOB NOT NULL, arrived_ms INTEGER NOT NULL, reason TEXT NOT NULL, created_ms INTEGER NOT NULL, state TEXT NOT NULL, CONSTRAINT ck_dead_letters__state_known CHECK (state IN ('SET_ASIDE', 'REPLAY')));
 CREATE INDEX ix_dead_letters__device_no ON dead_letters (device_no);
 CREATE INDEX ix_dead_letters__state_letter_id ON dead_letters (state, letter_id);

@@ -25,9 +25,9 @@ class MemoryLifeRepository:
         self._database.writable_rows(LIFE)[_ONLY_ROW] = after
         return True
 
-    async def settle(self, life: str, began_ms: int) -> bool:
+    async def mark_recovered(self, life: str, began_ms: int) -> bool:
         stored = await self.get()
-        if stored.life != life or stored.unsettled is None:
+        if stored.life != life or stored.pending is None:
             return False
-        self._database.writable_rows(LIFE)[_ONLY_ROW] = replace(stored, began_ms=began_ms, unsettled=None)
+        self._database.writable_rows(LIFE)[_ONLY_ROW] = replace(stored, began_ms=began_ms, pending=None)
         return True

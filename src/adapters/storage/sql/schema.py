@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
 from adapters.storage.sql.migrations import HEAD
+from adapters.storage.sql.repositories.life import new_life
 from adapters.storage.sql.repositories.rollups import READINGS, ROLLUPS
 from adapters.storage.sql.session import POSTGRES, SQLITE
 from adapters.storage.sql.sqlite.vacuum import BUSY_TIMEOUT_S, INCREMENTAL
@@ -24,7 +25,6 @@ from adapters.storage.sql.tables import database_life, event_writers, metadata, 
 from adapters.storage.sql.tables.columns import WHERE
 from domain.events.cursors import MAX_WRITERS
 from domain.kernel.errors import Unavailable
-from domain.kernel.life import new_life
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine  # imports the ORM, which takes 0.1 s and which SQLite does not need
@@ -140,7 +140,7 @@ def _create(connection: Connection) -> None:
     if is_postgres:
         _divide_by_time(connection)
         connection.execute(event_writers.insert(), [{"writer": number, "position": 0} for number in range(MAX_WRITERS)])
-    connection.execute(database_life.insert().values(row_id=1, life=new_life(), began_ms=0, unsettled=""))
+    connection.execute(database_life.insert().values(row_id=1, life=new_life(), began_ms=0, pending=""))
     _STAMP.create(connection)
     connection.execute(_STAMP.insert().values(version_num=HEAD))
 

@@ -1707,6 +1707,7 @@ class AsyncOperations(AsyncTransport):
             "webhook_secret_rotated",
             "webhook_deleted",
             "webhook_disabled",
+            "database_restored",
         ]
         | Unset = UNSET,
         device_id: str | Unset = UNSET,

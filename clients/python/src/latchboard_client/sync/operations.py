@@ -1684,6 +1684,7 @@ class Operations(Transport):
             "webhook_secret_rotated",
             "webhook_deleted",
             "webhook_disabled",
+            "database_restored",
         ]
         | Unset = UNSET,
         device_id: str | Unset = UNSET,

@@ -19,25 +19,25 @@ from weakref import WeakSet
 import asyncpg
 import structlog
 
-from adapters.storage.sql.repositories.life import stored_life
+from adapters.storage.sql.repositories.life import new_life, stored_life
 from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.life import DatabaseLife, LifeCause, StoredLife, new_life
+from domain.kernel.life import DatabaseLife, LifeCause, StoredLife
 
 NOTE_INTERVAL_S = 0.02
 HEARD_MARGIN_MS = 3 * SECOND_MS
 """The server may have committed for another process after it was last heard by this one."""
 _NOTE = "SELECT pg_current_xact_id_if_assigned()::text, pg_current_wal_insert_lsn()::text, pg_postmaster_start_time()::text"
 _COMPARE = (
-    "SELECT life, began_ms, unsettled, CASE WHEN $1::text IS NULL THEN false "
+    "SELECT life, began_ms, pending, CASE WHEN $1::text IS NULL THEN false "
     "WHEN $1::text::xid8 >= pg_snapshot_xmax(pg_current_snapshot()) THEN true "
     "WHEN pg_postmaster_start_time()::text <> $3::text AND pg_last_wal_replay_lsn() < $2::text::pg_lsn THEN true "
     "ELSE coalesce(pg_xact_status($1::text::xid8) <> 'committed', false) END AS went_back FROM database_life WHERE row_id = 1"
 )
 _RENEW = (
-    "UPDATE database_life SET life = $1, began_ms = $2, unsettled = $3 WHERE row_id = 1 AND life = $4 "
-    "RETURNING life, began_ms, unsettled"
+    "UPDATE database_life SET life = $1, began_ms = $2, pending = $3 WHERE row_id = 1 AND life = $4 "
+    "RETURNING life, began_ms, pending"
 )
-_READ = "SELECT life, began_ms, unsettled FROM database_life WHERE row_id = 1"
+_READ = "SELECT life, began_ms, pending FROM database_life WHERE row_id = 1"
 
 log = structlog.get_logger("postgres")
 
@@ -88,7 +88,7 @@ class PostgresContinuity:
             found = mine or await driver.fetchrow(_READ)
         self._last = None
         log.error("the database does not have what this process has committed", life=found["life"], before=known)
-        self._life.adopt(stored_life(found["life"], found["began_ms"], found["unsettled"]))
+        self._life.adopt(stored_life(found["life"], found["began_ms"], found["pending"]))
 
     async def note(self, driver: Any) -> CommittedTransaction | None:
         """Call before the commit of a transaction, and `committed` with the result afterwards."""

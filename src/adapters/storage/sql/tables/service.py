@@ -34,7 +34,7 @@ database_life = Table(
     Column("row_id", Int64, primary_key=True, autoincrement=False),
     text_column("life"),
     integer_column("began_ms"),
-    text_column("unsettled"),
+    text_column("pending"),
 )
 """One row, made with the schema: the random id that every cursor carries, up to which wall time changes of an earlier life may be
 missing, and why (a `LifeCause`, empty once a service has drawn the consequences). A move does not copy it."""

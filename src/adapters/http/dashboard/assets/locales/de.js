@@ -833,6 +833,7 @@ export const texts = {
   "word:schedule_created": "Zeitplan angelegt", "word:schedule_replaced": "Zeitplan ersetzt", "word:schedule_updated": "Zeitplan geändert", "word:schedule_cancelled": "Zeitplan abgesagt", "word:schedule_fired": "Zeitplan geschaltet", "word:schedule_skipped": "Zeitplan ausgelassen",
   "word:rule_created": "Regel angelegt", "word:rule_updated": "Regel geändert", "word:rule_deleted": "Regel gelöscht", "word:rule_matched": "Regel ausgelöst", "word:rule_skipped": "Regel übergangen", "word:rule_suppressed": "Regel unterdrückt", "word:rule_disabled": "Regel abgeschaltet",
   "word:webhook_created": "Webhook angelegt", "word:webhook_updated": "Webhook geändert", "word:webhook_secret_rotated": "Geheimnis erneuert", "word:webhook_deleted": "Webhook gelöscht", "word:webhook_disabled": "Webhook abgeschaltet",
+  "word:database_restored": "Datenbank wiederhergestellt",
 
   "error:UNREACHABLE": "Der Dienst antwortet nicht. Prüfen Sie das Netz und ob der Dienst läuft.",
   "error:INVALID_CREDENTIALS": "E-Mail oder Passwort ist falsch.",
