@@ -113,7 +113,7 @@ class ServiceAdapters:
             self.engine = own_devices_only(self.engine, self.cluster.holds)
         self.life = DatabaseLife()
         self.database = SqlDatabase(
-            settings.effective_database_url, pool_size=READER_POOL_SIZE, instance=self.front, life=self.life
+            settings.effective_database_url, pool_size=READER_POOL_SIZE, instance=self.front, life=self.life, clock=self.clock
         )
         self.disk = create_disk_space(settings, self.database.file)
         self.instance_lock = InstanceLock(self.database.file)

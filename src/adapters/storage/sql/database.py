@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from sqlalchemy import URL, make_url
 
-from adapters.clock import SystemClock
 from adapters.storage.sql.probes import SERVICE_SESSIONS, session_settings
 from adapters.storage.sql.schema import (
     SERVER_CLOCK,
@@ -25,6 +24,7 @@ from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.vacuum import release_step
 from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork
 from domain.events.ports import TransactionEventDispatcher
+from domain.kernel.clock import Clock
 from domain.kernel.errors import DomainError, Unavailable
 from domain.kernel.life import DatabaseLife
 
@@ -41,8 +41,8 @@ class SqlDatabase:
     `acquire_timeout_s` limits every wait for the writer, a reader or a connection; then comes Unavailable.
     `transaction_timeout_s` limits a transaction on SQLite and a statement on PostgreSQL. `pool_size` is the number of readers
     on SQLite and of connections on PostgreSQL. `instance`: its member of the cluster, whose sessions others
-    may end; those `for_membership` they do not end, and a crash of the server may undo their last commits. `life`: renewed when
-    PostgreSQL has gone back behind what this process committed.
+    may end; those `for_membership` they do not end, and a crash of the server may undo their last commits. `life`, with `clock`:
+    renewed when PostgreSQL has gone back behind what this process committed.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class SqlDatabase:
         instance: str | None = None,
         for_membership: bool = False,
         life: DatabaseLife | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._url = make_url(url)
         self._path: Path | None = None
@@ -79,7 +80,7 @@ class SqlDatabase:
                 acquire_timeout_s,
                 transaction_timeout_s,
                 session_settings(instance, for_membership=for_membership),
-                life,
+                None if life is None or clock is None else (life, clock),
             )
         self.uow = SqlUnitOfWork(self._backend)
 
@@ -165,7 +166,7 @@ def _create_postgres(
     acquire_timeout_s: float,
     transaction_timeout_s: float,
     settings: Mapping[str, str],
-    life: DatabaseLife | None,
+    follows: tuple[DatabaseLife, Clock] | None,
 ) -> tuple[SqlBackend, Callable[[], Awaitable[None]], Callable[[], Awaitable[str | None]]]:
     from adapters.storage.sql.postgres.backend import (
         PostgresBackend,  # imported here so that SQLite starts faster
@@ -194,7 +195,7 @@ def _create_postgres(
         finally:
             await patient.dispose()
 
-    continuity = None if life is None else PostgresContinuity(life, SystemClock())
+    continuity = None if follows is None else PostgresContinuity(*follows)
     backend = PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s, continuity=continuity)
     return (backend, ensure_schema, lambda: read_postgres_revision(engine))
 
