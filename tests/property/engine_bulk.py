@@ -202,7 +202,7 @@ class Run:
                 now_ms += step.clock_step_ms
                 results += self._record(engine.shift_clock(step.clock_step_ms, now_ms), rules)
             if step.deaf_ms:
-                engine.deafen(now_ms - step.deaf_ms)
+                engine.deafen(now_ms - step.deaf_ms, now_ms)
             if step.hears_all:
                 results += self._record(engine.hear_all(now_ms), rules)
             sent = [

@@ -99,6 +99,7 @@ class ShiftClock:
 @dataclass(frozen=True)
 class Deafen:
     since_ms: int
+    until_ms: int
     partition: tuple[int, int] | None
 
 
@@ -177,7 +178,8 @@ class _Case:
             self._now_ms += step_ms
             return ShiftClock(step_ms, self._now_ms)
         if dice < 0.83:
-            return Deafen(self._now_ms - self._chance.choice((0, 2_500, 3_600_000)), self._chance.choice((None, (0, 2), (1, 2))))
+            since_ms, until_ms = (self._now_ms + self._chance.choice(steps) for steps in ((0, -2_500, -3_600_000), (0, 2_500)))
+            return Deafen(since_ms, until_ms, self._chance.choice((None, (0, 2), (1, 2))))
         if dice < 0.845:
             return HearAll(self._now_ms)
         if dice < 0.88:

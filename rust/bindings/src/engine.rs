@@ -89,9 +89,9 @@ impl PyEngine {
     }
 
     /// `partition`: (number, count), or all devices.
-    #[pyo3(signature = (since_ms, partition=None))]
-    fn deafen(&self, py: Python<'_>, since_ms: i64, partition: Option<(u32, u32)>) {
-        py.detach(|| self.lock().deafen(since_ms, partition));
+    #[pyo3(signature = (since_ms, until_ms, partition=None))]
+    fn deafen(&self, py: Python<'_>, since_ms: i64, until_ms: i64, partition: Option<(u32, u32)>) {
+        py.detach(|| self.lock().deafen(since_ms, until_ms, partition));
     }
 
     fn hear_all(&self, py: Python<'_>, at_ms: i64) -> PyBatchResult {

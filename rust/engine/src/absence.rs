@@ -9,14 +9,22 @@ use crate::engine::{Engine, stop_timers, watches_silence};
 use crate::partitions::partition_of;
 use crate::rules::{AllOrDueRules, RuleEvaluationContext, report_transition, reset_deadlines};
 
+/// Of one device, in Unix ms.
+pub(crate) struct Deafness {
+    pub(crate) since_ms: i64,
+    pub(crate) until_ms: i64,
+}
+
 impl Engine {
-    /// Since `since_ms` the devices could not be heard: their timers stand still until `hear`. `partition`: (number, count), or all.
-    pub fn deafen(&mut self, since_ms: i64, partition: Option<(u32, u32)>) {
+    /// From `since_ms` to `until_ms` the devices could not be heard: their timers stand still until `hear`. `partition`: (number,
+    /// count), or all.
+    pub fn deafen(&mut self, since_ms: i64, until_ms: i64, partition: Option<(u32, u32)>) {
         let is_meant = |number| partition.is_none_or(|(partition, count)| partition_of(number, count) == partition);
         let headers = self.devices.headers().map(|header| header.number);
         let numbers: Vec<u32> = headers.filter(|number| is_meant(*number)).collect();
         for number in numbers {
-            self.deaf.entry(number).or_insert(since_ms);
+            let deafness = self.deaf.entry(number).or_insert(Deafness { since_ms, until_ms });
+            deafness.until_ms = until_ms;
             let place = self.devices.place(number);
             stop_timers(self.devices.record(place).header);
         }
@@ -34,10 +42,17 @@ impl Engine {
         result
     }
 
-    /// The device has spoken at `at_ms`: what it had not said and what had to last goes on from there.
+    /// A message that arrived earlier, and waited in the log, does not show that the device is heard again.
     #[cold]
-    pub(crate) fn hear(&mut self, device: u32, at_ms: i64, result: &mut BatchResult) {
-        let Some(since_ms) = self.deaf.remove(&device) else { return };
+    pub(crate) fn hear_message(&mut self, device: u32, received_ms: i64, result: &mut BatchResult) {
+        if self.deaf.get(&device).is_some_and(|deafness| received_ms >= deafness.until_ms) {
+            self.hear(device, received_ms, result);
+        }
+    }
+
+    /// The device has spoken at `at_ms`: what it had not said and what had to last goes on from there.
+    fn hear(&mut self, device: u32, at_ms: i64, result: &mut BatchResult) {
+        let Some(Deafness { since_ms, .. }) = self.deaf.remove(&device) else { return };
         let Some(place) = self.devices.find(device) else { return };
         let mut record = self.devices.record(place);
         let resumed_ms = |begun_ms: i64| begun_ms.saturating_add(at_ms.saturating_sub(begun_ms.max(since_ms)).max(0));

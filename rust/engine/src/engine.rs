@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::absence::Deafness;
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::{ConditionTest, EngineRule, NEVER, NO_DEADLINE, TimedRule};
 use crate::device_record::{DeviceRecordHeader, EngineDeviceRecord};
@@ -30,8 +31,8 @@ pub struct Engine {
     pub(crate) old_stamps_from_ms: i64,
     /// Of the batch being ingested: a later time of a value is not believed.
     pub(crate) believed_until_ms: i64,
-    /// Devices that could not be heard, and since when.
-    pub(crate) deaf: HashMap<u32, i64>,
+    /// Devices that could not be heard and have not spoken since.
+    pub(crate) deaf: HashMap<u32, Deafness>,
     /// Reused buffers.
     pub(crate) scan: ScannedPayload,
     pub(crate) row_writer: NumberRowPacker,
@@ -143,8 +144,9 @@ impl Engine {
         self.clock_set_ms = now_ms;
         self.old_stamps_from_ms = now_ms.saturating_sub(step_ms).saturating_sub(MAX_QUEUED_MS);
         self.timers.shift(step_ms);
-        for since_ms in self.deaf.values_mut() {
-            *since_ms = since_ms.saturating_add(step_ms);
+        for deafness in self.deaf.values_mut() {
+            deafness.since_ms = deafness.since_ms.saturating_add(step_ms);
+            deafness.until_ms = deafness.until_ms.saturating_add(step_ms);
         }
         let mut numbers: Vec<u32> = self.devices.headers().map(|header| header.number).collect();
         numbers.sort_unstable();

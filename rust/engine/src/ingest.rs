@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 
 use crate::batch_result::{BatchResult, PackedReadingsRow, WatchedReading};
 use crate::device_table::DeviceMetricSlots;
-use crate::engine::{Engine, PREFETCH_AHEAD};
+use crate::engine::{Engine, PREFETCH_AHEAD, stop_timers};
 use crate::fast_json::{ScannedPayload, scan_array, scan_object};
 use crate::payload_parser::{
     self, MAX_AHEAD_MS, MAX_METRICS, MAX_PAYLOAD, MessageTime, MetricValue, ParsedPayload, ParsedReading, PayloadFault,
@@ -57,7 +57,7 @@ impl Engine {
                 self.devices.prefetch(device);
             }
             if !self.deaf.is_empty() {
-                self.hear(device, received_ms, &mut result);
+                self.hear_message(device, received_ms, &mut result);
             }
             let place = self.devices.place(device);
             let raw = RawMessage {
@@ -185,6 +185,9 @@ impl Engine {
         let mut record = self.devices.record(raw.place);
         let mut evaluation = RuleEvaluationContext::new(raw.received_ms, AllOrDueRules::All, &mut self.fired, result);
         evaluate(&mut record, &mut evaluation);
+        if !self.deaf.is_empty() && self.deaf.contains_key(&record.header.number) {
+            stop_timers(record.header);
+        }
         self.timers.schedule(record.header);
     }
 

@@ -242,7 +242,7 @@ async def _restore_engine(program: ComposedApplication) -> int:
     absence = program.services.absence.current
     result = await restore_engine(program.adapters.engine.engine, program.services.uow, program.adapters.clock.now_ms())
     if absence is not None:
-        program.adapters.engine.engine.deafen(absence.since_ms)
+        program.adapters.engine.engine.deafen(absence.since_ms, absence.until_ms)
     if result.unreadable_devices:
         log.error(
             "some readings in the database are damaged and were skipped; the last values of these devices may be old until they "

@@ -76,7 +76,7 @@ class RuleTimerWorker:
         cut_off_ms = self.absence.follow_link()
         if cut_off_ms is not None:
             async with self.engine_commit_lock:
-                self.engine.deafen(cut_off_ms)
+                self.engine.deafen(cut_off_ms, cut_off_ms)
         is_open, was_open = self.absence.rules_grace_left_ms > 0, self._in_grace
         self._in_grace = is_open
         if was_open and not is_open:

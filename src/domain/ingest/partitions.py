@@ -94,6 +94,8 @@ class PartitionOwnershipService:
         async with self.membership_uow.write(caller=None) as tx:
             await tx.members.beat(self.ownership.instance, self.log_reach.measure())
             await tx.members.remove(self._liveness.forgotten(started_ms))
+            if (heard_ms := self.absence.heard_ms()) is not None:
+                await tx.steady_time.advance(self.clock.steady_ms(), self.clock.now_ms(), heard_ms)
             members, self._rows = await tx.members.list_all(), await tx.partitions.list_all()
         self.last_beat_ms = started_ms
         self.members = frozenset(each.instance for each in members)
@@ -186,7 +188,7 @@ class PartitionOwnershipService:
             try:
                 await restore_partition(self.engine, self.uow, row.partition, self.ownership.count, self.clock.now_ms())
                 if unheard_ms is not None:
-                    self.engine.deafen(unheard_ms, (row.partition, self.ownership.count))
+                    self.engine.deafen(unheard_ms, self.clock.now_ms(), (row.partition, self.ownership.count))
                     self.absence.begin_for_rules()
                 self.on_restored()
                 self.ownership.add(row)

@@ -136,10 +136,11 @@ class TelemetryEngine(Protocol):
         them, move along, so that `for_seconds`, `silent` and cooldowns last as long as they would have. A message that is
         ingested from now on, and arrived before by the clock as it was, counts as arrived now."""
 
-    def deafen(self, since_ms: int, partition: tuple[int, int] | None = None) -> None:
-        """Since `since_ms` the devices, or those of a partition (number, count), could not be heard: the timers of each stand
-        still until it speaks, or until `hear_all`. Call it when they have been restored. A device that is deaf already stays
-        so since the earlier time."""
+    def deafen(self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None) -> None:
+        """From `since_ms` to `until_ms` the devices, or those of a partition (number, count), could not be heard: the timers of
+        each stand still until it speaks after that, or until `hear_all`. A message that arrived before `until_ms` has waited in
+        a log and ends nothing. Call it when they have been restored. A device that is deaf already stays so since the earlier
+        time."""
 
     def hear_all(self, at_ms: int) -> BatchResult:
         """Whoever has not spoken yet could do so by now: silences and waits go on, without the time that nobody heard."""

@@ -177,6 +177,8 @@ class ReferenceDeviceTelemetryState:
     watched: bool = False
     deaf_since_ms: int | None = None
     """Since when the device could not be heard; its timers stand still."""
+    deaf_until_ms: int = 0
+    """A message that arrived earlier has waited in a log and ends nothing."""
 
     def last_reports(self) -> dict[str, LastMetricValue]:
         return {name: metric.last_report for name, metric in self.metrics.items() if metric.last_report is not None}
@@ -208,8 +210,9 @@ class ReferenceDeviceTelemetryState:
             deadline_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
             tracked.due_ms = deadline_ms if self.deaf_since_ms is None else None
 
-    def deafen(self, since_ms: int) -> None:
+    def deafen(self, since_ms: int, until_ms: int) -> None:
         self.deaf_since_ms = since_ms if self.deaf_since_ms is None else self.deaf_since_ms
+        self.deaf_until_ms = until_ms
         for tracked in self.rules:
             tracked.due_ms = None
 
@@ -250,7 +253,8 @@ class ReferenceDeviceTelemetryState:
                 result.rule_firings.append(RuleFiring(self.number, tracked.rule.rule_no, at_ms))
             if tracked.state != before:
                 result.rule_transitions.append(_rule_transition(self, tracked, before, at_ms))
-            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
+            deadline_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
+            tracked.due_ms = deadline_ms if self.deaf_since_ms is None else None
 
     def shift_clock(self, step_ms: int, now_ms: int, result: ReferenceBatchResult) -> None:
         """Move everything that counts from an arrival. The times of readings stay: they are stored, or the device's."""
@@ -260,6 +264,7 @@ class ReferenceDeviceTelemetryState:
             self.late_since_ms += step_ms
         if self.deaf_since_ms is not None:
             self.deaf_since_ms += step_ms
+            self.deaf_until_ms += step_ms
         if self.newest_ms is not None and self.newest_ms > now_ms:
             self.late_since_ms = now_ms - MAX_AHEAD_MS  # the newest time is of the clock as it was: not believed
         for metric in self.metrics.values():
@@ -361,7 +366,8 @@ class ReferenceTelemetryEngine:
         messages = [(device_no, self._arrival_ms(at_ms, now_ms), payload) for device_no, at_ms, payload in batch.messages()]
         result = ReferenceBatchResult(consumed=len(messages))
         for index, (device_no, arrived_ms, payload) in enumerate(messages[start:], start):
-            self._hear(device_no, arrived_ms, result)
+            if device_no in self._devices and arrived_ms >= self._devices[device_no].deaf_until_ms:
+                self._hear(device_no, arrived_ms, result)
             parsed = parse_payload(payload, arrived_ms)
             if self._unknown_names([(device_no, parsed)]):
                 result.consumed = index
@@ -392,10 +398,10 @@ class ReferenceTelemetryEngine:
                 self._dirty_devices[device_no] = None
         return result
 
-    def deafen(self, since_ms: int, partition: tuple[int, int] | None = None) -> None:
+    def deafen(self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None) -> None:
         for device_no, device in self._devices.items():
             if partition is None or partition_of(device_no, partition[1]) == partition[0]:
-                device.deafen(since_ms)
+                device.deafen(since_ms, until_ms)
 
     def hear_all(self, at_ms: int) -> ReferenceBatchResult:
         result = ReferenceBatchResult()

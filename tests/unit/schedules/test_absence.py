@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from domain.devices.absence import GRACE_MS, STORED_AFTER_MS, AbsenceTracker
@@ -126,9 +128,11 @@ async def test_an_edge_within_the_grace_waits_for_a_device_that_has_not_spoken(w
 class Process:
     """One life of the service on a database."""
 
-    def __init__(self, uow: MemoryUnitOfWork, at_ms: int) -> None:
+    def __init__(self, uow: MemoryUnitOfWork, at_ms: int, peers: Sequence[Process] | None = None) -> None:
+        """`peers`: the other instances of its cluster that live."""
         self.clock = ManualClock(at_ms)
-        self.absence = AbsenceTracker(uow=uow, clock=self.clock)
+        self.peers = peers or ()
+        self.absence = AbsenceTracker(uow=uow, clock=self.clock, has_peers=peers is not None, sleep=self.sleep)
         self.steady = SteadyTimePersistenceService(uow=uow, clock=self.clock, heard_ms=self.absence.heard_ms)
 
     async def start(self) -> int | None:
@@ -136,6 +140,12 @@ class Process:
         found = await self.absence.start()
         await self.steady.start()
         return None if found is None else found.until_ms - found.since_ms
+
+    async def sleep(self, seconds: float) -> None:
+        self.clock.forward(ms=round(seconds * 1000))
+        for peer in self.peers:
+            peer.clock.forward(ms=round(seconds * 1000))
+            await peer.steady.keep()
 
     async def run(self, seconds: int) -> int:
         """Returns the wall time at its kill, right after a save."""
@@ -172,6 +182,27 @@ async def test_a_clock_that_was_set_back_during_the_stop_makes_no_negative_absen
     await first.start()
     killed_ms = await first.run(seconds=STORED_S)
     assert await Process(uow, killed_ms - 500_000_000).start() == 0
+
+
+async def test_an_instance_that_was_away_alone_makes_no_absence() -> None:
+    uow = MemoryUnitOfWork()
+    peer = Process(uow, 1_000_000, peers=[])
+    await peer.start()
+    now_ms = await peer.run(seconds=STORED_S)
+    assert await Process(uow, now_ms, peers=[peer]).start() is None
+
+
+async def test_instances_that_start_after_all_were_away_share_the_absence() -> None:
+    uow = MemoryUnitOfWork()
+    killed = Process(uow, 1_000_000, peers=[])
+    await killed.start()
+    killed_ms = await killed.run(seconds=STORED_S)
+    first = Process(uow, killed_ms + 1_000, peers=[])
+    assert await first.start() == 2_500  # it waits to see whether another one hears the devices
+    second = Process(uow, killed_ms + 4_000, peers=[first])
+    assert await second.start() == 4_000
+    third = Process(uow, killed_ms + 40_000, peers=[first, second])
+    assert await third.start() == 40_000
 
 
 async def test_an_outage_of_the_broker_is_an_absence() -> None:
