@@ -203,7 +203,8 @@ async def leave_boards_alone(world: World) -> None:
     """The service is dead for some seconds; on the false clock for five hours, then for most of a day. Boards go on meanwhile."""
     workload, clock = world.workload, world.installation.clock
     hours = 0.0 if clock is None else (5.0, 23.0)[world.turn % 2]
-    boards = Boards(workload, time.time if clock is None else lambda: clock.now_ms() / 1000, hours * 3_600 or 20)
+    absence_s = (20.0, 8.0)[world.turn % 2] if clock is None else hours * 3_600
+    boards = Boards(workload, time.time if clock is None else lambda: clock.now_ms() / 1000, absence_s)
     workload.checks.append(boards.check)
     await workload.sign_in()
     await boards.prepare()
@@ -282,7 +283,7 @@ FAULTS = (
     Fault("data directory moved away", _SQLITE, move_data_away),
     Fault("clock an hour ahead, then behind", _CLOCK, step_clock),
     Fault("service away from Mosquitto", _MOSQUITTO, keep_service_away),
-    Fault("service away, boards go on", _BOTH, leave_boards_alone, long=20, per_service=5),
+    Fault("service away, boards go on", _BOTH + _CLUSTER, leave_boards_alone, long=20, per_service=5),
     Fault("service away for hours, boards go on", _CLOCK, leave_boards_alone, short=2, long=20, per_service=4),
     Fault("Mosquitto restarted (SIGTERM)", _MOSQUITTO, restart_mosquitto(signal.SIGTERM), short=2, long=20),
     Fault("kill -9 of Mosquitto", _MOSQUITTO, restart_mosquitto(signal.SIGKILL), long=20, is_promised=False),

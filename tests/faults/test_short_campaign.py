@@ -26,6 +26,7 @@ CASES = [
     ("clock an hour ahead, then behind", Setup.FALSE_CLOCK),
     ("service away from Mosquitto", Setup.MOSQUITTO),
     ("service away, boards go on", Setup.SQLITE),
+    ("service away, boards go on", Setup.CLUSTER),
     ("service away for hours, boards go on", Setup.FALSE_CLOCK),
     ("QoS 1 duplicates", Setup.SQLITE),
 ]

@@ -5,15 +5,9 @@
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::NEVER;
 use crate::device_record::{DeviceRecordHeader, EngineDeviceRecord};
-use crate::engine::{Engine, stop_timers, watches_silence};
+use crate::engine::{Deafness, Engine, stop_timers, watches_silence};
 use crate::partitions::partition_of;
 use crate::rules::{AllOrDueRules, RuleEvaluationContext, report_transition, reset_deadlines};
-
-/// Of one device, in Unix ms.
-pub(crate) struct Deafness {
-    pub(crate) since_ms: i64,
-    pub(crate) until_ms: i64,
-}
 
 impl Engine {
     /// From `since_ms` to `until_ms` the devices could not be heard: their timers stand still until `hear`. `partition`: (number,
@@ -45,14 +39,20 @@ impl Engine {
     /// A message that arrived earlier, and waited in the log, does not show that the device is heard again.
     #[cold]
     pub(crate) fn hear_message(&mut self, device: u32, received_ms: i64, result: &mut BatchResult) {
-        if self.deaf.get(&device).is_some_and(|deafness| received_ms >= deafness.until_ms) {
+        if self
+            .deaf
+            .get(&device)
+            .is_some_and(|deafness| received_ms >= deafness.until_ms)
+        {
             self.hear(device, received_ms, result);
         }
     }
 
     /// The device has spoken at `at_ms`: what it had not said and what had to last goes on from there.
     fn hear(&mut self, device: u32, at_ms: i64, result: &mut BatchResult) {
-        let Some(Deafness { since_ms, .. }) = self.deaf.remove(&device) else { return };
+        let Some(Deafness { since_ms, .. }) = self.deaf.remove(&device) else {
+            return;
+        };
         let Some(place) = self.devices.find(device) else { return };
         let mut record = self.devices.record(place);
         let resumed_ms = |begun_ms: i64| begun_ms.saturating_add(at_ms.saturating_sub(begun_ms.max(since_ms)).max(0));

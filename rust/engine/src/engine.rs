@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::absence::Deafness;
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::{ConditionTest, EngineRule, NEVER, NO_DEADLINE, TimedRule};
 use crate::device_record::{DeviceRecordHeader, EngineDeviceRecord};
@@ -37,6 +36,12 @@ pub struct Engine {
     pub(crate) scan: ScannedPayload,
     pub(crate) row_writer: NumberRowPacker,
     pub(crate) fired: Vec<(u32, u32)>,
+}
+
+/// When a device could not be heard, in Unix ms.
+pub(crate) struct Deafness {
+    pub(crate) since_ms: i64,
+    pub(crate) until_ms: i64,
 }
 
 impl Default for Engine {

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 DUPLICATE_SIGNAL_S = 0.5
 STOP_TIMEOUT_S = 3.5
+PEER_POLL_S = 0.1
+"""Between two looks at the database for an instance that hears devices."""
 
 log = structlog.get_logger("lifecycle")
 
@@ -82,7 +85,7 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
     await program.services.life_recovery.load()
     adapters.feed.life = adapters.life.current
     if adapters.standby_link is None:
-        await program.services.absence.start()
+        await program.services.absence.start(None if adapters.cluster is None else partial(asyncio.sleep, PEER_POLL_S))
     await program.services.steady_time.start()
     await prepare(program)
     await recover_life(program)

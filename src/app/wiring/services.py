@@ -108,7 +108,6 @@ class DomainServices:
             **self.shared,
             hears=lambda: adapters.is_leader and adapters.link.connection_problem() is None,
             broker_is_apart=settings.broker not in ("embedded", "none"),
-            has_peers=adapters.cluster is not None,
         )
         self.steady_time = SteadyTimePersistenceService(uow=self.uow, clock=adapters.clock, heard_ms=self.absence.heard_ms)
         self._wire_accounts(settings, adapters)

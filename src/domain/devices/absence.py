@@ -3,15 +3,14 @@
 Law: what could not be heard is not taken for not said. After an absence each device has until it has spoken, at most GRACE_MS,
 before anything of that time is judged: the edges of schedules, the silence that rules watch, the answers that commands wait for.
 
-Until when devices could be heard is stored every few seconds, in a cluster with each beat of a member, in steady time, so that a clock that is set makes no absence. Only
-how long no process ran is measured by a wall clock; a wrong one makes the absence longer or shorter, and changes nothing that was
-heard. If a kill ends the grace, the next start counts from the same moment. An instance that starts while another one hears the
-devices was away alone, and that is no absence.
+Until when devices could be heard is stored every few seconds, in a cluster with each beat of a member. It is stored in steady
+time, so that a clock that is set makes no absence. Only how long no process ran is measured by a wall clock; a wrong one makes
+the absence longer or shorter, and changes nothing that was heard. If a kill ends the grace, the next start counts from the same
+moment. An instance that starts while another one hears the devices was away alone, and that is no absence.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -25,7 +24,6 @@ STORED_AFTER_MS = 15 * SECOND_MS
 """After the grace: by then the engine's checkpoint has what was judged at its end."""
 PEER_SILENT_MS = 2_500
 """When no instance of a cluster has said for so long that it hears devices, none did: five beats."""
-PEER_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +42,6 @@ class AbsenceTracker:
     """Whether devices can reach this instance now: it holds them, and its broker answers."""
     broker_is_apart: bool = False
     """The broker is another process, which may be away while this one runs."""
-    has_peers: bool = False
-    """Other instances may hear the devices while this one is away."""
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     current: Absence | None = field(default=None, init=False)
     """The last one; its grace may be over."""
     _grace_ends_ms: int | None = field(default=None, init=False)
@@ -55,15 +50,16 @@ class AbsenceTracker:
     _cut_off_ms: int | None = field(default=None, init=False)
     """Unix ms since when devices cannot reach this instance; None: they can."""
 
-    async def start(self) -> Absence | None:
-        """Call before steady time goes on: nothing is judged and no device can connect yet. Returns the absence that ends now.
-        Takes PEER_SILENT_MS where other instances may hear the devices and none does. Raises Unavailable."""
+    async def start(self, pause: Callable[[], Awaitable[None]] | None = None) -> Absence | None:
+        """Call before steady time goes on: nothing is judged and no device can connect yet. `pause` waits for a moment, where
+        other instances may hear the devices; None: there are none. Returns the absence that ends now, after PEER_SILENT_MS at
+        most. Raises Unavailable."""
         stored = await self._find_stored()
         self._grace_ends_ms = self.clock.monotonic_ms() - STORED_AFTER_MS
         if stored is None or stored.heard_ms is None:
             return None
         since_ms = self.clock.now_ms() - max(0, stored.steady_ms - stored.heard_ms) - max(0, stored.age_ms)
-        if self.has_peers and await self._is_heard_elsewhere(stored.heard_ms, since_ms + PEER_SILENT_MS):
+        if pause is not None and await self._is_heard_elsewhere(stored.heard_ms, since_ms, pause):
             return None
         return self.begin(since_ms)
 
@@ -71,11 +67,11 @@ class AbsenceTracker:
         async with self.uow.read() as tx:
             return await tx.steady_time.find(self.clock.now_ms())
 
-    async def _is_heard_elsewhere(self, heard_ms: int, until_ms: int) -> bool:
-        """Wait for the next time that another instance says so, `until_ms` at most."""
-        deadline_ms = self.clock.monotonic_ms() + min(PEER_SILENT_MS, until_ms - self.clock.now_ms())
+    async def _is_heard_elsewhere(self, heard_ms: int, since_ms: int, pause: Callable[[], Awaitable[None]]) -> bool:
+        """Wait for the next time that another instance says so, PEER_SILENT_MS from `since_ms` at most."""
+        deadline_ms = self.clock.monotonic_ms() + min(PEER_SILENT_MS, since_ms + PEER_SILENT_MS - self.clock.now_ms())
         while self.clock.monotonic_ms() < deadline_ms:
-            await self.sleep(PEER_POLL_S)
+            await pause()
             stored = await self._find_stored()
             if stored is not None and stored.heard_ms is not None and stored.heard_ms > heard_ms:
                 return True

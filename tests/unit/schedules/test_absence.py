@@ -131,20 +131,20 @@ class Process:
     def __init__(self, uow: MemoryUnitOfWork, at_ms: int, peers: Sequence[Process] | None = None) -> None:
         """`peers`: the other instances of its cluster that live."""
         self.clock = ManualClock(at_ms)
-        self.peers = peers or ()
-        self.absence = AbsenceTracker(uow=uow, clock=self.clock, has_peers=peers is not None, sleep=self.sleep)
+        self.peers = peers
+        self.absence = AbsenceTracker(uow=uow, clock=self.clock)
         self.steady = SteadyTimePersistenceService(uow=uow, clock=self.clock, heard_ms=self.absence.heard_ms)
 
     async def start(self) -> int | None:
         """The length of the absence."""
-        found = await self.absence.start()
+        found = await self.absence.start(None if self.peers is None else self.pause)
         await self.steady.start()
         return None if found is None else found.until_ms - found.since_ms
 
-    async def sleep(self, seconds: float) -> None:
-        self.clock.forward(ms=round(seconds * 1000))
-        for peer in self.peers:
-            peer.clock.forward(ms=round(seconds * 1000))
+    async def pause(self) -> None:
+        self.clock.forward(ms=100)
+        for peer in self.peers or ():
+            peer.clock.forward(ms=100)
             await peer.steady.keep()
 
     async def run(self, seconds: int) -> int:
