@@ -12,6 +12,7 @@ import pytest
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.tokens import Ed25519AuditSealKeyProvider, is_signed_by
 from domain.audit.export import EVERYTHING, AuditExportGenerator, AuditSelection
+from domain.audit.stream import AuditCursor, AuditStreamReader
 from domain.audit.verify import AuditVerificationError, AuditVerificationReport, AuditVerifier
 from domain.events.hash_chain import NO_HASH, digest_of, link
 from domain.kernel.canonical_json import canonical_json
@@ -30,8 +31,8 @@ async def append(world: StoredAccount, count: int, **changes: Any) -> list[Any]:
     return list(stored)
 
 
-async def export(world: StoredAccount, selection: AuditSelection = EVERYTHING, **more: Any) -> list[str]:
-    exporter = AuditExportGenerator(uow=world.uow, clock=ManualClock(NOW))
+async def export(world: StoredAccount, selection: AuditSelection = EVERYTHING, ring: Any = RING, **more: Any) -> list[str]:
+    exporter = AuditExportGenerator(uow=world.uow, clock=ManualClock(NOW), keys=Ed25519AuditSealKeyProvider(ring=ring))
     return [line async for line in exporter.lines(world.account.account_id, selection, **more)]
 
 
@@ -117,7 +118,7 @@ DAMAGES: list[tuple[Callable[[list[str]], Any], str]] = [
     (lambda lines: lines.pop(2), r"sequence 2 of writer 0 is missing before seal 1"),
     (lambda lines: lines.pop(3), r"sequence 3 of writer 0 is missing before seal 1"),
     (lambda lines: lines.pop(5), r"sequence 4 of writer 0 is missing before seal 2"),
-    (lambda lines: lines.pop(9), r"the export had 7 records and has 6"),
+    (lambda lines: lines.pop(9), r"the export had 7 records and 0 hidden ones, and has 6 and 0"),
     (lambda lines: lines.pop(4), r"seal 1 is missing before seal 2"),
     (lambda lines: lines.pop(), r"cut off"),
     (lambda lines: lines.__delitem__(slice(5, None)), r"cut off"),
@@ -164,9 +165,13 @@ async def test_a_chain_that_was_computed_again_after_a_change_does_not_fit_its_s
 
 
 async def test_a_log_whose_tail_was_cut_off_with_its_seals_lacks_the_seal_that_somebody_remembers(world: StoredAccount) -> None:
-    lines = await sealed_log(world)
+    await append(world, 3)
+    await seal(world.uow, NOW)
+    shorter = await export(world)  # as somebody exports who has set the database back
+    await append(world, 3)
+    await seal(world.uow, NOW + HOUR)
+    lines = await export(world)
     report = verify(lines)
-    shorter = [*lines[:5], '{"end":{"records":3}}']
     assert verify(shorter).last_seal == 1  # nothing in the file shows it
     with pytest.raises(AuditVerificationError, match="seal 2 is missing"):
         verify(shorter, expected=[(report.last_seal, report.last_seal_hash)])
@@ -190,7 +195,7 @@ async def test_after_a_rotation_the_newest_key_proves_what_older_keys_signed(wor
     await seal(world.uow, NOW)
     await append(world, 2)
     await seal(world.uow, NOW + HOUR, newer)
-    lines = await export(world)
+    lines = await export(world, ring=newer)
     assert verify(lines, Ed25519AuditSealKeyProvider(ring=newer).newest().public_key).seals == 2
     with pytest.raises(AuditVerificationError, match="a key you did not name"):
         verify(lines)  # the older key alone could hide what came after it
@@ -271,7 +276,8 @@ async def test_a_time_range_shows_its_records_and_only_digests_of_their_neighbou
     shown = [json.loads(line)["record"]["timestamp"] for line in lines if '"record"' in line]
     assert shown == [NOW + 4 * HOUR + 1, NOW + 5 * HOUR, NOW + 5 * HOUR]
     assert report.last_seal == 8
-    assert report.elided < 24 - 3
+    assert report.records == 3 <= report.hidden
+    assert report.left_out == 24 - report.records - report.hidden > 0
     place = next(place for place, line in enumerate(lines) if '"elided"' in line)
     forged = list(lines)
     forged[place] = json.dumps(
@@ -293,7 +299,7 @@ async def test_the_story_of_a_command_follows_its_approval(world: StoredAccount)
         lines = await export(world, AuditSelection(story_of=name))
         shown = [json.loads(line)["record"] for line in lines if '"record"' in line]
         assert [each["eventType"] for each in shown] == ["approval_requested", "approval_decided", "command_result"]
-        assert verify(lines).elided == 3
+        assert verify(lines).hidden == 3
     with pytest.raises(NotFound):
         await export(world, AuditSelection(story_of="exe_none"))
 
@@ -306,3 +312,80 @@ async def test_an_export_continues_after_a_seal(world: StoredAccount) -> None:
     assert kinds(await export(world, after_seal=0)) == kinds(await export(world))
     with pytest.raises(NotFound):
         await export(world, after_seal=3)
+
+
+async def test_who_has_only_the_file_can_hide_nothing_in_it(world: StoredAccount) -> None:
+    """Each of these follows the chain; only the service's signature over the whole export shows it."""
+    await append(world, 1, kind="approval_requested", payload={"approvalId": "apv_1"})
+    await append(world, 2, kind="command_result", payload={"executionId": "exe_1"})
+    await seal(world.uow, NOW)
+    complete = await export(world)
+    excerpt = await export(world, AuditSelection(since_ms=NOW - HOUR))
+
+    def hide(lines: list[str], place: int) -> list[str]:
+        line = json.loads(lines[place])
+        record = line["record"]
+        digest = digest_of(canonical_json(record)).hex()
+        hidden = {"elided": {"writer": record["writer"], "sequence": record["sequence"], "digest": digest}, "hash": line["hash"]}
+        return [*lines[:place], canonical_json(hidden), *lines[place + 1 :]]
+
+    def change(lines: list[str], kind: str, **values: Any) -> list[str]:
+        place = 0 if kind == "audit" else len(lines) - 1
+        line = json.loads(lines[place])
+        line[kind] |= values
+        return [*lines[:place], canonical_json(line), *lines[place + 1 :]]
+
+    some = {"since": NOW - HOUR, "until": None, "commandId": None}
+    for forged in (
+        hide(excerpt, 1),
+        change(hide(excerpt, 1), "end", records=2, hidden=1),
+        hide(change(complete, "audit", selection=some), 1),
+        change(complete, "audit", selection=some),
+        change(excerpt, "audit", selection=some | {"since": NOW}),
+        change(excerpt, "audit", selection=None),
+        change(excerpt, "audit", exportedAt=1),
+        change(excerpt, "end", leftOut=7),
+        [*complete[:-1], excerpt[-1]],
+        [*complete[:-1], '{"end":{"records":3}}'],
+        [complete[0], *complete[1:4], *complete[5:]],
+    ):
+        assert forged not in (complete, excerpt)
+        with pytest.raises(AuditVerificationError):
+            verify(forged)
+    verify(change(excerpt, "audit"))
+
+
+async def stream(world: StoredAccount) -> list[str]:
+    batch = await AuditStreamReader(uow=world.uow).read(world.account.account_id, AuditCursor())
+    return [line.text for line in batch.lines]
+
+
+async def test_what_a_log_server_has_of_the_stream_is_verified(world: StoredAccount) -> None:
+    await sealed_log(world)
+    lines = await stream(world)
+    prefixed = [f"2026-11-27T10:00:00Z host latchboard - {line}\n" for line in lines]
+    again = [*lines[:2], *lines[:5], *lines]  # batches whose delivery was not sure
+    for received in (lines, prefixed, again):
+        report = verify(received)
+        assert (report.is_stream, report.records, report.last_seal, report.unsealed) == (True, 7, 2, 1)
+    assert verify(again).repeated == 7
+    later = verify(lines[2:])  # the log server's file begins later
+    assert (later.anchor, later.unproven, later.records, later.last_seal) == (1, 1, 5, 2)
+
+
+async def test_a_stream_that_was_changed_is_refused(world: StoredAccount) -> None:
+    await sealed_log(world)
+    lines = await stream(world)
+    first_seal = next(place for place, line in enumerate(lines) if line.startswith('{"seal"'))
+    altered = json.loads(lines[1])
+    altered["record"]["description"] = "nothing happened"
+    for forged, message in (
+        ([*lines[:1], *lines[2:]], "is missing before seal 1"),
+        ([*lines[:1], canonical_json(altered), *lines[2:]], "was altered"),
+        ([*lines, canonical_json(altered)], "differs from the line that it repeats"),
+        ([*lines[:first_seal], *lines[first_seal + 1 :]], "seal 1 is missing before seal 2"),
+        ([*lines[:2], "no line of ours", *lines[2:]], "line 3 is no line of an audit export or stream"),
+        (lines[:2], "no seal"),
+    ):
+        with pytest.raises(AuditVerificationError, match=message):
+            verify(forged)

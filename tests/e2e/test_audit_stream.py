@@ -100,6 +100,18 @@ async def test_nothing_is_missing_after_drops_and_a_kill(service: Service, owner
         new = set(await exported(service)) - wanted
         assert new <= set(logs.texts)
         assert len(logs.texts) - before < len(wanted)  # resumed, not begun again
+    await _verify(service, tmp_path / "collected.log", logs.texts)
+
+
+async def _verify(service: Service, file: Path, received: list[str]) -> None:
+    """As a log server writes what it has received."""
+    file.write_text("".join(f"Nov 27 10:00:00 host latchboard - {line}\n" for line in received), encoding="utf-8")
+    key = (await audit(service, "public-key"))[1].split()[0]
+    code, output = await audit(service, "verify", file, "--public-key", key)
+    assert (code, "the stream" in output, "came more than once" in output) == (0, True, True), output
+    file.write_text(file.read_text(encoding="utf-8").replace("device_registered", "device_deleted", 1), encoding="utf-8")
+    code, output = await audit(service, "verify", file, "--public-key", key)
+    assert (code, "NOT PROVEN" in output) == (1, True), output
 
 
 async def test_sigterm_ends_a_stream_whose_receiver_hangs(service: Service, tmp_path: Path) -> None:

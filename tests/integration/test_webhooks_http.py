@@ -16,6 +16,7 @@ from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from support.http import HttpClient, HttpWorld, serving
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
+from support.sealing import KEYS
 from support.waiting import TIMEOUT_S
 from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import WebhookWorld
@@ -57,7 +58,7 @@ async def site() -> AsyncIterator[Site]:
     def blueprints(world: HttpWorld) -> list[Blueprint]:
         return [
             webhooks_blueprint(hooks.webhooks, hooks.log),
-            events_blueprint(hooks.events, AuditExportGenerator(uow=hooks.uow, clock=hooks.clock)),
+            events_blueprint(hooks.events, AuditExportGenerator(uow=hooks.uow, clock=hooks.clock, keys=KEYS)),
         ]
 
     assert isinstance(hooks.uow, MemoryUnitOfWork)

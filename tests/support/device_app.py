@@ -16,6 +16,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
 from support.device_world import ACCOUNT, DeviceWorld
+from support.sealing import KEYS
 
 
 class RoleNameAuthenticator:
@@ -49,7 +50,7 @@ def make_app(world: DeviceWorld) -> Quart:
             credentials_blueprint(world.credentials, world.firmware),
             device_types_blueprint(world.types),
             events_blueprint(
-                EventService(uow=world.uow, clock=world.clock), AuditExportGenerator(uow=world.uow, clock=world.clock)
+                EventService(uow=world.uow, clock=world.clock), AuditExportGenerator(uow=world.uow, clock=world.clock, keys=KEYS)
             ),
             commands_blueprint(world.commands, world.waiter, world.definitions, world.control),
         ],

@@ -10,6 +10,7 @@ from domain.audit.seals import AuditSealService
 from support.manual_clock import ManualClock
 
 RING = KeyRing.generate()
+KEYS = Ed25519AuditSealKeyProvider(ring=RING)
 
 
 async def seal(uow: Any, at_ms: int, ring: Any = RING) -> int:

@@ -438,17 +438,27 @@ def _seal(text: str) -> tuple[int, str]:
 
 def _summary(report: AuditVerificationReport) -> Iterator[str]:
     shown = f"VERIFIED. Account {report.account_id}: {report.records} records"
-    if report.selection is None:
+    if report.is_stream:
+        again = f"; {report.repeated} lines came more than once" if report.repeated else ""
+        yield f"{shown}, what a receiver has of the stream{again}. None is missing in between; what came later is not known."
+    elif report.selection is None:
         yield f"{shown}, the complete log."
     else:
-        chosen = ", ".join(f"{name} {value}" for name, value in report.selection.items() if value is not None)
-        yield f"{shown}, an excerpt ({chosen}); {report.elided} records beside them are not shown."
+        chosen = ", ".join(f"{name} {_chosen(value)}" for name, value in report.selection.items() if value is not None)
+        yield f"{shown}, an excerpt, as the service has chosen and signed it: {chosen}."
+        yield f"{report.hidden} records between them are hidden, and {report.left_out} of other times are left out."
     if report.anchor is not None:
         yield f"It begins after seal {report.anchor} of {_time(report.anchor_ms)}; nothing is said of what was before."
+    if report.unproven:
+        yield f"{report.unproven} records before that seal are not proven: the beginning of their chain is not in the file."
     if report.unsealed:
         yield f"The last {report.unsealed} records are not sealed yet: they are linked, but not signed."
     yield f"The newest seal, of {_time(report.last_sealed_ms)}, is {report.last_seal}:{report.last_seal_hash}"
     yield "Remember it: the next export must contain it (--expect-seal)."
+
+
+def _chosen(value: object) -> str:
+    return _time(value) if isinstance(value, int) else str(value)
 
 
 def _time(at_ms: int | None) -> str:

@@ -130,9 +130,10 @@ async def export_log(
 ) -> None:
     """Raises StartupError, NotFound, ValidationFailed, and what the database raises."""
     selection = AuditSelection(_time("--since", since), _time("--until", until), command)
+    keys = Ed25519AuditSealKeyProvider(ring=open_key_ring(settings))
     async with open_database(settings) as uow:
         account_id = await choose_account(uow, account)
-        exporter = AuditExportGenerator(uow=uow, clock=SystemClock())
+        exporter = AuditExportGenerator(uow=uow, clock=SystemClock(), keys=keys)
         async for line in exporter.lines(account_id, selection, after_seal=after_seal):
             file.write(line + "\n")
 

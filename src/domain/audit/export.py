@@ -4,16 +4,20 @@ The kinds of lines and their fields are in `docs/reference/audit-format.md`. The
 that covers them. An excerpt shows the records of a time, or the story of a command. It has only the parts with chosen records; of
 the other records of these parts it has the digest, so that the chain can be followed without showing them. All seals up to the
 newest one follow, which proves them.
+
+Law: whoever has only the file cannot make less of it. The last line is signed over all lines before it, with what was chosen and
+how many records are shown, hidden beside them, and left out; so no record is hidden later, and no log made an excerpt.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from domain.audit.seals import AuditSeal, AuditTx, ChainHeads, heads_of
+from domain.audit.seals import AuditSeal, AuditSealSignerProvider, AuditTx, ChainHeads, heads_of
 from domain.events.hash_chain import CHAIN_START, ChainedEvent, digest_of, record_json
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.canonical_json import canonical_json, quote
@@ -103,6 +107,8 @@ async def choose_records(tx: AuditTx, account_id: AccountId, selection: AuditSel
 
 
 FORMAT: Final = "latchboard-audit-1"
+END_TYPE: Final = "latchboard-audit-end-1"
+"""Part of what is signed, so that no other document passes as the end of an export."""
 _PAGE: Final = 500
 
 
@@ -126,11 +132,41 @@ class AuditLogRange:
         begin = min((self.begin.get(writer, CHAIN_START).position for writer in grown), default=0)
         return begin, max((self.end[writer].position for writer in grown), default=0)
 
+    @property
+    def size(self) -> int:
+        """How many records it has."""
+        return _count(self.end) - _count(self.begin)
+
+
+def _count(heads: ChainHeads) -> int:
+    return sum(head.sequence for head in heads.values())
+
+
+@dataclass(slots=True)
+class _SignedLines:
+    """The digest over the lines of an export, each with its line end, and the counts of its records."""
+
+    shown: int = 0
+    hidden: int = 0
+    """Of the parts that it has; only their digests are there."""
+    left_out: int = 0
+    """Of the parts that it does not have."""
+    _digest: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, line: str) -> str:
+        self._digest.update(line.encode() + b"\n")
+        return line
+
+    @property
+    def digest(self) -> str:
+        return str(self._digest.hexdigest())
+
 
 @service
 class AuditExportGenerator:
     uow: UnitOfWork[AuditTx]
     clock: Clock
+    keys: AuditSealSignerProvider
 
     def lines_for(self, caller: SessionCaller, selection: AuditSelection, *, after_seal: int | None = None) -> AsyncIterator[str]:
         """The export of the caller's account. Raises PermissionDenied `ROLE_REQUIRED`."""
@@ -145,30 +181,35 @@ class AuditExportGenerator:
         async with self.uow.read() as tx:
             last = await self._first_seal(tx, account_id, after_seal)
             chosen = await choose_records(tx, account_id, selection)
-        yield canonical_json({"audit": self._header(account_id, selection)})
-        records, started = 0, not selection.is_excerpt
+        exported: dict[str, Any] = {"accountId": account_id, "exportedAt": self.clock.now_ms()}
+        exported["selection"] = selection.to_json() if selection.is_excerpt else None
+        signed = _SignedLines()
+        yield signed.add(canonical_json({"audit": {"format": FORMAT, **exported}}))
+        started = not selection.is_excerpt
         if last is not None and started:
-            yield seal_line(last)
+            yield signed.add(seal_line(last))
         async for part, seal in self._parts(account_id, last):
             if chosen.wants(part):
                 if not started and last is not None:
-                    yield seal_line(last)
+                    yield signed.add(seal_line(last))
                 started = True
                 async for record in list_part(self.uow, account_id, part):
-                    records += 1
-                    yield record_line(record, shown=chosen.includes(record))
+                    is_shown = chosen.includes(record)
+                    signed.shown += is_shown
+                    signed.hidden += not is_shown
+                    yield signed.add(record_line(record, shown=is_shown))
+            else:
+                signed.left_out += part.size
             if started and seal is not None:
-                yield seal_line(seal)
+                yield signed.add(seal_line(seal))
             last = seal
-        yield canonical_json({"end": {"records": records}})
+        yield self._end_line(exported, signed)
 
-    def _header(self, account_id: AccountId, selection: AuditSelection) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "accountId": account_id,
-            "exportedAt": self.clock.now_ms(),
-            "selection": selection.to_json() if selection.is_excerpt else None,
-        }
+    def _end_line(self, exported: dict[str, Any], signed: _SignedLines) -> str:
+        key = self.keys.newest()
+        counts = {"records": signed.shown, "hidden": signed.hidden, "leftOut": signed.left_out, "digest": signed.digest}
+        content = canonical_json({"type": END_TYPE, **exported, **counts, "keyId": key.key_id, "publicKey": key.public_key})
+        return f'{{"end":{content},"signature":"{key.sign(content.encode())}"}}'
 
     async def _first_seal(self, tx: AuditTx, account_id: AccountId, after_seal: int | None) -> AuditSeal | None:
         """The seal after which the export begins; None: with the first record of the account."""

@@ -1,17 +1,27 @@
-"""Verifies an export of the log line by line, with nothing but the file and the public key."""
+"""Verifies an export of the log, or what a log server has collected of the stream, line by line, with nothing but the file and
+the public key.
+
+Law: a file never proves more than the service said. Of an export the last line is signed over all others, so it cannot be made
+shorter, nor a record hidden. A stream has no last line: it proves the records up to its newest seal, and that none is missing
+between its first one and that.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from domain.audit.export import FORMAT
+from domain.audit.export import END_TYPE, FORMAT
 from domain.audit.seals import SEAL_TYPE, ChainHeads, heads_of
 from domain.events.hash_chain import CHAIN_START, EventChainHead, digest_of, link
 from domain.kernel.canonical_json import canonical_json
+
+MAX_REPEATED = 4_096
+"""A line of a stream may come again within so many records: several batches, whose delivery was not sure."""
 
 CheckSignature = Callable[[str, str, bytes], bool]
 """Public key and signature in hexadecimal, and what was signed."""
@@ -26,10 +36,18 @@ class AuditVerificationReport:
     """What a verified export holds. Times are Unix ms; `anchor` and `last_seal` are numbers of seals."""
 
     account_id: str = ""
+    is_stream: bool = False
     selection: dict[str, Any] | None = None
     records: int = 0
-    elided: int = 0
+    hidden: int = 0
+    """Of an excerpt: records in the same parts of the log, of which it has the digests only."""
+    left_out: int = 0
+    """Of an excerpt: records in other parts of the log."""
+    repeated: int = 0
+    """Lines that a stream delivered again."""
     seals: int = 0
+    unproven: int = 0
+    """Of a stream: records before its first seal, whose chain begins before the file."""
     unsealed: int = 0
     """Records after the last seal: linked, but not signed yet."""
     anchor: int | None = None
@@ -67,25 +85,35 @@ class AuditVerifier:
         self._seal_hash = ""
         self._seal_key = ""
         self._has_ended = False
+        self._digest = hashlib.sha256()
+        self._header: dict[str, Any] = {}
+        self._delivered: OrderedDict[tuple[int, int] | int, str] = OrderedDict()
+        """Of a stream: the last lines, by writer and sequence, or number of the seal."""
 
     def verify(self, lines: Iterable[str]) -> AuditVerificationReport:
         """Raises AuditVerificationError."""
         number = 0
         for number, line in enumerate(lines, 1):
             try:
-                self._read_line(number, _decode(line))
+                self._read_line(number, line)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise AuditVerificationError(f"line {number} is no line of an audit export ({error!r})") from error
-        if not self._has_ended:
+                raise AuditVerificationError(f"line {number} is no line of an audit export or stream ({error!r})") from error
+            self._digest.update(line.rstrip("\r\n").encode("utf-8", "surrogateescape") + b"\n")
+        if not self._has_ended and not self._report.is_stream:
             raise AuditVerificationError(f"the export is cut off after line {number}: its last line is missing")
         self._finish()
         return self._report
 
-    def _read_line(self, number: int, line: dict[str, Any]) -> None:
+    def _read_line(self, number: int, text: str) -> None:
         if self._has_ended:
             raise AuditVerificationError(f"line {number} follows the end of the export")
-        if number == 1:
+        if number == 1 and not text.startswith('{"audit":'):
+            self._report.is_stream = True
+        line = _decode(text[text.index("{") :] if self._report.is_stream else text)
+        if number == 1 and not self._report.is_stream:
             self._read_header(line["audit"])
+        elif self._report.is_stream:
+            self._read_stream_line(number, line)
         elif "record" in line:
             self._read_record(number, line["record"], line["hash"])
         elif "elided" in line:
@@ -93,12 +121,32 @@ class AuditVerifier:
         elif "seal" in line:
             self._read_seal(number, line["seal"], line["signature"])
         else:
-            self._read_end(number, line["end"]["records"])
+            self._read_end(number, line["end"], line["signature"])
 
     def _read_header(self, header: dict[str, Any]) -> None:
         if header["format"] != FORMAT:
             raise AuditVerificationError(f"the format is {header['format']}, not {FORMAT}")
+        self._header = header
         self._report.account_id, self._report.selection = header["accountId"], header["selection"]
+
+    def _read_stream_line(self, number: int, line: dict[str, Any]) -> None:
+        """What a log server writes before the record is not looked at."""
+        content = line["record"] if "record" in line else line["seal"]
+        self._report.account_id = self._report.account_id or content["accountId"]
+        key = (content["writer"], content["sequence"]) if "record" in line else content["number"]
+        text = canonical_json(line)
+        if key in self._delivered:
+            if self._delivered[key] != text:
+                raise AuditVerificationError(f"line {number} differs from the line that it repeats")
+            self._report.repeated += 1
+            return
+        if "record" in line:
+            self._read_record(number, content, line["hash"])
+        else:
+            self._read_seal(number, content, line["signature"])
+        self._delivered[key] = text
+        if len(self._delivered) > MAX_REPEATED:
+            self._delivered.popitem(last=False)
 
     def _read_record(self, line: int, record: dict[str, Any], linked: str) -> None:
         if record["accountId"] != self._report.account_id:
@@ -113,7 +161,7 @@ class AuditVerifier:
     def _read_elided(self, line: int, elided: dict[str, Any], linked: str) -> None:
         if self._report.selection is None:
             raise AuditVerificationError(f"line {line}: a record is left out of an export that claims to be complete")
-        self._report.elided += 1
+        self._report.hidden += 1
         digest = bytes.fromhex(elided["digest"])
         self._add(elided["writer"], elided["sequence"], _VerifiedRecordHash(line, "(not shown)", digest, linked))
 
@@ -131,8 +179,11 @@ class AuditVerifier:
             raise AuditVerificationError(f"line {line}: this is no seal of account {report.account_id}")
         if not self._check(content["publicKey"], signature, signed):
             raise AuditVerificationError(f"line {line}: seal {number} was altered: its signature does not match")
-        if self._seal_number is None and not self._links:
+        if self._seal_number is None and (not self._links or (report.is_stream and self._begins_later(heads))):
             report.anchor, report.anchor_ms = number, content["sealedAt"]
+            for key in [key for key in self._links if _is_within(key, heads)]:
+                del self._links[key]
+                report.unproven += 1
         else:
             self._require_next_seal(line, content)
             self._follow(heads, f"seal {number}")
@@ -143,6 +194,10 @@ class AuditVerifier:
         self._heads, self._seal_number, self._seal_hash, self._seal_key = heads, number, hashed, content["publicKey"].lower()
         report.seals += 1
         report.last_seal, report.last_sealed_ms, report.last_seal_hash = number, content["sealedAt"], hashed
+
+    def _begins_later(self, heads: ChainHeads) -> bool:
+        """Whether the file does not have the first records of these chains."""
+        return any((writer, CHAIN_START.sequence + 1) not in self._links for writer in heads)
 
     def _require_next_seal(self, line: int, content: dict[str, Any]) -> None:
         number, last = content["number"], self._seal_number
@@ -178,11 +233,25 @@ class AuditVerifier:
                 "signed over another hash"
             )
 
-    def _read_end(self, line: int, records: int) -> None:
-        if records != self._report.records + self._report.elided:
+    def _read_end(self, line: int, content: dict[str, Any], signature: str) -> None:
+        report, header = self._report, self._header
+        if content["type"] != END_TYPE or content["accountId"] != report.account_id:
+            raise AuditVerificationError(f"line {line}: this is no end of an export of account {report.account_id}")
+        if not self._check(content["publicKey"], signature, canonical_json(content).encode()):
+            raise AuditVerificationError(f"line {line}: the end of the export was altered: its signature does not match")
+        if content["publicKey"].lower() not in self._public_keys:
+            raise AuditVerificationError(f"the export is signed with a key you did not name: {content['publicKey']}")
+        if (content["records"], content["hidden"]) != (report.records, report.hidden):
             raise AuditVerificationError(
-                f"line {line}: the export had {records} records and has {self._report.records + self._report.elided}"
+                f"line {line}: the export had {content['records']} records and {content['hidden']} hidden ones, and has "
+                f"{report.records} and {report.hidden}"
             )
+        chosen = [content[name] == header[name] for name in ("selection", "exportedAt")]
+        if not all(chosen) or content["digest"] != self._digest.hexdigest():
+            raise AuditVerificationError(
+                f"line {line}: the export was altered: its lines are not those that the service has signed at its end"
+            )
+        report.left_out = content["leftOut"]
         self._has_ended = True
 
     def _finish(self) -> None:
