@@ -62,15 +62,37 @@ class CommandLine:
     def __init__(self, service: Service, folder: Path, token: str) -> None:
         self.service, self.folder, self.token = service, folder, token
 
-    async def run(self, *arguments: str, code: int = 0) -> str:
-        """What it prints on both channels, with the exit code checked."""
-        variables = environment(LATCHBOARD_URL=self.service.url, LATCHBOARD_TOKEN=self.token)
+    async def run(self, *arguments: str, code: int = 0, **more: str) -> str:
+        """What it prints on both channels, with the exit code checked. `more`: variables of the environment."""
+        variables = environment(LATCHBOARD_URL=self.service.url, LATCHBOARD_TOKEN=self.token) | more
         ended, output = await command_output(*arguments, folder=self.folder, env=variables)
         assert ended == code, output
         return output
 
     def write(self, text: str, name: str = "fleet.yaml") -> None:
         (self.folder / name).write_text(text)
+
+
+async def test_the_url_of_a_webhook_is_in_no_file_and_on_no_screen(cli: CommandLine, owner: ApiClient, tmp_path: Path) -> None:
+    """It often holds a token."""
+    key = await owner.post("/keys", {"name": "nightly"}, expect=201)
+    for path in ("B000/XXtokenXX", "B000/XXotherXX"):
+        await owner.post("/webhooks", {"keyId": key["keyId"], "url": f"http://127.0.0.1:9/{path}"}, expect=201)
+    said = await cli.run("export", "exported.yaml")
+    written = (tmp_path / "exported.yaml").read_text()
+    assert "XX" not in said + written
+    assert "url: ${WEBHOOK_127_0_0_1_2}" in written
+    missing = await cli.run("plan", "exported.yaml", code=2)
+    assert "exported.yaml:" in missing
+    assert "the variable WEBHOOK_127_0_0_1 is not set" in missing
+    await cli.run("export", "exported.yaml", "--force", "--variables", "urls.env")
+    assert stat.S_IMODE((tmp_path / "urls.env").stat().st_mode) == 0o600
+    urls = dict(line.split("=", 1) for line in (tmp_path / "urls.env").read_text().splitlines())
+    assert (await cli.run("plan", "exported.yaml", "--prune", "--check", **urls)).startswith("0 to create, 0 to change, 0 to del")
+    moved = urls | {"WEBHOOK_127_0_0_1": "http://127.0.0.1:9/B000/XXmovedXX"}
+    planned = await cli.run("plan", "exported.yaml", **moved)
+    assert "+ webhooks nightly / ${WEBHOOK_127_0_0_1}" in planned
+    assert "XX" not in planned
 
 
 async def pipeline(owner: ApiClient, *operations: str, role: str = "Admin") -> str:
@@ -131,7 +153,8 @@ async def test_fifty_devices_in_two_calls_then_a_round_trip(cli: CommandLine, ow
     assert (await cli.run("apply", "fleet.yaml", "--secrets", "secrets.jsonl")).startswith("0 created, 0 changed, 0 deleted")
     assert len(secrets(tmp_path)) == len(shown)
     await cli.run("export", "exported.yaml")
-    assert (await cli.run("plan", "exported.yaml", "--prune", "--check")).startswith("0 to create, 0 to change, 0 to delete")
+    planned = await cli.run("plan", "exported.yaml", "--prune", "--check", WEBHOOK_127_0_0_1="http://127.0.0.1:9/hook")
+    assert planned.startswith("0 to create, 0 to change, 0 to delete")
     one_project = await cli.run("export", "--project", "Greenhouse")
     cli.write(one_project, "greenhouse.yaml")
     assert (await cli.run("plan", "greenhouse.yaml", "--prune", "--check")).startswith("0 to create, 0 to change, 0 to delete")

@@ -68,3 +68,10 @@ async def test_no_id_is_the_way_to_another_operation(app: InProcessApp, ada: Api
     assert (await ada.send_ok("GET", f"/devices/{own_id}/executions"))["data"] == []
     queued = await call(app, made["key"], "send_command", device_id=own_id, command="ON", reason="because", wait_seconds=0)
     assert queued["status"] == "QUEUED"
+
+
+async def test_no_answer_is_kept_or_taken_for_another_kind(app: InProcessApp, ada: ApiCaller) -> None:
+    key = (await ada.send_ok("POST", "/keys", {"name": "agent"}))["key"]
+    for answer in (await send(app, key, "tools/list"), await send(app, "sk_live_guess", "tools/list"), await send(app, key, "x")):
+        assert answer.headers.get_list("cache-control") == ["no-store"] or "no-store" in answer.headers["cache-control"]
+        assert answer.headers["x-content-type-options"] == "nosniff"

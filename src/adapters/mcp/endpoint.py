@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
 from importlib import import_module
@@ -41,6 +41,8 @@ class McpEndpoint:
     api: AsgiApp
     check_key: CheckKey
     version: str
+    headers: Sequence[tuple[bytes, bytes]]
+    """Of every answer, unless the SDK has set them; names in lower case."""
     _app: AsgiApp = field(default=None, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
     _ready: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -51,6 +53,7 @@ class McpEndpoint:
         return scope["type"] == "http" and scope["path"] in (PATH, f"{PATH}/")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        send = _with_headers(send, self.headers)
         key = find_key({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
         try:
             if key is None:
@@ -104,6 +107,17 @@ def find_key(headers: Mapping[str, str]) -> str | None:
     """The API key in headers with names in lower case."""
     key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
     return key if key.startswith(KEY_PREFIX) else None
+
+
+def _with_headers(send: Any, wanted: Sequence[tuple[bytes, bytes]]) -> Any:
+    async def start_with_headers(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            present = {name.lower() for name, _ in headers}
+            message = {**message, "headers": [*headers, *(each for each in wanted if each[0] not in present)]}
+        await send(message)
+
+    return start_with_headers
 
 
 async def _refuse(send: Any, status: int, code: str, message: str) -> None:

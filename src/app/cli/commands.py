@@ -21,7 +21,17 @@ from app.cli.dead_letters import deadletters
 from app.cli.documents import asyncapi, broker_config, openapi
 from app.cli.service_commands import app
 from app.cli.simulate import simulate
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, our_errors_exit, run_async, stdout_console
+from app.cli.support import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    exit_with,
+    find_secret,
+    load_settings_or_exit,
+    our_errors_exit,
+    run_async,
+    secret_or_exit,
+    stdout_console,
+)
 from app.cli.tls import tls
 from app.config.settings import setting_sources, unknown_variable_warnings
 from app.runtime import logging
@@ -45,12 +55,6 @@ for command in (simulate, openapi, asyncapi):
     app.command()(command)
 
 Email = Annotated[str, typer.Option(help="Email address of the user.")]
-Password = Annotated[
-    str,
-    typer.Option(
-        prompt=True, hide_input=True, confirmation_prompt=True, envvar="LATCHBOARD_NEW_PASSWORD", help="8 to 256 characters."
-    ),
-]
 Account = Annotated[str | None, typer.Option(help="Account id from `account list`. Not needed if there is only one account.")]
 FilePath = Annotated[
     Path, typer.Argument(help="The fleet's file, YAML or JSON; - for standard input.", allow_dash=True, metavar="FILE")
@@ -60,7 +64,6 @@ Url = Annotated[
     str | None,
     typer.Option(envvar="LATCHBOARD_URL", help="URL of the service; default: the address in this installation's settings."),
 ]
-Token = Annotated[str, typer.Option(envvar="LATCHBOARD_TOKEN", help="Token of a service session; better in the variable.")]
 
 
 # The account of a running service as a file. These call the service at LATCHBOARD_URL with the token of a service session.
@@ -69,7 +72,6 @@ Token = Annotated[str, typer.Option(envvar="LATCHBOARD_TOKEN", help="Token of a 
 @app.command()
 def plan(
     file: FilePath,
-    token: Token,
     url: Url = None,
     prune: Prune = False,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 if anything would change.")] = False,
@@ -78,13 +80,12 @@ def plan(
     """Show what `apply` would change. Changes nothing."""
     from app.cli.fleet import plan_file
 
-    plan_file(file, url, token, prune=prune, check=check, as_json=as_json)
+    plan_file(file, url, prune=prune, check=check, as_json=as_json)
 
 
 @app.command()
 def apply(
     file: FilePath,
-    token: Token,
     url: Url = None,
     prune: Prune = False,
     secrets: Annotated[
@@ -102,23 +103,25 @@ def apply(
     """Make the account what the file says: all of it, or nothing."""
     from app.cli.fleet import apply_file
 
-    apply_file(file, url, token, prune=prune, secrets=secrets, reissue=reissue)
+    apply_file(file, url, prune=prune, secrets=secrets, reissue=reissue)
 
 
 @app.command()
 def export(
-    token: Token,
     file: Annotated[Path | None, typer.Argument(help="File to write; default: standard output.", metavar="[FILE]")] = None,
     url: Url = None,
     project: Annotated[
         str | None, typer.Option(help="Only this project: its devices and groups, and the grants on them.")
     ] = None,
+    variables: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append the URLs of webhooks to FILE as NAME=VALUE (mode 0600).")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
 ) -> None:
-    """Write the account as a file that `plan` finds no change in. Secrets are not in it."""
+    """Write the account as a file that `plan` finds no change in. Secrets are not in it, and URLs of webhooks are variables."""
     from app.cli.fleet import export_file
 
-    export_file(file, url, token, project=project, force=force)
+    export_file(file, url, project=project, variables=variables, force=force)
 
 
 # The installation
@@ -200,18 +203,15 @@ def move_to(
 
 @app.command()
 def mcp(
-    key: Annotated[
-        str, typer.Option(envvar="LATCHBOARD_API_KEY", help="API key that the agent acts as; better in the variable.")
-    ],
     url: Annotated[
         str | None, typer.Option(help="URL of the service; default: the address in this installation's settings.")
     ] = None,
 ) -> None:
-    """Serve the Model Context Protocol on standard input and output: an AI agent acts as one API key."""
+    """Serve the Model Context Protocol on standard input and output: an AI agent acts as the API key in LATCHBOARD_API_KEY."""
     from app.cli.mcp_stdio import run_stdio_server
     from app.cli.serve import http_url
 
-    run_async(run_stdio_server(url or http_url(load_settings_or_exit()), key))
+    run_async(run_stdio_server(url or http_url(load_settings_or_exit()), secret_or_exit("LATCHBOARD_API_KEY")))
 
 
 @app.command()
@@ -254,11 +254,17 @@ def doctor() -> None:
 # Accounts and their users
 
 
+def _new_password() -> str:
+    """Of 8 to 256 characters; the service checks it."""
+    return secret_or_exit("LATCHBOARD_NEW_PASSWORD", ask="Password", confirm=True)
+
+
 @accounts.command("create")
-def account_create(name: Annotated[str, typer.Option(help="Name of the account.")], email: Email, password: Password) -> None:
-    """Create an account with an Owner."""
+def account_create(name: Annotated[str, typer.Option(help="Name of the account.")], email: Email) -> None:
+    """Create an account with an Owner. The password comes from LATCHBOARD_NEW_PASSWORD, or is asked for."""
     from app.cli.operator import create_account, run_as_operator
 
+    password = _new_password()
     account_id = run_as_operator(lambda operator: create_account(operator, name, email, password))
     stdout_console().print(f"{account_id}  {name}: {email} is its Owner.")
 
@@ -293,22 +299,23 @@ def account_confirm_email(email: Email) -> None:
 @users.command("add")
 def user_add(
     email: Email,
-    password: Password,
     role: Annotated[Role, typer.Option(help="Role of the user.")] = Role.MEMBER,
     account: Annotated[str | None, typer.Option(help="Account id; needed only with more than one account.")] = None,
 ) -> None:
-    """Add a user to an account."""
+    """Add a user to an account. The password comes from LATCHBOARD_NEW_PASSWORD, or is asked for."""
     from app.cli.operator import add_user, run_as_operator
 
+    password = _new_password()
     run_as_operator(lambda operator: add_user(operator, account, email, password, role))
     stdout_console().print(f"Added {email} as {role}.")
 
 
 @users.command("password")
-def user_password(email: Email, password: Password) -> None:
-    """Set a new password for a user. All sessions of the user end."""
+def user_password(email: Email) -> None:
+    """Set a new password for a user, from LATCHBOARD_NEW_PASSWORD or as asked for. All sessions of the user end."""
     from app.cli.operator import run_as_operator
 
+    password = _new_password()
     run_as_operator(lambda operator: operator.set_password(email, password))
     stdout_console().print(f"{email} has a new password; all sessions have ended.")
 
@@ -369,21 +376,16 @@ def audit_stream(
     ],
     cursor: Annotated[Path, typer.Option(help="File that keeps what was delivered. Without it the stream begins with the log.")],
     account: Account = None,
-    secret: Annotated[
-        str | None,
-        typer.Option(
-            envvar="LATCHBOARD_AUDIT_STREAM_SECRET", help="whsec_…: sign HTTP batches as webhooks are. Prefer the variable."
-        ),
-    ] = None,
     ca_file: Annotated[Path | None, typer.Option(help="Trust these certificates, PEM, instead of the system's.")] = None,
     once: Annotated[bool, typer.Option("--once", help="End when everything is delivered.")] = False,
 ) -> None:
-    """Send an account's event log, and what is new in it, to syslog or HTTP until SIGTERM. The service may run meanwhile."""
+    """Send an account's event log, and what is new in it, to syslog or HTTP until SIGTERM. The service may run meanwhile. With
+    LATCHBOARD_AUDIT_STREAM_SECRET (whsec_…) batches over HTTP are signed as webhooks are."""
     from app.cli.audit_stream import make_sink, stream_log
 
     settings = load_settings_or_exit()
     with our_errors_exit():
-        sink = make_sink(target, secret, ca_file)
+        sink = make_sink(target, find_secret("LATCHBOARD_AUDIT_STREAM_SECRET"), ca_file)
     run_async(stream_log(settings, sink, cursor, account, once=once))
 
 

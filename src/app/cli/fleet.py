@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import uuid
@@ -11,13 +12,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
+from urllib.parse import urlsplit
 
 import httpx
 import typer
 
 from app.cli.fleet_document import FleetDocumentWithLines, FleetFileError, format_fleet_file, parse_fleet_file
 from app.cli.serve import http_url
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, stderr_console, stdout_console
+from app.cli.support import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    exit_with,
+    load_settings_or_exit,
+    secret_or_exit,
+    stderr_console,
+    stdout_console,
+)
 from domain.kernel.dataclasses import service
 
 RESPONSE_TIMEOUT_S = 60.0
@@ -27,6 +37,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 _RETRIED = frozenset({429, 502, 503, 504})
 _SIGNS = {"CREATE": "+", "CHANGE": "~", "DELETE": "-"}
 _WITH_SECRETS = ("apiKeys", "webhooks")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class FleetFileApiError(Exception):
@@ -38,38 +49,38 @@ class FleetFileApiError(Exception):
         self.details = details
 
 
-def plan_file(file: Path, url: str | None, token: str, *, prune: bool, check: bool, as_json: bool) -> None:
+def plan_file(file: Path, url: str | None, *, prune: bool, check: bool, as_json: bool) -> None:
     fleet = _read(file)
-    with fleet_client(_service_url(url), token) as client:
+    with fleet_client(_service_url(url)) as client:
         planned = _plan(client, fleet, prune)
-    _show(planned, as_json=as_json, done=False)
+    _show(planned, fleet, as_json=as_json)
     if check and planned["objects"]:
         raise typer.Exit(EXIT_FAILURE)
 
 
-def apply_file(file: Path, url: str | None, token: str, *, prune: bool, secrets: str | None, reissue: bool) -> None:
+def apply_file(file: Path, url: str | None, *, prune: bool, secrets: str | None, reissue: bool) -> None:
     if reissue and secrets is None:
         exit_with("--reissue-unused needs --secrets FILE: where the new credentials go.", EXIT_USAGE)
     fleet = _read(file)
     credentials = "NONE" if secrets is None else "UNUSED" if reissue else "NEW"
-    with fleet_client(_service_url(url), token) as client:
+    with fleet_client(_service_url(url)) as client:
         planned = _plan(client, fleet, prune, credentials)
         made = [each["name"] for each in planned["objects"] if each["section"] in _WITH_SECRETS and each["action"] == "CREATE"]
         if made and secrets is None:
-            exit_with(f"{', '.join(made)}: the secret is shown once. Say where it goes: --secrets FILE.", EXIT_USAGE)
+            exit_with(fleet.hide(f"{', '.join(made)}: the secret is shown once. Say where it goes: --secrets FILE."), EXIT_USAGE)
         if not planned["objects"]:
-            _show(planned, as_json=False, done=True)
+            _show(planned, fleet, done=True)
             return
         with _open_secrets(secrets) as output:
             applied = _apply(client, fleet, prune, credentials)
             _write_secrets(output, applied)
-    _show(applied, as_json=False, done=True)
+    _show(applied, fleet, done=True)
 
 
-def export_file(file: Path | None, url: str | None, token: str, *, project: str | None, force: bool) -> None:
+def export_file(file: Path | None, url: str | None, *, project: str | None, variables: Path | None, force: bool) -> None:
     if file is not None and file.exists() and not force:
         exit_with(f"{file} exists. Name another file, or give --force.", EXIT_USAGE)
-    with fleet_client(_service_url(url), token) as client:
+    with fleet_client(_service_url(url)) as client:
         try:
             exported = client.export(project)
         except FleetFileApiError as error:
@@ -77,6 +88,16 @@ def export_file(file: Path | None, url: str | None, token: str, *, project: str 
     if exported["leftOut"]:
         hidden = ", ".join(exported["leftOut"])
         stderr_console().print(f"latchboard: left out, because you may not read them: {hidden}", markup=False)
+    named = _name_urls(exported["document"])
+    if variables is not None:
+        with _open_secrets(str(variables)) as output:
+            output.writelines(f"{name}={value}\n" for name, value in named.items())
+    elif named:
+        stderr_console().print(
+            f"latchboard: URLs of webhooks may hold a token, so the file names variables: {', '.join(named)}. --variables FILE "
+            "writes them.",
+            markup=False,
+        )
     text = format_fleet_file(exported["document"])
     if file is None:
         sys.stdout.write(text)
@@ -85,6 +106,34 @@ def export_file(file: Path | None, url: str | None, token: str, *, project: str 
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         exit_with(f"{file} cannot be written: {error.strerror or error}", EXIT_FAILURE)
+
+
+def _name_urls(document: dict[str, Any]) -> dict[str, str]:
+    """Put a variable in the place of each webhook's URL; variable → URL."""
+    named: dict[str, str] = {}
+    for webhook in document.get("webhooks") or ():
+        host = re.sub(r"[^A-Z0-9]+", "_", (urlsplit(webhook["url"]).hostname or "").upper())
+        name, number = f"WEBHOOK_{host}", 1
+        while named.get(name, webhook["url"]) != webhook["url"]:
+            number += 1
+            name = f"WEBHOOK_{host}_{number}"
+        named[name] = webhook["url"]
+        webhook["url"] = f"${{{name}}}"
+    return named
+
+
+def _fill_in_urls(fleet: FleetDocumentWithLines) -> None:
+    """The values of the variables that URLs of webhooks name. Exits if one is not set."""
+    webhooks = fleet.document.get("webhooks")
+    for index, webhook in enumerate(webhooks if isinstance(webhooks, list) else ()):
+        if not isinstance(webhook, dict) or not isinstance(webhook.get("url"), str):
+            continue  # the service says what is wrong with it
+        for name in _VARIABLE.findall(webhook["url"]):
+            if not (value := os.environ.get(name)):
+                place = fleet.place(f"webhooks.{index}.url")
+                exit_with(f"{place}: the variable {name} is not set. Set it to the URL of this webhook.", EXIT_USAGE)
+            fleet.variables[name] = value
+        webhook["url"] = _VARIABLE.sub(lambda found: fleet.variables[found[1]], webhook["url"])
 
 
 def _service_url(url: str | None) -> str:
@@ -97,9 +146,11 @@ def _read(file: Path) -> FleetDocumentWithLines:
     except (OSError, UnicodeDecodeError) as error:
         exit_with(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}", EXIT_USAGE)
     try:
-        return parse_fleet_file(str(file), text)
+        fleet = parse_fleet_file(str(file), text)
     except FleetFileError as error:
         exit_with(str(error), EXIT_USAGE)
+    _fill_in_urls(fleet)
+    return fleet
 
 
 def _plan(client: FleetFileApiClient, fleet: FleetDocumentWithLines, prune: bool, credentials: str = "NONE") -> Any:
@@ -127,7 +178,7 @@ def _refuse(error: FleetFileApiError, fleet: FleetDocumentWithLines) -> NoReturn
     inside = [(place, message) for place, message in error.details if place.startswith("document.")]
     if not inside:
         exit_with(str(error), EXIT_FAILURE)
-    shown = [f"{fleet.place(place.removeprefix('document.'))}: {message}" for place, message in inside]
+    shown = [fleet.hide(f"{fleet.place(place.removeprefix('document.'))}: {message}") for place, message in inside]
     exit_with("\n".join([f"{error.code or 'refused'}. Nothing was changed.", *shown]), EXIT_FAILURE)
 
 
@@ -155,13 +206,13 @@ def _write_secrets(output: TextIO, applied: Any) -> None:
     output.flush()
 
 
-def _show(result: Any, *, as_json: bool, done: bool) -> None:
+def _show(result: Any, fleet: FleetDocumentWithLines, *, as_json: bool = False, done: bool = False) -> None:
     if as_json:
         stdout_console().print_json(data=result)
         return
     for each in result["objects"]:
         for line in _lines(each):
-            stdout_console().print(line, markup=False)
+            stdout_console().print(fleet.hide(line), markup=False)
     counts = result["counts"]
     words = ("created", "changed", "deleted") if done else ("to create", "to change", "to delete")
     numbers = [f"{counts[kind]} {word}" for kind, word in zip(("create", "change", "delete"), words, strict=True)]
@@ -214,8 +265,8 @@ class FleetFileApiClient:
 
 
 @contextmanager
-def fleet_client(url: str, token: str) -> Iterator[FleetFileApiClient]:
-    headers = {"Authorization": f"Bearer {token}"}
+def fleet_client(url: str) -> Iterator[FleetFileApiClient]:
+    headers = {"Authorization": f"Bearer {secret_or_exit('LATCHBOARD_TOKEN')}"}
     with httpx.Client(base_url=f"{url.rstrip('/')}/api/v1", headers=headers, timeout=RESPONSE_TIMEOUT_S) as http:
         yield FleetFileApiClient(http=http)
 

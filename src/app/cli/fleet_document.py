@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.scanner import Scanner
 
 from domain.kernel.dataclasses import service
 
@@ -19,6 +21,7 @@ MAX_FILE_BYTES = 1_048_576
 MAX_NODES = 200_000
 """Aliases can repeat a small part many times."""
 MAX_DEPTH = 100
+MAX_NUMBER_LENGTH = 64
 _TOO_DEEP = f"its parts are more than {MAX_DEPTH} deep, or one contains itself."
 
 
@@ -28,11 +31,18 @@ class FleetFileError(Exception):
 
 @dataclass(slots=True)
 class FleetDocumentWithLines:
-    """`lines`: the line, from 1, of each dotted path."""
+    """`lines`: the line, from 1, of each dotted path. `variables`: those that the file names, with their values."""
 
     name: str
     document: dict[str, Any]
     lines: dict[str, int] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def hide(self, text: str) -> str:
+        """The text with the variables' names in the place of their values."""
+        for name, value in sorted(self.variables.items(), key=lambda one: -len(one[1])):
+            text = text.replace(value, f"${{{name}}}")
+        return text
 
     def place(self, path: str) -> str:
         """Such as `fleet.yaml:41: devices[3].rules[0].name`."""
@@ -48,15 +58,17 @@ def parse_fleet_file(name: str, text: str) -> FleetDocumentWithLines:
     """Raises FleetFileError."""
     if len(text.encode()) > MAX_FILE_BYTES:
         raise FleetFileError(f"{name} is larger than {MAX_FILE_BYTES:,} bytes. Divide it, by project for example.")
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer, yaml.Scanner = _BoundedComposer, _BoundedScanner
     try:
-        node = YAML(typ="safe", pure=True).compose(io.StringIO(text))
+        node = yaml.compose(io.StringIO(text))
+    except _TooDeepError as error:
+        raise FleetFileError(f"{name}:{error.line}: {_TOO_DEEP}") from None
     except MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise FleetFileError(f"{name}{line}: this is not YAML: {error.problem or error.context}.") from None
     except YAMLError as error:
         raise FleetFileError(f"{name}: this is not YAML: {error}") from None
-    except RecursionError:
-        raise FleetFileError(f"{name}: {_TOO_DEEP}") from None
     if not isinstance(node, MappingNode):
         raise FleetFileError(f"{name}: write sections, such as `devices:`, at the top.")
     reader = _FleetYamlReader(name=name)
@@ -70,6 +82,35 @@ def format_fleet_file(document: dict[str, Any]) -> str:
     text = io.StringIO()
     writer.dump(document, text)
     return text.getvalue()
+
+
+class _TooDeepError(Exception):
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+class _BoundedScanner(Scanner):
+    """Stops at the first bracket that is too deep: the time for deeper ones grows with the square of their depth."""
+
+    def fetch_flow_collection_start(self, token: Any, to_push: str) -> None:
+        if len(self.flow_context) > MAX_DEPTH:
+            raise _TooDeepError(self.reader.line + 1)
+        super().fetch_flow_collection_start(token, to_push)
+
+
+class _BoundedComposer(Composer):
+    """The same for parts that are indented."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: int) -> Any:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise _TooDeepError(self.parser.peek_event().start_mark.line + 1)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 @service
@@ -94,9 +135,8 @@ class _FleetYamlReader:
         try:
             return _scalar(node)
         except ValueError:
-            raise FleetFileError(
-                f"{self.name}:{line}: {node.value!r} cannot be read. Write it in quotes if it is text."
-            ) from None
+            shown = repr(node.value) if len(node.value) <= MAX_NUMBER_LENGTH else f"{node.value[:20]!r}…"
+            raise FleetFileError(f"{self.name}:{line}: {shown} cannot be read. Write it in quotes if it is text.") from None
 
     def _read_mapping(self, node: MappingNode, path: str, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -118,6 +158,8 @@ def _below(path: str, part: str) -> str:
 def _scalar(node: ScalarNode) -> Any:
     """By the core schema of YAML 1.2. Raises ValueError."""
     text, kind = str(node.value), str(node.tag).rpartition(":")[2]
+    if kind in ("int", "float") and len(text) > MAX_NUMBER_LENGTH:
+        raise ValueError(kind)
     if kind == "int":
         digits = text.replace("_", "")
         return int(digits, 0) if digits.lstrip("+-")[:2].lower() in ("0x", "0o", "0b") else int(digits)

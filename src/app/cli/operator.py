@@ -84,8 +84,7 @@ async def issue_owner_token(settings: Settings) -> str:
     keys. The token expires after 15 minutes like any other, and each request checks its session and the membership."""
     if not settings.data_dir.is_dir():
         raise StartupError(
-            f"There is no data directory {settings.data_dir}. "
-            "Give --token, or --email and --password, or set LATCHBOARD_DATA_DIR."
+            f"There is no data directory {settings.data_dir}. Set LATCHBOARD_TOKEN or LATCHBOARD_DATA_DIR, or give --email."
         )
     async with open_operator_service(settings) as operator:
         ring = load_key_ring(settings)

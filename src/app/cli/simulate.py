@@ -11,7 +11,16 @@ import typer
 from rich.console import Console
 
 from app.cli.serve import http_url
-from app.cli.support import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async, stdout_console
+from app.cli.support import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    exit_with,
+    find_secret,
+    load_settings_or_exit,
+    run_async,
+    secret_or_exit,
+    stdout_console,
+)
 from app.config.settings import Settings
 from app.runtime import logging
 from app.simulator.options import (
@@ -78,9 +87,9 @@ def simulate(
     url: Annotated[
         str | None, typer.Option(help="URL of the service; default: the address in this installation's settings.")
     ] = None,
-    token: Annotated[str | None, typer.Option(envvar="LATCHBOARD_TOKEN", help="Access token of a user.")] = None,
-    email: Annotated[str | None, typer.Option(help="Sign in with this email address instead of a token.")] = None,
-    password: Annotated[str | None, typer.Option(envvar="LATCHBOARD_PASSWORD", help="Password for --email.")] = None,
+    email: Annotated[
+        str | None, typer.Option(help="Sign in with this email address, and the password in LATCHBOARD_PASSWORD or as asked for.")
+    ] = None,
     devices: Annotated[int, typer.Option(min=1, max=100_000, help="Number of devices; an earlier run's are used again.")] = 10,
     device: Annotated[
         list[str] | None, typer.Option(help="Id of an existing device (repeatable); it gets a new password.")
@@ -104,10 +113,12 @@ def simulate(
     remove: Annotated[bool, typer.Option("--remove", help="Delete the registered devices at the end.")] = False,
 ) -> None:
     """Connect simulated devices to a running service: they send telemetry, carry out commands, and fail as requested. Without
-    --token or --email, the command uses the data directory of this installation to sign in."""
+    LATCHBOARD_TOKEN (a user's access token) and --email, the command uses the data directory of this installation to sign in."""
     settings = load_settings_or_exit()
     if url is None and settings.http_port == 0:
         exit_with("LATCHBOARD_HTTP_PORT is 0, so the service chose a port itself. Give its address with --url.", EXIT_USAGE)
+    token = None if email else find_secret("LATCHBOARD_TOKEN")
+    password = secret_or_exit("LATCHBOARD_PASSWORD", ask=f"Password of {email}") if email else None
     host, port = _parse_address(mqtt)
     _run_and_report(
         settings,

@@ -44,6 +44,7 @@ from app.config.checks import (
     split_servers,
     uppercase,
 )
+from app.config.secret_variables import FILE_SUFFIX, read_secret
 from domain.accounts.policy import check_email, check_password
 from domain.kernel.caller import Role
 from domain.oidc.policy import OidcFactorTrust
@@ -52,7 +53,9 @@ from domain.sign_in.policy import RolesRequiringSecondFactor
 
 PREFIX = "LATCHBOARD_"
 ENVIRONMENT, DOTENV, TOML = "environment", ".env", "latchboard.toml"
-COMMAND_VARIABLES = frozenset({f"{PREFIX}{name}" for name in ("API_KEY", "NEW_PASSWORD", "PASSWORD", "TOKEN", "URL")})
+COMMAND_SECRETS = frozenset(
+    {f"{PREFIX}{name}" for name in ("API_KEY", "AUDIT_STREAM_SECRET", "NEW_PASSWORD", "PASSWORD", "TOKEN")}
+)
 """Variables that single commands read; they are not settings."""
 MAX_WORKERS = 64
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
@@ -443,7 +446,7 @@ def load_settings(**overrides: Any) -> Settings:
         faults = [
             f"{TOML}: {message}" for message in unknown_variable_messages(variables_by_source({})[TOML], _known_variables())
         ]
-        settings = Settings(**overrides)
+        settings = Settings(**(_read_secret_files() | overrides))
     except ValidationError as error:
         faults += [_format_error(item) for item in error.errors(include_url=False)]
     except (OSError, ValueError) as error:
@@ -451,6 +454,18 @@ def load_settings(**overrides: Any) -> Settings:
     if faults:
         raise SettingsError("\n".join(faults))
     return settings
+
+
+def _read_secret_files() -> dict[str, str]:
+    """Of the settings whose file is named by a variable in the environment or in `.env`. Raises ValueError."""
+    environ = {**(dotenv_values(DOTENV) if Path(DOTENV).is_file() else {}), **os.environ}
+    named = [name for name in _secret_settings() if environ.get(f"{PREFIX}{name.upper()}{FILE_SUFFIX}")]
+    found = {name: read_secret(PREFIX + name.upper(), environ) for name in named}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _secret_settings() -> list[str]:
+    return [name for name, field in Settings.model_fields.items() if "Secret" in str(field.annotation)]
 
 
 def unknown_variable_warnings(environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -474,9 +489,7 @@ def _format_error(item: Any) -> str:
     if not item["loc"]:
         return message
     name = PREFIX + str(item["loc"][0]).upper()
-    field = Settings.model_fields.get(str(item["loc"][0]))
-    given = item["input"]
-    shown = "***" if field is not None and "Secret" in str(field.annotation) else repr(given)
+    shown = "***" if str(item["loc"][0]) in _secret_settings() else repr(item["input"])
     return f"{name} = {shown}: {message[0].lower()}{message[1:]}"
 
 
@@ -496,7 +509,9 @@ def source_of(name: str, by_source: Mapping[str, Collection[str]]) -> str:
 
 def unknown_variable_messages(names: Iterable[str], known: Collection[str]) -> list[str]:
     """One message for each name with our prefix that is not a setting, with the most similar setting if there is one."""
-    unknown = sorted(name for name in names if name.startswith(PREFIX) and name not in known and name not in COMMAND_VARIABLES)
+    secrets = COMMAND_SECRETS | {PREFIX + name.upper() for name in _secret_settings()}
+    others = {*COMMAND_SECRETS, f"{PREFIX}URL", *(name + FILE_SUFFIX for name in secrets)}
+    unknown = sorted(name for name in names if name.startswith(PREFIX) and name not in known and name not in others)
     return [f"{name} is not a setting{_suggestion(name, known)}" for name in unknown]
 
 

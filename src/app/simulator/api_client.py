@@ -85,7 +85,7 @@ class SimulatorApiClient:
             self._set_token(await self._issue_token())
             return
         if credentials.email is None or credentials.password is None:
-            raise SimulationError("Give --token, or --email and --password.")
+            raise SimulationError("Set LATCHBOARD_TOKEN, or give --email.")
         signed_in = await self._request_json(
             "POST", "/auth/login", {"email": credentials.email, "password": credentials.password}
         )

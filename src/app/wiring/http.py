@@ -44,7 +44,7 @@ from adapters.http.app import create_app, mount
 from adapters.http.broker_auth import BrokerAuthRequestGuard, broker_access_blueprint
 from adapters.http.core.callers import AuthenticatorPort, TrustedProxies, parse_networks
 from adapters.http.core.idempotency import IdempotencyStore
-from adapters.http.core.middleware import HttpMiddlewareSettings
+from adapters.http.core.middleware import JSON_HEADERS, HttpMiddlewareSettings
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session_routes import dashboard_session_blueprint, first_run_blueprint
@@ -112,7 +112,9 @@ def create_http_app(program: ComposedApplication) -> Quart:
         settings=HttpMiddlewareSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
         observer=program.metrics.observe_request,
     )
-    agents = McpEndpoint(api=app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION)
+    agents = McpEndpoint(
+        api=app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION, headers=JSON_HEADERS
+    )
     mount(app, agents)
     app.after_serving(agents.stop)
     return app

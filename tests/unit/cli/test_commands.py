@@ -18,6 +18,7 @@ from app.cli import doctor
 from app.cli.commands import app
 
 runner = CliRunner()
+NEW_PASSWORD = {"LATCHBOARD_NEW_PASSWORD": "long enough"}
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +108,7 @@ def test_the_doctor_reports_a_port_of_another_service(monkeypatch: pytest.Monkey
 
 
 def test_the_doctor_upgrades_no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner.invoke(app, ["account", "create", "--name", "Acme", "--email", "ada@example.com", "--password", "long enough"])
+    runner.invoke(app, ["account", "create", "--name", "Acme", "--email", "ada@example.com"], env=NEW_PASSWORD)
     monkeypatch.setattr(doctor, "HEAD", "v9999")
     monkeypatch.setattr(schema, "HEAD", "v9999")
     told = " ".join(runner.invoke(app, ["doctor"]).output.split())  # a narrow terminal breaks the line
@@ -129,21 +130,21 @@ def test_config_shows_settings_and_hides_secrets(monkeypatch: pytest.MonkeyPatch
 
 
 def test_accounts_and_users_are_created_on_the_command_line() -> None:
-    created = runner.invoke(
-        app, ["account", "create", "--name", "Acme", "--email", "ada@example.com", "--password", "long enough"]
-    )
+    created = runner.invoke(app, ["account", "create", "--name", "Acme", "--email", "ada@example.com"], env=NEW_PASSWORD)
     assert created.exit_code == 0, created.output
     assert "Acme" in runner.invoke(app, ["account", "list"]).output
-    added = runner.invoke(app, ["user", "add", "--email", "bob@example.com", "--password", "long enough", "--role", "Viewer"])
+    added = runner.invoke(app, ["user", "add", "--email", "bob@example.com", "--role", "Viewer"], env=NEW_PASSWORD)
     assert added.exit_code == 0, added.output
-    again = runner.invoke(app, ["user", "add", "--email", "bob@example.com", "--password", "long enough"])
+    again = runner.invoke(app, ["user", "add", "--email", "bob@example.com"], env=NEW_PASSWORD)
     assert again.exit_code == 1
     assert Path("data").stat().st_mode & 0o777 == 0o700
     assert Path("data/latchboard.db").stat().st_mode & 0o077 == 0
 
 
 def test_a_password_that_is_too_short_is_refused() -> None:
-    result = runner.invoke(app, ["account", "create", "--name", "Acme", "--email", "ada@example.com", "--password", "short"])
+    result = runner.invoke(
+        app, ["account", "create", "--name", "Acme", "--email", "ada@example.com"], env={"LATCHBOARD_NEW_PASSWORD": "short"}
+    )
     assert result.exit_code == 1
     assert "8 to 256 characters" in result.output
 
@@ -167,7 +168,7 @@ def test_an_unusable_data_directory_is_reported_with_the_variable_to_set(monkeyp
 
 def test_simulate_asks_the_address_in_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATCHBOARD_HTTP_PORT", "9")
-    result = runner.invoke(app, ["simulate", "--email", "a@b.example", "--password", "x"])
+    result = runner.invoke(app, ["simulate", "--email", "a@b.example"], env={"LATCHBOARD_PASSWORD": "x"})
     assert result.exit_code == 1
     assert "http://127.0.0.1:9 does not answer" in result.output
     monkeypatch.setenv("LATCHBOARD_HTTP_PORT", "0")
@@ -175,7 +176,9 @@ def test_simulate_asks_the_address_in_the_settings(monkeypatch: pytest.MonkeyPat
 
 
 def test_simulate_without_a_service_asks_whether_it_is_running() -> None:
-    result = runner.invoke(app, ["simulate", "--url", "http://127.0.0.1:9", "--email", "a@b.example", "--password", "x"])
+    result = runner.invoke(
+        app, ["simulate", "--url", "http://127.0.0.1:9", "--email", "a@b.example"], env={"LATCHBOARD_PASSWORD": "x"}
+    )
     assert result.exit_code == 1
     assert "Is the service running?" in result.output
 
@@ -185,3 +188,26 @@ def test_a_file_that_cannot_be_read_is_named_without_a_traceback() -> None:
     assert result.exit_code == 1
     assert "missing.txt" in result.output
     assert "Traceback" not in result.output
+
+
+def test_no_secret_is_taken_from_the_command_line(tmp_path: Path) -> None:
+    """Every user of the machine can read it there."""
+    for arguments in (
+        ["account", "create", "--name", "A", "--email", "a@b.example", "--password", "long enough"],
+        ["mcp", "--key", "sk_live_x"],
+        ["plan", "fleet.yaml", "--token", "x"],
+        ["simulate", "--token", "x"],
+        ["audit", "stream", "https://logs.example", "--cursor", "c", "--secret", "whsec_x"],
+    ):
+        result = runner.invoke(app, arguments)
+        assert result.exit_code == 2
+        assert "No such option" in result.output
+    assert (
+        "Set LATCHBOARD_API_KEY, or LATCHBOARD_API_KEY_FILE" in runner.invoke(app, ["mcp", "--url", "http://127.0.0.1:9"]).output
+    )
+    asked = runner.invoke(app, ["account", "create", "--name", "A", "--email", "a@b.example"], input="long enough\nlong enough\n")
+    assert asked.exit_code == 0, asked.output
+    (tmp_path / "password").write_text("short\n")
+    from_file = {"LATCHBOARD_NEW_PASSWORD_FILE": str(tmp_path / "password")}
+    result = runner.invoke(app, ["user", "password", "--email", "a@b.example"], env=from_file)
+    assert "8 to 256 characters" in result.output

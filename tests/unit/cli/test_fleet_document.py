@@ -143,3 +143,24 @@ def test_what_is_written_is_read_again() -> None:
         "description": None,
     }
     assert parse_fleet_file("fleet.yaml", format_fleet_file(document)).document == document
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: " + "[" * 5_000 + "]" * 5_000, 1),
+        ("a:\n  " + "{a: " * 5_000 + "}" * 5_000, 2),
+        ("".join(f"{' ' * depth}a:\n" for depth in range(1_000)), fleet_document.MAX_DEPTH),
+    ],
+    ids=["brackets", "braces", "indented"],
+)
+def test_a_file_that_is_too_deep_is_refused_where_it_becomes_so(text: str, line: int) -> None:
+    """The time for it grows with the square of its depth, so reading on would take minutes."""
+    assert error_of(text).startswith(f"fleet.yaml:{line}: its parts are more than")
+
+
+@pytest.mark.parametrize("number", ["1" * 200_000, "0x" + "f" * 200_000, "1." + "1" * 200_000, "1e" + "9" * 200_000])
+def test_a_number_that_is_too_long_is_refused_without_repeating_it(number: str) -> None:
+    error = error_of(f"a: {number}")
+    assert "Write it in quotes if it is text" in error
+    assert len(error) < 200

@@ -221,3 +221,38 @@ def test_wrong_settings_stop_the_start(
     with pytest.raises(SettingsError, match=named) as caught:
         load_settings(**({"clickhouse_url": CLICKHOUSE} | changes))
     assert "p%40" not in str(caught.value)
+
+
+def test_a_secret_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "smtp").write_text("smtp://ada:hunter2@mail.example:587\n")
+    monkeypatch.setenv("LATCHBOARD_SMTP_URL_FILE", "smtp")
+    settings = load_settings()
+    assert settings.smtp_url is not None
+    assert settings.smtp_url.get_secret_value() == "smtp://ada:hunter2@mail.example:587"
+    assert unknown_variable_warnings({"LATCHBOARD_SMTP_URL_FILE": "smtp", "LATCHBOARD_TOKEN_FILE": "x"}) == []
+    assert unknown_variable_warnings({"LATCHBOARD_HTTP_PORT_FILE": "x"})  # no secret
+    monkeypatch.setenv("LATCHBOARD_SMTP_URL", "smtp://other")
+    with pytest.raises(SettingsError, match="LATCHBOARD_SMTP_URL and LATCHBOARD_SMTP_URL_FILE are both set"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file"), (b"\xff\xfe", "it is not text"), (b"x" * 70_000, "larger")]
+)
+def test_a_secret_file_that_cannot_be_used_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, reason: str
+) -> None:
+    if content is not None:
+        (tmp_path / "keys").write_bytes(content)
+    monkeypatch.setenv("LATCHBOARD_SECRET_KEYS_FILE", "keys")
+    with pytest.raises(SettingsError, match=f"LATCHBOARD_SECRET_KEYS_FILE = keys: .*{reason}"):
+        load_settings()
+
+
+def test_what_is_wrong_with_a_secret_in_a_file_is_told_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "url").write_text("mysql://ada:hunter2@db/name")
+    monkeypatch.setenv("LATCHBOARD_DATABASE_URL_FILE", "url")
+    with pytest.raises(SettingsError) as raised:
+        load_settings()
+    assert "LATCHBOARD_DATABASE_URL = ***" in str(raised.value)
+    assert "hunter2" not in str(raised.value)

@@ -43,7 +43,7 @@ _DEFAULT_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"content-security-policy", API_CONTENT_SECURITY_POLICY.encode()),
 )
-_JSON_HEADERS = (*_DEFAULT_HEADERS, (b"cache-control", b"no-store"))
+JSON_HEADERS = (*_DEFAULT_HEADERS, (b"cache-control", b"no-store"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def install_middleware(app: TrimmedQuart, settings: HttpMiddlewareSettings, obse
 
 
 def _default_headers(response: Response) -> Sequence[tuple[bytes, bytes]]:
-    return _JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
+    return JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
 
 
 def _add_cors_headers(settings: HttpMiddlewareSettings, request: Request, response: Response) -> None:
