@@ -256,7 +256,7 @@ def doctor() -> None:
 
 def _new_password() -> str:
     """Of 8 to 256 characters; the service checks it."""
-    return secret_or_exit("LATCHBOARD_NEW_PASSWORD", ask="Password", confirm=True)
+    return secret_or_exit("LATCHBOARD_NEW_PASSWORD", prompt="Password", confirm=True)
 
 
 @accounts.command("create")

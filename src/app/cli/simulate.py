@@ -118,7 +118,7 @@ def simulate(
     if url is None and settings.http_port == 0:
         exit_with("LATCHBOARD_HTTP_PORT is 0, so the service chose a port itself. Give its address with --url.", EXIT_USAGE)
     token = None if email else find_secret("LATCHBOARD_TOKEN")
-    password = secret_or_exit("LATCHBOARD_PASSWORD", ask=f"Password of {email}") if email else None
+    password = secret_or_exit("LATCHBOARD_PASSWORD", prompt=f"Password of {email}") if email else None
     host, port = _parse_address(mqtt)
     _run_and_report(
         settings,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 import typer
 import uvloop
 
-from app.config.secret_variables import FILE_SUFFIX, read_secret
-from app.config.settings import Settings, SettingsError, load_settings
+from app.config.settings import FILE_SUFFIX, Settings, SettingsError, load_settings, read_secret
 from app.runtime.start import startup_error_message
 from domain.kernel.errors import DomainError
 
@@ -53,14 +52,14 @@ def load_settings_or_exit(**overrides: Any) -> Settings:
         exit_with(f"Wrong settings:\n{error}", EXIT_USAGE)
 
 
-def secret_or_exit(variable: str, *, ask: str | None = None, confirm: bool = False) -> str:
-    """A secret from its variable, the file that `<variable>_FILE` names, or the terminal; `ask`: what to ask for there."""
+def secret_or_exit(variable: str, *, prompt: str | None = None, confirm: bool = False) -> str:
+    """A secret from its variable, the file that `<variable>_FILE` names, or the terminal; `prompt`: what it says there."""
     found = find_secret(variable)
     if found:
         return found
-    if ask is None:
+    if prompt is None:
         exit_with(f"Set {variable}, or {variable}{FILE_SUFFIX} to a file that has it.", EXIT_USAGE)
-    return str(typer.prompt(ask, hide_input=True, confirmation_prompt=confirm, err=True))
+    return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=confirm, err=True))
 
 
 def find_secret(variable: str) -> str | None:

@@ -44,7 +44,6 @@ from app.config.checks import (
     split_servers,
     uppercase,
 )
-from app.config.secret_variables import FILE_SUFFIX, read_secret
 from domain.accounts.policy import check_email, check_password
 from domain.kernel.caller import Role
 from domain.oidc.policy import OidcFactorTrust
@@ -57,6 +56,8 @@ COMMAND_SECRETS = frozenset(
     {f"{PREFIX}{name}" for name in ("API_KEY", "AUDIT_STREAM_SECRET", "NEW_PASSWORD", "PASSWORD", "TOKEN")}
 )
 """Variables that single commands read; they are not settings."""
+FILE_SUFFIX = "_FILE"
+MAX_SECRET_BYTES = 65_536
 MAX_WORKERS = 64
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
 
@@ -454,6 +455,26 @@ def load_settings(**overrides: Any) -> Settings:
     if faults:
         raise SettingsError("\n".join(faults))
     return settings
+
+
+def read_secret(name: str, environ: Mapping[str, str | None] = os.environ) -> str | None:
+    """The variable `name`, or what is in the file that `<name>_FILE` names, without the line end after it; None: neither is set.
+    Raises ValueError."""
+    value, path = environ.get(name), environ.get(name + FILE_SUFFIX)
+    if not path:
+        return value
+    if value:
+        raise ValueError(f"{name} and {name}{FILE_SUFFIX} are both set. Keep one of them.")
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_SECRET_BYTES + 1)
+        text = content.decode()
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
+        raise ValueError(f"{name}{FILE_SUFFIX} = {path}: the file cannot be read: {reason}.") from None
+    if len(content) > MAX_SECRET_BYTES:
+        raise ValueError(f"{name}{FILE_SUFFIX} = {path}: the file is larger than {MAX_SECRET_BYTES:,} bytes; it is no secret.")
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def _read_secret_files() -> dict[str, str]:
