@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 import pytest
 from playwright.async_api import Page, Route, expect
 
+from support import mqtt_packets as wire
 from support.browser import PHONE, open_browser_without_worker
 from support.device import Device, create_device
+from support.mqtt_packets import open_raw
 from support.service import ApiClient, Service
 
 COMMANDS = 30
@@ -135,3 +138,24 @@ async def test_the_switch_is_on_the_screen_of_a_german_reader_while_the_device_i
         await page.goto(f"{service.url}/#/device/{device.device_id}/rules")
         await expect(page.get_by_text("Ein, zuletzt bekannt").first).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
+
+
+async def test_the_page_of_a_device_says_that_it_was_refused_and_why(service: Service, owner: ApiClient) -> None:
+    pump, other = await create_device(owner, "Pump"), await create_device(owner, "Gate")
+    async with open_browser_without_worker(service, PHONE, language="de-DE") as browser:
+        page = await browser.open_signed_in()
+        raw = await open_raw(service.mqtt_port, wire.connect(pump.device_id, "x" * 32))
+        assert await raw.wait_closed()
+        await raw.close()
+        await expect_refusal(page, owner, pump, "WRONG_PASSWORD")
+        async with pump.online(service) as line:
+            await line.client.subscribe(other.topic("cmd"))
+        await expect_refusal(page, owner, pump, "TOPIC_NOT_ALLOWED", other.topic("cmd"))
+
+
+async def expect_refusal(page: Page, owner: ApiClient, device: Device, *words: str) -> None:
+    """The reason, and the topic if there is one, on the page of the device."""
+    await owner.wait_until(device.path, lambda found: (found["health"]["lastRefusal"] or {}).get("reason") == words[0])
+    await page.goto(page.url.partition("#")[0] + "#/more")
+    await page.goto(page.url.partition("#")[0] + f"#/device/{device.device_id}/control")
+    await expect(page.get_by_text(re.compile(rf"Es wurde abgewiesen, .*: {re.escape(', '.join(words))}$"))).to_be_visible()

@@ -54,12 +54,12 @@ async def test_dropped_messages_are_reported_once_for_each_reason(service: Servi
         await line.publish("telemetry", b"[")
         await line.publish("state", b"MAYBE")
         await line.publish("nowhere", b"x")
-        await line.client.publish("devices/someone/telemetry", b"1", qos=1)
+        await line.publish("cmd", b"{}")
         reasons = {"TOO_MANY_METRICS", "MALFORMED", "UNKNOWN_TOPIC", "FORBIDDEN_TOPIC"}
         events = await dropped(owner, meter, reasons)
         assert len(events) == len(reasons), events
         told = [event["description"] for event in events]
-        for last in ("telemetry, m128", "nowhere", "devices/someone/telemetry"):
+        for last in ("telemetry, m128", "nowhere", "cmd"):
             assert any(text.endswith(f"last: {last}") for text in told), told
         logged = [line for line in service.log().splitlines() if "dropped an unusable message" in line]
         assert any(meter.device_id in line for line in logged)

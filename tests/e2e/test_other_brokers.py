@@ -28,20 +28,21 @@ class World:
         return {"username": self.device.device_id, "password": self.device.credentials["mqttPassword"]}
 
     async def emqx(self, path: str, **fields: str) -> str:
-        body = {"username": self.device.device_id, "clientid": "c1", "peerhost": "192.0.2.1", **fields}
+        body = {"username": self.device.device_id, "clientid": self.device.device_id, "peerhost": "192.0.2.1", **fields}
         answer = await self.broker.post(f"/broker/emqx/{path}", json=body)
         assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
         return str(answer.json()["result"])
 
     async def rabbitmq(self, path: str, **fields: str) -> str:
         answer = await self.broker.post(
-            f"/broker/rabbitmq/{path}", data={"username": self.device.device_id, "vhost": "/", **fields}
+            f"/broker/rabbitmq/{path}",
+            data={"username": self.device.device_id, "client_id": self.device.device_id, "vhost": "/", **fields},
         )
         assert answer.status_code == 200
         return answer.text
 
     async def go_auth(self, path: str, **fields: str) -> tuple[int, bool]:
-        data = {"username": self.device.device_id, "clientid": "c1", **fields}
+        data = {"username": self.device.device_id, "clientid": self.device.device_id, **fields}
         as_form = await self.broker.post(f"/broker/mosquitto/{path}", data=data)
         as_json = await self.broker.post(f"/broker/mosquitto/{path}", json=data)
         as_text = await self.broker.post(f"/broker/mosquitto/{path}?mode=text", json=data)
@@ -50,7 +51,7 @@ class World:
         return as_json.status_code, as_json.json()["ok"]
 
     async def vernemq(self, hook: str, body: Mapping[str, Any]) -> Any:
-        fields = {"client_id": "c1", "mountpoint": "", "username": self.device.device_id, **body}
+        fields = {"client_id": self.device.device_id, "mountpoint": "", "username": self.device.device_id, **body}
         answer = await self.broker.post("/broker/vernemq", json=fields, headers={"vernemq-hook": hook})
         assert answer.status_code == 200
         return answer.json()["result"]

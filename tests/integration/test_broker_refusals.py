@@ -34,6 +34,7 @@ async def test_a_publish_at_qos_2_is_told_with_its_topic(version: int) -> None:
 
 
 async def test_a_topic_of_another_is_told_whether_it_is_published_subscribed_or_left_as_a_will() -> None:
+    """And once, not as a dropped message too."""
     async with broker() as world:
         for way in ("publish", "subscribe", "will"):
             device, other = await world.device(), await world.device()
@@ -45,6 +46,10 @@ async def test_a_topic_of_another_is_told_whether_it_is_published_subscribed_or_
             packet = publish_packet(other.topic("state"), b"ON") if way == "publish" else subscribe_packet(other.topic("state"))
             await raw.send(packet)
             assert await told(world, device, "TOPIC_NOT_ALLOWED") == other.topic("state")
+            await raw.send(publish_packet(device.topic("state"), b"ON", qos=1))  # its event comes after all that was told before
+            await world.wait_for_event(InboundMessage, device_id=device.device_id)
+            dropped = [each for each in world.events_of(device) if isinstance(each, InboundMessagesDropped)]
+            assert [each.reason for each in dropped] == ["TOPIC_NOT_ALLOWED"]
 
 
 async def test_a_session_to_be_kept_without_a_client_id_is_told_whose_it_is() -> None:
@@ -53,6 +58,25 @@ async def test_a_session_to_be_kept_without_a_client_id_is_told_whose_it_is() ->
         raw = await world.open(connect_packet(device, "", clean=False))
         assert await raw.next_packet() == (CONNACK, b"\x00\x02")
         assert await told(world, device, "CLIENT_ID") == ""
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_the_client_id_of_another_device_or_of_the_service_is_refused_and_told(version: int) -> None:
+    async with broker() as world:
+        other = await world.device()
+        for client_id in (other.device_id, "latchboard", "latchboard-telemetry-0"):
+            device = await world.device()
+            if version == 4:
+                raw, code = await world.open(connect_packet(device, client_id)), b"\x00\x02"
+            else:
+                raw = await world.open(wire.connect(device.device_id, device.password, client_id=client_id))
+                code = b"\x00\x85"
+            kind, body = await raw.next_packet()
+            assert (kind, body[:2]) == (CONNACK, code)
+            assert await told(world, device, "CLIENT_ID") == ""
+            assert not world.link.is_connected(device.device_id)
+            own = await world.login(device, device.device_id)
+            await own.close()
 
 
 async def test_what_mqtt_does_not_allow_is_told_of_a_device_that_has_logged_in() -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from adapters.crypto.certificates import CertificateAuthority, PemCertificateAndKey
 from adapters.mqtt.embedded import BrokerListenAddress, EmbeddedBrokerSettings, EmbeddedDeviceLink
+from domain.devices.link import InboundMessagesDropped
+from domain.devices.model import RefusalReason
 from domain.kernel.errors import Unavailable
 from support.broker import BrokerDevice, connect_packet, new_device
 from support.waiting import TIMEOUT_S
@@ -95,6 +97,18 @@ async def test_a_certificate_is_for_its_own_device_only(plant: Plant) -> None:
     assert not await plant.comes_in(pair, other)
     assert not await plant.comes_in(plant.authority.issue_device("dev_unknown", NOW, 30), plant.device)
     assert not plant.link.is_connected(other.device_id)
+
+
+async def test_the_username_of_another_beside_a_certificate_is_told_of_the_device_that_the_certificate_names(
+    plant: Plant,
+) -> None:
+    other = new_device()
+    await plant.link.upsert_credentials(other.device_id, other.number, other.password, "native")
+    assert not await plant.comes_in(plant.authority.issue_device(plant.device.device_id, NOW, 30), other)
+    async with asyncio.timeout(TIMEOUT_S):
+        batch = await plant.link.receive(100)
+    [told] = [event for event in batch.events if isinstance(event, InboundMessagesDropped)]
+    assert (told.device_id, told.reason) == (plant.device.device_id, RefusalReason.OTHER_USERNAME)
 
 
 async def test_without_a_certificate_of_the_authority_nobody_comes_in_not_even_with_the_password(plant: Plant) -> None:

@@ -318,7 +318,13 @@ def _broker_access_blueprints(program: ComposedApplication) -> list[Blueprint]:
     settings = program.settings
     if not settings.answers_brokers:
         return []
-    access = ExternalBrokerAuthService(uow=program.services.uow, vault=program.adapters.vault, service=_service_login(settings))
+    refusals = program.services.broker_refusals
+    access = ExternalBrokerAuthService(
+        uow=program.services.uow,
+        vault=program.adapters.vault,
+        service=_service_login(settings),
+        tell_refused=lambda device, reason: refusals.count(device.device_no, reason, 1),
+    )
     secret = settings.broker_auth_secret
     guard = BrokerAuthRequestGuard(
         secret=None if secret is None else secret.get_secret_value(), networks=parse_networks(settings.broker_auth_networks)

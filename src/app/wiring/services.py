@@ -168,6 +168,9 @@ class DomainServices:
         self.dropped_messages = DroppedMessageService(
             uow=self.leader_uow, clock=clock, wake=wake_events.dropped_messages.set, log=DroppedMessageLog(clock=clock).write
         )
+        self.broker_refusals = DroppedMessageService(  # of an external broker, which may ask any instance
+            uow=self.uow, clock=clock, wake=lambda: None, log=DroppedMessageLog(clock=clock).write
+        )
         self.devices = DeviceService(
             **self.creating, credential_sync=self.credential_sync, presence=self.presence, erasure=self.device_erasure
         )

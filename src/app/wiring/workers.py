@@ -175,7 +175,12 @@ class Workers:
         self, adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents
     ) -> tuple[BackgroundWorker, ...]:
         clock, mails, approvals = adapters.clock, services.notifications.delivery, services.approvals
-        flushes = (services.callers.flush_last_used, services.logins.flush_throttled_logins, services.denial_log.flush)
+        flushes = (
+            services.callers.flush_last_used,
+            services.logins.flush_throttled_logins,
+            services.denial_log.flush,
+            services.broker_refusals.write_pending,
+        )
         return (
             DueWorker("steady_time", partial(keep_steady_time, services.steady_time)),
             DueWorker("notifications", drain(mails.send_due, mails.next_due_ms, clock.steady_ms), wake_events.notifications),

@@ -2,16 +2,20 @@
 
 Each answer comes from the stored state, so a revoked device is refused at the broker's next question. A device may publish what
 firmware publishes and read everything below its own prefix. The service itself has a login of its own.
+
+A broker gives the session of a client id to whoever connects with it, and closes the connection of who had it. So a device's only
+client id is its own device id, and the service's are refused to devices.
 """
 
 from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.devices.model import DeviceStatus
+from domain.devices.model import Device, DeviceStatus, RefusalReason
 from domain.devices.ports import DevicesTx
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import SecretUnreadable
@@ -40,6 +44,11 @@ DEVICE_PUBLISH_TOPICS = (
 PREFIX = "devices"
 SHARED_PREFIX = "$share/latchboard/"
 """Of the service's own subscriptions that the instances of a cluster share."""
+SERVICE_CLIENT_ID = "latchboard"
+"""Of the session with everything but shared telemetry."""
+TELEMETRY_CLIENT_ID = f"{SERVICE_CLIENT_ID}-telemetry-"
+"""Of the sessions that share telemetry; a number follows."""
+_SERVICE_CLIENT_ID = re.compile(rf"{SERVICE_CLIENT_ID}|{TELEMETRY_CLIENT_ID}[0-9]{{1,2}}")
 _DEVICE_ID = re.compile(r"dev_[a-z0-9]{20,64}")
 _NOTHING = "-"
 
@@ -62,15 +71,32 @@ class ExternalBrokerAuthService:
     uow: UnitOfWork[DevicesTx]
     vault: Vault
     service: ServiceBrokerLogin | None
+    tell_refused: Callable[[Device, RefusalReason], None] = lambda device, reason: None
+    """Is told of each refused connection with the name of an ACTIVE device."""
 
     def is_service(self, username: str) -> bool:
         return self.service is not None and username == self.service.username
 
-    async def may_connect(self, username: str, password: str) -> bool:
-        """Whether this is the password of an ACTIVE device, or the service's own. Raises Unavailable."""
-        stored = self.service.password if self.service and self.is_service(username) else await self._password(username)
+    def owns_client_id(self, username: str, client_id: str) -> bool:
+        """Whether this login may have the session of this client id."""
+        return client_id == username or (self.is_service(username) and _SERVICE_CLIENT_ID.fullmatch(client_id) is not None)
+
+    async def why_refused(self, username: str, password: str, client_id: str) -> RefusalReason | None:
+        """None: it may connect, as an ACTIVE device or the service. WRONG_PASSWORD: also of a name that nobody has. Raises
+        Unavailable."""
+        device, stored = None, self.service.password if self.service and self.is_service(username) else None
+        if stored is None:
+            device, stored = await self._find_active(username)
         is_equal = hmac.compare_digest(password.encode(errors="replace"), (stored or _NOTHING).encode())
-        return stored is not None and is_equal
+        if stored is None or not is_equal:
+            refusal = RefusalReason.WRONG_PASSWORD
+        elif not self.owns_client_id(username, client_id):
+            refusal = RefusalReason.CLIENT_ID
+        else:
+            return None
+        if device is not None and stored is not None:
+            self.tell_refused(device, refusal)
+        return refusal
 
     async def is_active(self, username: str) -> bool:
         """Whether this is an ACTIVE device. Raises Unavailable."""
@@ -89,18 +115,19 @@ class ExternalBrokerAuthService:
             return False
         return await self.is_active(username)
 
-    async def _password(self, username: str) -> str | None:
+    async def _find_active(self, username: str) -> tuple[Device | None, str | None]:
+        """An ACTIVE device with its password, which is None if it cannot be read."""
         if not _DEVICE_ID.fullmatch(username):
-            return None
+            return None, None
         async with self.uow.read() as tx:
             device = await tx.devices.find(DeviceId(username))
             credentials = await tx.credentials.get_for_update(DeviceId(username))
         if device is None or credentials is None or device.status is not DeviceStatus.ACTIVE:
-            return None
+            return None, None
         try:
-            return self.vault.open(credentials.sealed, device.device_id)
+            return device, self.vault.open(credentials.sealed, device.device_id)
         except SecretUnreadable:
-            return None
+            return device, None
 
 
 def may_publish(below: str) -> bool:

@@ -173,7 +173,7 @@ EXPLANATIONS = {
     "UNKNOWN_TOPIC": "the firmware profile of the device does not use that topic",
 }
 REFUSALS = {
-    RefusalReason.CLIENT_ID: "a session that is to be kept needs a client id; set one, or ask for a clean session",
+    RefusalReason.CLIENT_ID: "its client id is of another device or of the service, or missing; set the device's own id",
     RefusalReason.TOPIC_NOT_ALLOWED: "the device may not use that topic or filter; check the topics against its config block",
     RefusalReason.IDENTITY_USED_TWICE: "connections with its credentials close each other; give each board its own",
     RefusalReason.NOT_OFFERED: "shared subscriptions and subscription identifiers are not offered",

@@ -96,7 +96,7 @@ pub enum FaultKind {
     TooManySubscriptions,
     /// Shared subscriptions and subscription identifiers.
     NotOffered,
-    /// A session that is to be kept needs a client id (MQTT 3.1.1, 3.1.3.1).
+    /// The client id of another device or of the service; none, where a session is to be kept (MQTT 3.1.1, 3.1.3.1).
     ClientId,
     /// Connections of the device close each other again and again.
     UsedTwice,

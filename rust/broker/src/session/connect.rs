@@ -95,7 +95,7 @@ pub(super) async fn accept_connect(
     peer: PeerInfo<'_>,
 ) -> Result<AuthenticatedMqttConnection, u8> {
     let (device, credentials) = authenticate_peer(shared, &connect, &peer)?;
-    if connect.lacks_client_id {
+    if connect.lacks_client_id || is_foreign_client_id(&connect.client_id, &device.id) {
         report(shared, &device, credentials, FaultKind::ClientId, "");
         return Err(reason::CLIENT_IDENTIFIER_NOT_VALID);
     }
@@ -154,6 +154,17 @@ pub(super) async fn accept_connect(
 
 fn report(shared: &BrokerState, device: &Device, credentials: BrokerDeviceCredentials, kind: FaultKind, topic: &str) {
     device.report(credentials.number, kind, topic, &shared.inbound_queue);
+}
+
+/// Whether this is the client id of another device, or one that the service has at an external broker. Client ids are separate for
+/// each device, so nobody loses a session by it here; but it is a mistake or an attack, and no other broker could bear it.
+fn is_foreign_client_id(client_id: &str, device_id: &str) -> bool {
+    let is_device_id = client_id.strip_prefix("dev_").is_some_and(|rest| {
+        let is_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        (20..=64).contains(&rest.len()) && rest.bytes().all(is_id)
+    });
+    let is_service = client_id == "latchboard" || client_id.starts_with("latchboard-");
+    client_id != device_id && (is_device_id || is_service)
 }
 
 fn assign_client_id(shared: &BrokerState, connect: &Connect) -> Option<ByteString> {

@@ -73,10 +73,9 @@ impl ConnectionTask {
             .then(|| topic_authorization::authorize_publish(&publish.topic, &self.device.id, profile))
             .flatten();
         let Some(topic) = topic else {
-            self.drop_publish(&publish, FaultKind::Forbidden, reason::NOT_AUTHORIZED);
-            if topic_authorization::relative_topic(&publish.topic, &self.device.id).is_none() {
-                self.report(FaultKind::TopicNotAllowed, &publish.topic);
-            }
+            let own = topic_authorization::relative_topic(&publish.topic, &self.device.id);
+            let why = own.map_or(FaultKind::TopicNotAllowed, |_| FaultKind::Forbidden);
+            self.drop_publish(&publish, why, reason::NOT_AUTHORIZED);
             return Ok(());
         };
         if publish.payload.len() > self.shared.limits.max_payload {
