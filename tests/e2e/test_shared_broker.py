@@ -1,9 +1,11 @@
-"""Two instances of a cluster share the devices of one Mosquitto: each reads a share of the telemetry, one of them all else."""
+"""Two instances of a cluster and one Mosquitto: whichever instance dies, and also when Mosquitto is restarted, nothing that it has
+acknowledged is lost. A Mosquitto that hides its version stands for brokers that keep shared subscriptions."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from adapters.engine import _native
+from adapters.mqtt import mosquitto
 from adapters.mqtt.mosquitto import MosquittoCredentialStore
 from support import postgres
 from support.cluster import service_pair
@@ -26,6 +30,8 @@ pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreS
 DEVICES = 4
 MESSAGES = 120
 """Of each device, between two events of the test."""
+RESTARTS = 2
+TELLS_VERSION, HIDES_VERSION = "one reader", "shared subscriptions"
 
 BEGIN_MS = int(time.time() * 1_000) - 3_600_000
 
@@ -46,8 +52,11 @@ def broker(tmp_path: Path) -> Iterator[ExternalBroker]:
 
 
 @pytest.fixture
-def logins(broker: ExternalBroker) -> MosquittoCredentialStore:
+def logins(broker: ExternalBroker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MosquittoCredentialStore:
     """The operator's: in a cluster the service writes no files."""
+    if getattr(request, "param", None) == HIDES_VERSION:
+        rights = mosquitto.acl_text
+        monkeypatch.setattr(mosquitto, "acl_text", lambda user: rights(user).replace("$SYS/broker/#", "$SYS/broker/publish/#"))
     store = MosquittoCredentialStore(broker.files, "latchboard", PASSWORD)
     asyncio.run(store.start())
     return store
@@ -88,8 +97,8 @@ async def report(line: DeviceConnection, numbers: Sequence[int]) -> None:
         await line.publish("telemetry", {"ts": BEGIN_MS + number, "m": {"n": number}})
 
 
-async def stored_numbers(api: ApiClient, device: Device) -> list[int]:
-    answer = await api.send("GET", f"{device.path}/telemetry/export?format=csv&metric=n")
+async def stored_numbers(api: ApiClient, device: Device, metric: str = "n") -> list[int]:
+    answer = await api.send("GET", f"{device.path}/telemetry/export?format=csv&metric={metric}")
     return [int(float(row.split(",")[1])) for row in answer.text.splitlines()[1:]]
 
 
@@ -115,6 +124,7 @@ async def wait_until_shared(*services: Service) -> None:
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("logins", [TELLS_VERSION, HIDES_VERSION], indirect=True)
 async def test_no_acknowledged_message_is_lost_or_stored_twice_when_an_instance_is_killed(
     pair: tuple[Service, Service], logins: MosquittoCredentialStore
 ) -> None:
@@ -164,3 +174,54 @@ async def test_commands_of_any_instance_arrive_and_presence_stays_when_the_readi
             kinds = [each["eventType"] for each in (await api.get(f"/events?deviceId={pump.device_id}&limit=200"))["data"]]
             assert "device_offline" not in kinds
             assert kinds.count("device_online") == 1
+
+
+async def test_no_acknowledged_message_is_lost_when_mosquitto_is_restarted_under_load(
+    pair: tuple[Service, Service], broker: ExternalBroker, logins: MosquittoCredentialStore
+) -> None:
+    """Mosquitto keeps the sessions of the service, and forgets their shared subscriptions. Devices are back before the service,
+    which sleeps until then."""
+    first, second = pair
+    async with first.api() as owner, second.api():
+        devices = [await new_device(owner, logins, f"Meter {number}") for number in range(DEVICES)]
+        await wait_until_shared(first, second)
+        for device in devices:
+            async with line_of(device, first):
+                pass
+        by_id = {device.device_id: device for device in devices}
+        credentials = [(name, device.credentials["mqttPassword"]) for name, device in by_id.items()]
+        fleet = _native.Simulation("127.0.0.1", broker.port, credentials, rate=200, keep_puback_log=True)
+
+        async def confirmed(more: int) -> None:
+            async with asyncio.timeout(TIMEOUT_S):
+                before = fleet.stats()["confirmed"]
+                while fleet.stats()["confirmed"] < before + more:
+                    await asyncio.sleep(0.02)
+
+        for _ in range(RESTARTS):
+            await confirmed(MESSAGES)
+            send_signal(pair, signal.SIGSTOP)
+            try:
+                await asyncio.to_thread(broker.end, signal.SIGTERM)
+                await asyncio.to_thread(broker.start)
+                await confirmed(MESSAGES)
+            finally:
+                send_signal(pair, signal.SIGCONT)
+        await confirmed(MESSAGES)
+        await asyncio.to_thread(fleet.stop)
+        for name, runs in fleet.puback_log():
+            acknowledged = {number for start, end in runs for number in range(start, end + 1)}
+            await wait_until_stored(owner, by_id[name], acknowledged)
+
+
+def send_signal(services: Sequence[Service], number: signal.Signals) -> None:
+    for service in services:
+        assert service.process is not None
+        service.process.send_signal(number)
+
+
+async def wait_until_stored(api: ApiClient, device: Device, acknowledged: set[int]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while missing := acknowledged - set(await stored_numbers(api, device, "seq")):
+        assert time.monotonic() < deadline, f"{len(missing)} of {len(acknowledged)} acknowledged readings are lost"
+        await asyncio.sleep(0.2)

@@ -90,3 +90,29 @@ async def test_messages_sent_while_the_service_was_down_are_received_at_its_star
                 batch.ack()
         assert received == [b'{"n":%d}' % number for number in range(5)]
         await link.stop()
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["silent", "closes"])
+async def test_a_broker_without_mqtt_5_is_told_as_what_it_may_be(closes: bool) -> None:
+    """RabbitMQ before 3.13 takes the connection, and does not answer a CONNECT of MQTT 5."""
+
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1_024):
+            if closes:
+                break
+        writer.close()
+
+    server = await asyncio.start_server(ignore, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    link = MosquittoDeviceLink(
+        MosquittoConnectionSettings("127.0.0.1", port, "latchboard", "s" * 32), StillClock(), _native.RawTelemetryBatch, None
+    )
+    try:
+        await link.start()
+        async with asyncio.timeout(TIMEOUT_S):
+            while "RabbitMQ from 3.13" not in (link.connection_problem() or ""):
+                await asyncio.sleep(0.05)
+        assert f"127.0.0.1:{port}" in (link.connection_problem() or "")
+    finally:
+        await link.stop()
+        server.close()

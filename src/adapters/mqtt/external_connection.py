@@ -3,6 +3,10 @@
 Mosquitto keeps a QoS-1 message of a device until it is acknowledged here, because the session is persistent; its configuration
 (`mosquitto.py`) says how many and how safely. aiomqtt acknowledges before its reader runs, and drops what its queue cannot hold.
 So messages are taken from paho below it, acknowledged by hand, and bounded by our Receive Maximum (MQTT 5, 3.1.2.11.3).
+
+Mosquitto (2.1 too) does not save shared subscriptions: after its restart the session is present, and what devices send before the
+service subscribes anew is confirmed to them and given to nobody. It is known by its `$SYS/broker/version`, before the first
+subscription, and gets plain ones, which it saves.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import contextlib
 import logging
 import math
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +28,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from adapters.mqtt.external_inbound import AckHandle
 from adapters.mqtt.mosquitto import DROPPED_TOPIC, MAX_INFLIGHT, MosquittoHealthMonitor
 from adapters.mqtt.sockets import KEEP_ALIVE_S, close_socket, guard_socket, kept_flowing
+from domain.devices.broker_auth import SERVICE_CLIENT_ID, SHARED_PREFIX
 from domain.devices.messages import OutboundMessage
 from domain.kernel.backoff import Backoff
 from domain.kernel.dataclasses import service
@@ -39,7 +44,13 @@ _SESSION_EXPIRY_S = 7 * 24 * 3600
 _FIRST_ATTEMPT_S = 5.0
 """A broker that does not answer holds up the start no longer."""
 FIRST_ERROR_CODE = 0x80
-DEVICE_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
+_PLAIN_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
+_SHARED_OPTIONS = SubscribeOptions(qos=1, retainAsPublished=True)  # noLocal is a protocol error in a shared subscription
+_VERSION_TOPIC = "$SYS/broker/version"
+_NO_CONNACK = (
+    "it accepts connections and does not answer CONNECT. Perhaps it does not speak MQTT 5, which this service needs (RabbitMQ "
+    "from 3.13, with its plugin rabbitmq_mqtt), or another program has this port"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,7 @@ class MosquittoConnectionSettings:
     port: int
     username: str
     password: str
-    client_id: str = "latchboard"
+    client_id: str = SERVICE_CLIENT_ID
     max_inflight: int = MAX_INFLIGHT
     tls: bool = False  # with the certificate authorities of the system, or of SSL_CERT_FILE
     max_queued: int = 10_000  # further QoS-0 messages are dropped and counted
@@ -63,9 +74,12 @@ class MosquittoClientSessionConfig:
     client_id: str
     filters: Sequence[str]
     max_inflight: int
-    options: SubscribeOptions = DEVICE_OPTIONS
-    left_filters: Sequence[str] = ()
-    """To unsubscribe from, because the session may have them from before."""
+    unshared_filters: Sequence[str] | None = None
+    """Instead of `filters` at a broker that forgets shared subscriptions; None: the same."""
+
+    def left_filters(self, wanted: Collection[str]) -> Sequence[str]:
+        """To unsubscribe from: the session may have them from before."""
+        return sorted({*self.filters, *(self.unshared_filters or ())} - set(wanted))
 
 
 @service
@@ -86,6 +100,9 @@ class MosquittoConnection:
     _client: aiomqtt.Client | None = field(default=None, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
     _attempted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _has_connack: bool = field(default=False, init=False)
+    _forgets_shared: bool = field(default=False, init=False)
+    """It has said that it is a Mosquitto."""
 
     def open(self) -> None:
         """Connect, and again whenever the connection is lost, with a growing pause, until `close`."""
@@ -130,7 +147,7 @@ class MosquittoConnection:
     async def _keep_connected(self) -> None:
         attempt = 0
         while True:
-            connecting = self._new_client()
+            connecting, self._has_connack = self._new_client(), False
             try:
                 async with connecting as client, kept_flowing(client):
                     await self._subscribe(client)
@@ -139,7 +156,8 @@ class MosquittoConnection:
                     await client._disconnected
                     self.error = "it has closed the connection"
             except (aiomqtt.MqttError, OSError, ValueError) as error:  # paho's own errors come through aiomqtt as they are
-                self.error = str(error) or type(error).__name__
+                is_open = connecting._client.socket() is not None
+                self.error = _NO_CONNACK if is_open and not self._has_connack else str(error) or type(error).__name__
             finally:
                 self._client = None
                 close_socket(connecting)
@@ -153,17 +171,30 @@ class MosquittoConnection:
 
     async def _subscribe(self, client: aiomqtt.Client) -> None:
         """Raises MqttError when the broker refuses a topic of devices, aiomqtt's and paho's errors."""
-        for left in self.session.left_filters:
+        wanted = await self._wanted_filters(client)
+        if wanted:
+            options = [_SHARED_OPTIONS if each.startswith(SHARED_PREFIX) else _PLAIN_OPTIONS for each in wanted]
+            codes: Sequence[Any] = await client.subscribe(list(zip(wanted, options, strict=True)))
+            refused = [each for each, code in zip(wanted, codes, strict=True) if getattr(code, "value", code) >= FIRST_ERROR_CODE]
+            if refused:
+                raise aiomqtt.MqttError(f"it refuses a subscription to {', '.join(refused)}")
+        for left in self.session.left_filters(wanted):
             await client.unsubscribe(left)
-        filters = [(each, self.session.options) for each in self.session.filters]
-        codes: Sequence[Any] = await client.subscribe(filters)
-        refused = [
-            each for (each, _), code in zip(filters, codes, strict=True) if getattr(code, "value", code) >= FIRST_ERROR_CODE
-        ]
-        if refused:
-            raise aiomqtt.MqttError(f"it refuses a subscription to {', '.join(refused)}")
         if self.watch is not None:
             await client.subscribe(DROPPED_TOPIC)
+
+    async def _wanted_filters(self, client: aiomqtt.Client) -> Sequence[str]:
+        """Asks the broker what it is. Mosquitto sends the retained version before it answers the UNSUBSCRIBE."""
+        if self.session.unshared_filters is None:
+            return self.session.filters
+        if not self._forgets_shared:
+            await client.subscribe(_VERSION_TOPIC)
+            await client.unsubscribe(_VERSION_TOPIC)
+            if self._forgets_shared and self.watch is not None:
+                log.info(
+                    "Mosquitto forgets shared subscriptions when it restarts: one session reads the telemetry of all devices"
+                )
+        return self.session.unshared_filters if self._forgets_shared else self.session.filters
 
     def _new_client(self) -> aiomqtt.Client:
         settings = self.settings
@@ -187,14 +218,35 @@ class MosquittoConnection:
         paho = client._client
         paho.manual_ack_set(True)
         paho.on_message = lambda _client, _data, message: self._receive(client, message)
-        if self.watch is not None:
-            _watch_connack(paho, self.watch)
+        self._watch_connack(client)
         paho.on_publish = lambda _client, _data, mid, code, _properties: self._on_puback(mid, code.value)
         return client
 
+    def _watch_connack(self, client: aiomqtt.Client) -> None:
+        """aiomqtt waits for the CONNACK in paho's callback and does not pass on what it contains. It waits on when the broker
+        closes the connection instead."""
+        paho: Any = client._client
+        on_connect, on_disconnect = paho.on_connect, paho.on_disconnect
+
+        def on_connack(raw: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+            self._has_connack = True
+            if self.watch is not None and not reason.is_failure:
+                self.watch.on_connack(flags.session_present, properties, _SESSION_EXPIRY_S)
+            on_connect(raw, data, flags, reason, properties)
+
+        def on_end(raw: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+            if not self._has_connack and not client._connected.done():
+                client._connected.set_exception(aiomqtt.MqttError(_NO_CONNACK))
+            on_disconnect(raw, data, flags, reason, properties)
+
+        paho.on_connect, paho.on_disconnect = on_connack, on_end
+
     def _receive(self, client: aiomqtt.Client, message: Any) -> None:
-        if self.watch is not None and message.topic.startswith("$SYS/"):
-            self.watch.on_sys_message(message.topic, message.payload)
+        if message.topic == _VERSION_TOPIC:
+            self._forgets_shared = self._forgets_shared or message.payload.startswith(b"mosquitto")
+        elif message.topic.startswith("$SYS/"):
+            if self.watch is not None:
+                self.watch.on_sys_message(message.topic, message.payload)
         else:
             self.on_message(message, (client, message.mid, message.qos) if message.qos else None)
 
@@ -207,15 +259,3 @@ class MosquittoConnection:
         for reason_code in self._pending_acks.values():
             if not reason_code.done():
                 reason_code.set_exception(ConnectionError())
-
-
-def _watch_connack(paho: Any, watch: MosquittoHealthMonitor) -> None:
-    """aiomqtt waits for the CONNACK in paho's callback, and does not pass on what it contains."""
-    on_connect = paho.on_connect
-
-    def on_connack(client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
-        if not reason.is_failure:
-            watch.on_connack(flags.session_present, properties, _SESSION_EXPIRY_S)
-        on_connect(client, data, flags, reason, properties)
-
-    paho.on_connect = on_connack

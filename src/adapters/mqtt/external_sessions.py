@@ -6,7 +6,8 @@ When an instance is gone, the new owner connects with the same client id and get
 what is left of the old connection. So no session is left behind with messages in it.
 
 - Session 0 has everything but native telemetry, and sends. One reader keeps the order of relay states, results and presence.
-- The others share native telemetry (`$share`, MQTT 5, 4.8.2), which may change places: it carries its own time.
+- The others share native telemetry (`$share`, MQTT 5, 4.8.2), which may change places: it carries its own time. At a broker that
+  forgets shared subscriptions they subscribe to nothing, and session 0 has that too.
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from paho.mqtt.subscribeoptions import SubscribeOptions
-
 from adapters.mqtt.external_connection import MosquittoClientSessionConfig, MosquittoConnection, MosquittoConnectionSettings
 from adapters.mqtt.external_inbound import AckHandle
 from adapters.mqtt.mosquitto import MosquittoHealthMonitor
-from domain.devices.broker_auth import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX
+from domain.devices.broker_auth import DEVICE_PUBLISH_TOPICS, SHARED_PREFIX, TELEMETRY_CLIENT_ID
 from domain.devices.messages import OutboundMessage
 from domain.kernel.dataclasses import service
 
@@ -30,7 +29,6 @@ TELEMETRY_SESSIONS = 16
 """At most; a fixed number, because a session that no instance holds any more keeps its share of the messages."""
 _TELEMETRY_INFLIGHT = 250
 _TELEMETRY = "devices/+/telemetry"
-_SHARED_OPTIONS = SubscribeOptions(qos=1, retainAsPublished=True)  # noLocal is a protocol error in a shared subscription
 _EVERYTHING = tuple(f"devices/+/{topic}" for topic in DEVICE_PUBLISH_TOPICS)
 
 
@@ -41,10 +39,10 @@ def whole_fleet(settings: MosquittoConnectionSettings) -> Sequence[MosquittoClie
 def shared_by_cluster(settings: MosquittoConnectionSettings, partitions: int) -> Sequence[MosquittoClientSessionConfig]:
     """The main session continues that of a single instance."""
     events = [topic for topic in _EVERYTHING if topic != _TELEMETRY]
-    main = MosquittoClientSessionConfig(settings.client_id, events, settings.max_inflight, left_filters=(_TELEMETRY,))
+    main = MosquittoClientSessionConfig(settings.client_id, events, settings.max_inflight, unshared_filters=_EVERYTHING)
     return [main] + [
         MosquittoClientSessionConfig(
-            f"{settings.client_id}-telemetry-{number}", (SHARED_PREFIX + _TELEMETRY,), _TELEMETRY_INFLIGHT, _SHARED_OPTIONS
+            f"{TELEMETRY_CLIENT_ID}{number}", (SHARED_PREFIX + _TELEMETRY,), _TELEMETRY_INFLIGHT, unshared_filters=()
         )
         for number in range(min(partitions, TELEMETRY_SESSIONS))
     ]

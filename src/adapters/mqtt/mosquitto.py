@@ -355,7 +355,8 @@ class MosquittoHealthMonitor:
         since_s = self._connected_at_s
         if self.dropped is None and since_s is not None and self.now_s() - since_s > _SYS_TIMEOUT_S:
             found.append(
-                "it does not tell how many messages it drops: set sys_interval 10 and let this service read $SYS/broker/#"
+                "it does not tell what it is, nor how many messages it drops: set sys_interval 10 and let this service read "
+                "$SYS/broker/#"
             )
         return found
 

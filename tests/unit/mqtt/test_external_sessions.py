@@ -30,9 +30,18 @@ def test_a_cluster_reads_every_topic_once_and_shares_only_telemetry() -> None:
     main, *telemetry = shared_by_cluster(SETTINGS, 64)
     assert len(telemetry) == TELEMETRY_SESSIONS
     assert {each.filters for each in telemetry} == {("$share/latchboard/devices/+/telemetry",)}
-    assert sorted([*main.filters, *main.left_filters]) == sorted(single.filters)
+    assert sorted([*main.filters, *main.left_filters(main.filters)]) == sorted(single.filters)
     assert len({each.client_id for each in (main, *telemetry)}) == 1 + TELEMETRY_SESSIONS
     assert main.client_id == single.client_id
+
+
+def test_at_a_broker_that_forgets_shared_subscriptions_one_session_reads_every_topic() -> None:
+    [single] = whole_fleet(SETTINGS)
+    main, *telemetry = shared_by_cluster(SETTINGS, 8)
+    assert main.unshared_filters == single.filters
+    for each in telemetry:
+        assert each.unshared_filters == ()
+        assert each.left_filters(()) == ["$share/latchboard/devices/+/telemetry"]
 
 
 async def test_a_broker_that_asks_lets_the_service_subscribe_to_its_sessions_and_nothing_else() -> None:
