@@ -11,13 +11,13 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import aiomqtt
 
 from faults.checks import Verdict
-from faults.workload import Workload
 from support.device import Device, cancel_tasks, create_device
+from support.service import ApiClient, Service
 
 TICK_S = 0.1
 PUBLISH_TIMEOUT_S = 8
@@ -26,6 +26,16 @@ LEAD_S = 15
 """From saving a plan to the begin of the absence; by then each board has its plan."""
 SETTLE_S = 100.0
 """More than the 60 seconds that a board has to say what it did."""
+
+
+class Site(Protocol):
+    """Where the boards are: the running service, and its owner."""
+
+    @property
+    def service(self) -> Service: ...
+
+    @property
+    def api(self) -> ApiClient: ...
 
 
 @dataclass
@@ -60,14 +70,14 @@ class Board:
                 self.switch(relay, "sched")
         self._told_ts = now
 
-    async def live(self, workload: Workload) -> None:
+    async def live(self, service: Service) -> None:
         """Connect, say what is, obey, connect again, until cancelled."""
         self._told_ts = self.now_s()
         ticking = asyncio.create_task(self._tick())
         try:
             while True:
                 with contextlib.suppress(aiomqtt.MqttError, OSError, TimeoutError):
-                    async with self.device.client(workload.service, timeout=5) as client:
+                    async with self.device.client(service, timeout=5) as client:
                         await self._talk(client)
                 await asyncio.sleep(TICK_S)
         finally:
@@ -135,7 +145,7 @@ class LateBoard(Board):
 class Boards:
     """The boards of one absence. Call `prepare` while the service runs, `act` during the absence, `check` at the end."""
 
-    def __init__(self, workload: Workload, now_s: Callable[[], float], absence_s: float) -> None:
+    def __init__(self, workload: Site, now_s: Callable[[], float], absence_s: float) -> None:
         """`now_s`: Unix seconds by the clock that boards and service share."""
         self._work = workload
         self.now_s = now_s
@@ -152,7 +162,7 @@ class Boards:
             board = kind(await create_device(self._work.api, f"Board {name}"), self.now_s, reports_flow=name == "silent")
             board.device.credentials["mqttPort"] = self._work.service.mqtt_port  # the balancer's, where there is one
             self._made[name] = board
-            self._tasks.append(asyncio.create_task(board.live(self._work)))
+            self._tasks.append(asyncio.create_task(board.live(self._work.service)))
         await self._watch_silence(self._made["silent"])
         self.begin_ts = int(self.now_s()) + LEAD_S
         on_ts, off_ts = self._at(0.25), self._at(0.5)

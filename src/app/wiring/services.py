@@ -107,6 +107,7 @@ class DomainServices:
         self.absence = AbsenceTracker(
             **self.shared,
             hears=lambda: adapters.is_leader and adapters.link.connection_problem() is None,
+            reconnects=lambda: adapters.link.stats().get("reconnects", 0),
             broker_is_apart=settings.broker not in ("embedded", "none"),
         )
         self.steady_time = SteadyTimePersistenceService(uow=self.uow, clock=adapters.clock, heard_ms=self.absence.heard_ms)

@@ -40,6 +40,8 @@ class AbsenceTracker:
     clock: Clock
     hears: Callable[[], bool] = lambda: True
     """Whether devices can reach this instance now: it holds them, and its broker answers."""
+    reconnects: Callable[[], int] = lambda: 0
+    """How often this instance has lost its broker."""
     broker_is_apart: bool = False
     """The broker is another process, which may be away while this one runs."""
     current: Absence | None = field(default=None, init=False)
@@ -47,6 +49,8 @@ class AbsenceTracker:
     _grace_ends_ms: int | None = field(default=None, init=False)
     """Monotonic; None before `start`."""
     _rules_grace_ends_ms: int = field(default=0, init=False)
+    _reconnects: int | None = field(default=None, init=False)
+    """At the last look; None before the first."""
     _cut_off_ms: int | None = field(default=None, init=False)
     """Unix ms since when devices cannot reach this instance; None: they can."""
 
@@ -88,8 +92,9 @@ class AbsenceTracker:
 
     def follow_link(self) -> int | None:
         """Call every second or so. Returns since when devices cannot be heard, once when that begins; when they can be again, an
-        absence ends."""
-        hears = self.hears()
+        absence ends. A broker that was lost and is back counts until the next call: its devices have yet to come back."""
+        before, self._reconnects = self._reconnects, self.reconnects()
+        hears = self.hears() and before in (None, self._reconnects)
         if not hears and self._cut_off_ms is None:
             self._cut_off_ms = self.clock.now_ms()
             return self._cut_off_ms

@@ -225,6 +225,21 @@ async def test_an_outage_of_the_broker_is_an_absence() -> None:
     assert absence.heard_ms() == clock.steady_ms()
 
 
+async def test_a_broker_that_was_lost_and_is_back_between_two_looks_is_an_absence_too() -> None:
+    clock, reconnects = ManualClock(), 3
+    absence = AbsenceTracker(uow=MemoryUnitOfWork(), clock=clock, reconnects=lambda: reconnects)
+    await absence.start()
+    assert absence.follow_link() is None
+    assert absence.follow_link() is None
+    reconnects, since_ms = 4, clock.now_ms()
+    assert absence.follow_link() == since_ms
+    clock.forward(seconds=1)
+    assert absence.follow_link() is None
+    assert absence.current is not None
+    assert (absence.current.since_ms, absence.current.until_ms) == (since_ms, clock.now_ms())
+    assert absence.is_open
+
+
 async def test_a_device_that_was_never_seen_has_nothing_to_tell(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.put(device, NOW + 10, NOW + HOUR, rrule="FREQ=DAILY")
