@@ -91,7 +91,7 @@ async def test_a_clock_that_is_ahead_for_a_minute_leaves_no_trace(tmp_path: Path
             assert len({reading["recordedAt"][:10] for reading in readings}) == 1
             events = (await owner.get("/events?limit=200"))["data"]
             told = [one["eventType"] for one in events if one["eventType"].startswith("clock_")]
-            assert told == ["clock_settled", "clock_doubted"]
+            assert told == ["clock_trusted", "clock_doubted"]
             assert await owner.get(f"{pump.path}/schedules/history") == []
             assert (await owner.get(f"{pump.path}/schedules"))[:2] == before
 
@@ -152,5 +152,5 @@ async def test_a_person_confirms_a_step(tmp_path: Path, database: dict[str, Any]
             assert "believes it within" in await run_program(service, clock, "clock", "trust")
             await wait_for_warning(service, lambda found: found is None)
             await service.sign_in_again(owner)
-            told = (await owner.get("/events?limit=200&type=clock_settled"))["data"]
+            told = (await owner.get("/events?limit=200&type=clock_trusted"))["data"]
             assert "3 h back" in told[0]["description"]

@@ -19,6 +19,7 @@ from app.wiring.adapters import ServiceAdapters, broker_endpoint
 from app.wiring.notifications import NotificationServices
 from app.wiring.sign_in import SignInServices
 from app.workers.due import WakeEvent, WakeEvents
+from app.workers.periodic import log_clock_decision
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import InProcessDevicePlanQueue
 from domain.accounts.projects import ProjectService
@@ -121,6 +122,7 @@ class DomainServices:
             absence=self.absence,
             tells_people=lambda: adapters.is_leader,
             on_time=adapters.tell_broker_time,
+            on_decision=log_clock_decision,
             on_step=lambda: _wake_all(wake_events.approvals, wake_events.schedules, wake_events.rule_timers),
         )
         self._wire_accounts(settings, adapters)

@@ -21,10 +21,11 @@ from domain.devices.erasure import DeviceErasureService
 from domain.devices.health import DroppedMessageService
 from domain.devices.presence import PresenceService
 from domain.kernel.backoff import RETRY_BACKOFF
-from domain.kernel.clock import Clock
+from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.steady_time import KEEP_INTERVAL_S, SteadyTimePersistenceService
+from domain.kernel.wall_clock import ClockDecision
 from domain.telemetry.rollups import RollupService
 from domain.webhooks.delivery import DeletedWebhookCleanup
 
@@ -86,6 +87,12 @@ class ClockWorker:
                     log.warning("the database does not answer; the events of the clock are written later", error=str(error))
                 self._is_away = True
             await asyncio.sleep(CLOCK_INTERVAL_S)
+
+
+def log_clock_decision(decision: ClockDecision, text: str) -> None:
+    doubt = decision.doubt
+    log = structlog.get_logger(ClockWorker.name)
+    log.warning(text, doubt=doubt.kind.value, by_s=doubt.by_ms / SECOND_MS, step_s=decision.step_ms / SECOND_MS)
 
 
 async def expire_presence(presence: PresenceService, clock: Clock) -> float:

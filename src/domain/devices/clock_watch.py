@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Final
 
-import structlog
-
 from domain.devices.absence import AbsenceTracker
 from domain.devices.ports import DevicesTx
 from domain.kernel.caller import SystemCaller
@@ -20,16 +18,14 @@ from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.steady_time import SteadyTimePersistenceService
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.kernel.wall_clock import MIN_JUMP_MS, ClockDoubt, ClockVerdict, DoubtKind, WallClock
+from domain.kernel.wall_clock import MIN_JUMP_MS, ClockDecision, ClockDoubt, DoubtKind, WallClock
 
 CLOCK_DOUBTED: Final = "clock_doubted"
-CLOCK_SETTLED: Final = "clock_settled"
+CLOCK_TRUSTED: Final = "clock_trusted"
 HELD_BACK = "deleting old data, the ends of approvals, and slots that run once and were due in the doubtful time"
 REMEDY = "Set up time synchronisation (NTP). If the clock is right, run `latchboard clock trust`."
-TOLD_INTERVAL_MS = MINUTE_MS
-"""Shortest time between two doubts that are events: a clock that two programs set in turn floods no log."""
-
-log = structlog.get_logger("clock")
+EVENT_INTERVAL_MS = MINUTE_MS
+"""Shortest time between two doubts that become events: a clock that two programs set in turn floods no log."""
 
 
 @service
@@ -42,65 +38,65 @@ class ClockWatch:
     """Whether this instance writes the events; several on one machine have the same clock."""
     on_time: Callable[[int], None] = lambda _: None
     """Is told the time that the service goes by."""
+    on_decision: Callable[[ClockDecision, str], None] = lambda _decision, _text: None
+    """Is called for each that people are told, with its text: for the log."""
     on_step: Callable[[], None] = lambda: None
     """Is called when that time has been set."""
     doubt_count: int = field(default=0, init=False)
-    _untold: list[tuple[EventKind, str, dict[str, int | str]]] = field(default_factory=list, init=False)
-    _told_ms: int | None = field(default=None, init=False)
+    _pending: list[tuple[EventKind, str, dict[str, int | str]]] = field(default_factory=list, init=False)
+    _announced_ms: int | None = field(default=None, init=False)
     """Time of the last doubt that was told, and whether its end is still to be told."""
-    _is_end_untold: bool = field(default=False, init=False)
+    _is_end_pending: bool = field(default=False, init=False)
 
     def look(self) -> None:
         """Call once at the start, and then every second."""
-        verdicts = self.wall.settle(confirmed=self.steady_time.is_clock_confirmed)
+        decisions = self.wall.judge(confirmed=self.steady_time.is_clock_confirmed)
         self.on_time(self.wall.now_ms())
-        for verdict in verdicts:
-            self._follow(verdict)
-            self._tell(verdict)
-        if any(verdict.step_ms for verdict in verdicts):
+        for decision in decisions:
+            self._follow(decision)
+            self._tell(decision)
+        if any(decision.step_ms for decision in decisions):
             self.on_step()
 
-    def _follow(self, verdict: ClockVerdict) -> None:
-        if verdict.step_ms < MIN_JUMP_MS:
+    def _follow(self, decision: ClockDecision) -> None:
+        if decision.step_ms < MIN_JUMP_MS:
             return
-        if verdict.doubt.kind is DoubtKind.STEPPED:
-            self.absence.begin_step(verdict.until_ms)
+        if decision.doubt.kind is DoubtKind.STEPPED:
+            self.absence.begin_step(decision.until_ms)
         else:
-            self.absence.begin(verdict.until_ms)
+            self.absence.begin(decision.until_ms)
 
-    def _tell(self, verdict: ClockVerdict) -> None:
-        kind: EventKind = CLOCK_SETTLED if verdict.is_over else CLOCK_DOUBTED
-        text = _settled_text(verdict) if verdict.is_over else describe_doubt(verdict.doubt)
-        if not self._is_to_be_told(verdict):
+    def _tell(self, decision: ClockDecision) -> None:
+        kind: EventKind = CLOCK_TRUSTED if decision.is_over else CLOCK_DOUBTED
+        text = describe_trust(decision) if decision.is_over else describe_doubt(decision.doubt)
+        if not self._is_announced(decision):
             return
-        log.warning(
-            text, doubt=verdict.doubt.kind.value, by_s=verdict.doubt.by_ms / SECOND_MS, step_s=verdict.step_ms / SECOND_MS
-        )
-        data = {"doubt": verdict.doubt.kind.value, "byMs": verdict.doubt.by_ms, "stepMs": verdict.step_ms}
-        self._untold.append((kind, text, data))
+        self.on_decision(decision, text)
+        data = {"doubt": decision.doubt.kind.value, "byMs": decision.doubt.by_ms, "stepMs": decision.step_ms}
+        self._pending.append((kind, text, data))
 
-    def _is_to_be_told(self, verdict: ClockVerdict) -> bool:
-        if verdict.is_over:
-            is_told, self._is_end_untold = self._is_end_untold or abs(verdict.step_ms) >= MIN_JUMP_MS, False
-            return is_told
+    def _is_announced(self, decision: ClockDecision) -> bool:
+        if decision.is_over:
+            is_announced, self._is_end_pending = self._is_end_pending or abs(decision.step_ms) >= MIN_JUMP_MS, False
+            return is_announced
         self.doubt_count += 1
         now_ms = self.wall.now_ms()
-        if self._told_ms is not None and 0 <= now_ms - self._told_ms < TOLD_INTERVAL_MS:
+        if self._announced_ms is not None and 0 <= now_ms - self._announced_ms < EVENT_INTERVAL_MS:
             return False
-        self._told_ms, self._is_end_untold = now_ms, True
+        self._announced_ms, self._is_end_pending = now_ms, True
         return True
 
     async def write_events(self) -> None:
         """In the event log of each account. Raises Unavailable; then they are written at the next call."""
-        if not self._untold:
+        if not self._pending:
             return
         if self.tells_people():
-            now_ms, untold = self.wall.now_ms(), tuple(self._untold)
+            now_ms, pending = self.wall.now_ms(), tuple(self._pending)
             async with self.uow.write(caller=None) as tx:
                 for account_id in await tx.accounts.list_ids():
-                    for kind, text, data in untold:
+                    for kind, text, data in pending:
                         tx.emit(event_of(SystemCaller(account_id, "service", "clock"), kind, text, now_ms, None, **data))
-        self._untold.clear()
+        self._pending.clear()
 
     @property
     def is_certain(self) -> bool:
@@ -137,14 +133,12 @@ def describe_doubt(doubt: ClockDoubt) -> str:
     )
 
 
-def _settled_text(verdict: ClockVerdict) -> str:
-    if abs(verdict.step_ms) < MIN_JUMP_MS:
+def describe_trust(decision: ClockDecision) -> str:
+    if abs(decision.step_ms) < MIN_JUMP_MS:
         return "The clock of this machine is believed again; nothing was lost or done too early. What waited goes on."
-    way = "ahead" if verdict.step_ms > 0 else "back"
-    at = to_iso(verdict.until_ms + verdict.step_ms)
-    return (
-        f"The clock of this machine is believed: the service went {_length(verdict.step_ms)} {way}, to {at}. What waited goes on."
-    )
+    way = "ahead" if decision.step_ms > 0 else "back"
+    length, at = _length(decision.step_ms), to_iso(decision.until_ms + decision.step_ms)
+    return f"The clock of this machine is believed: the service went {length} {way}, to {at}. What waited goes on."
 
 
 def _length(ms: int) -> str:

@@ -54,7 +54,7 @@ class ClockDoubt:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockVerdict:
+class ClockDecision:
     """What became of the clock. `doubt`: the one that begins, or the one that ends. `step_ms`: by how much the time that the
     service goes by was set."""
 
@@ -87,7 +87,7 @@ class WallClock:
         self._doubted_ms = self._since_ms = 0
         """The offset of the clock in doubt, and since when it has that, by monotonic time."""
         self.doubt: ClockDoubt | None = None
-        self._begun: list[ClockVerdict] = []
+        self._begun: list[ClockDecision] = []
 
     def now_ms(self) -> int:
         """The time that the service goes by, Unix milliseconds."""
@@ -112,7 +112,7 @@ class WallClock:
         self._reference_ms = (counted_ms if wall_ms < counted_ms - MIN_JUMP_MS else stored_ms) - monotonic_ms
         self._judge_start(monotonic_ms, wall_ms)
 
-    def settle(self, *, confirmed: bool = False) -> list[ClockVerdict]:
+    def judge(self, *, confirmed: bool = False) -> list[ClockDecision]:
         """Call every second. Believe what may be believed by now. Only here is the time that the service goes by set. Returns
         what was decided since the last call. `confirmed`: a person says that the clock is right."""
         monotonic_ms, wall_ms = self._read()
@@ -182,7 +182,7 @@ class WallClock:
 
     def _begin(self, doubt: ClockDoubt, doubted_ms: int, monotonic_ms: int, step_ms: int = 0, before_ms: int = 0) -> None:
         self.doubt, self._doubted_ms, self._since_ms = doubt, doubted_ms, monotonic_ms
-        self._begun.append(ClockVerdict(doubt, is_over=False, step_ms=step_ms, until_ms=before_ms))
+        self._begun.append(ClockDecision(doubt, is_over=False, step_ms=step_ms, until_ms=before_ms))
 
     def _believe(self, monotonic_ms: int, wall_ms: int) -> None:
         before_ms = monotonic_ms + self._offset_ms
@@ -192,4 +192,4 @@ class WallClock:
     def _end(self, step_ms: int, before_ms: int) -> None:
         doubt, self.doubt, self._reference_ms = self.doubt, None, None
         if doubt is not None:
-            self._begun.append(ClockVerdict(doubt, is_over=True, step_ms=step_ms, until_ms=before_ms))
+            self._begun.append(ClockDecision(doubt, is_over=True, step_ms=step_ms, until_ms=before_ms))

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from domain.kernel.wall_clock import (
-    EARLIEST_PLAUSIBLE_MS,
-    HOLD_MS,
-    SYNCHRONIZED_HOLD_MS,
-    ClockVerdict,
-    DoubtKind,
-    WallClock,
-)
+from domain.kernel.wall_clock import EARLIEST_PLAUSIBLE_MS, HOLD_MS, SYNCHRONIZED_HOLD_MS, ClockDecision, DoubtKind, WallClock
 
 START_MS = 1_800_000_000_000
 
@@ -27,18 +20,18 @@ class Machine:
         )
         self.clock.start(None)
 
-    def pass_ms(self, ms: int) -> list[ClockVerdict]:
+    def pass_ms(self, ms: int) -> list[ClockDecision]:
         self.monotonic_ms += ms
         self.wall_ms += ms
-        return self.clock.settle()
+        return self.clock.judge()
 
-    def step(self, ms: int) -> list[ClockVerdict]:
+    def step(self, ms: int) -> list[ClockDecision]:
         self.wall_ms += ms
-        return self.clock.settle()
+        return self.clock.judge()
 
-    def restarted(self, stored_ms: int, age_ms: int = 0) -> list[ClockVerdict]:
+    def restarted(self, stored_ms: int, age_ms: int = 0) -> list[ClockDecision]:
         self.clock.start(stored_ms, age_ms)
-        return self.clock.settle()
+        return self.clock.judge()
 
     @property
     def kind(self) -> DoubtKind | None:
@@ -96,7 +89,7 @@ def test_a_time_service_is_believed_when_its_answer_has_held(machine: Machine) -
 
 def test_a_person_is_believed_at_once(machine: Machine) -> None:
     machine.step(-DAY_MS)
-    [ended] = machine.clock.settle(confirmed=True)
+    [ended] = machine.clock.judge(confirmed=True)
     assert (ended.is_over, ended.step_ms) == (True, -DAY_MS)
 
 
@@ -109,7 +102,7 @@ def test_a_clock_of_1970_is_not_believed_however_long_it_holds(machine: Machine)
 def test_without_a_hold_every_step_is_believed() -> None:
     machine = Machine(hold_ms=0)
     for step_ms in (40 * DAY_MS, -80 * DAY_MS):
-        assert [verdict.is_over for verdict in machine.step(step_ms)] == [False, True]
+        assert [decision.is_over for decision in machine.step(step_ms)] == [False, True]
         assert machine.clock.now_ms() == machine.wall_ms
     assert machine.restarted(machine.wall_ms + DAY_MS) == []
 
@@ -139,7 +132,7 @@ def test_another_clock_tells_how_long_the_stop_was(machine: Machine) -> None:
 def test_a_start_behind_is_believed_when_a_time_service_says_so(machine: Machine) -> None:
     machine.restarted(START_MS + DAY_MS)
     machine.is_synchronized = True
-    assert machine.clock.settle()[0].step_ms == -DAY_MS
+    assert machine.clock.judge()[0].step_ms == -DAY_MS
 
 
 def test_a_start_far_ahead_goes_by_the_clock_and_is_in_doubt(machine: Machine) -> None:
@@ -163,11 +156,11 @@ def test_a_start_far_ahead_that_returns_is_right(machine: Machine) -> None:
 def test_a_machine_without_a_battery_waits_for_its_time_at_the_first_start() -> None:
     machine = Machine(wall_ms=0)
     assert (machine.kind, machine.clock.now_ms()) == (DoubtKind.BEHIND, EARLIEST_PLAUSIBLE_MS)
-    machine.clock.settle()
+    machine.clock.judge()
     [ahead] = machine.step(START_MS)
     assert (machine.kind, ahead.is_over, machine.clock.now_ms()) == (DoubtKind.AHEAD, False, START_MS)
     machine.is_synchronized = True
-    [ended] = machine.clock.settle()
+    [ended] = machine.clock.judge()
     assert (ended.is_over, ended.step_ms) == (True, 0)
 
 

@@ -247,7 +247,7 @@ export const texts = {
   "The command is not sent.": "Der Befehl wird nicht gesendet.",
   "Nobody decided in time.": "Niemand hat rechtzeitig entschieden.",
   "This link is wrong or has expired. Sign in to decide: the request may still wait.": "Dieser Link ist falsch oder abgelaufen. Melden Sie sich an, um zu entscheiden: Die Anfrage wartet vielleicht noch.",
-  "word:clock_doubted": "Uhr bezweifelt", "word:clock_settled": "Uhr geklärt",
+  "word:clock_doubted": "Uhr bezweifelt", "word:clock_trusted": "Uhr gilt wieder",
   "word:device_message_set_aside": "Nachricht zurückgelegt",
   "error:CHANNEL_NO_RESPONSE": "Der Empfänger hat nicht geantwortet. Der Dienst versucht es wieder.",
   "error:CHANNEL_REFUSED": "Der Empfänger lehnt die Nachricht ab. Prüfen Sie Token, Thema und Chat.",
