@@ -154,3 +154,40 @@ async def test_a_person_confirms_a_step(tmp_path: Path, database: dict[str, Any]
             await service.sign_in_again(owner)
             told = (await owner.get("/events?limit=200&type=clock_trusted"))["data"]
             assert "3 h back" in told[0]["description"]
+
+
+async def test_a_start_far_ahead_ends_nothing_that_the_right_clock_would_not(tmp_path: Path, database: dict[str, Any]) -> None:
+    clock = MachineClock(tmp_path / "clock")
+    with doubting(tmp_path, clock, database) as service:
+        async with service.api() as owner:
+            await service.sign_in_again(owner)
+            pump = await create_device(owner)
+            brew = {"name": "BREW", "label": "Brew", "requiresApproval": True}
+            await owner.post(f"{pump.path}/command-definitions", brew, expect=201)
+            async with keys_api(service, owner, pump) as key:
+                asked = await key.post(f"{pump.path}/command", {"cmd": "BREW"}, expect=202)
+            async with pump.online(service) as line:
+                await line.report(t=20)
+            now_ts = clock.now_ms() // 1_000
+            await put_slot(owner, pump, 0, now_ts + 3_600)
+            await put_slot(owner, pump, 1, now_ts + 3_600, rrule=EVERY_OTHER_MINUTE)
+            before = await owner.get(f"{pump.path}/schedules")
+            service.stop()
+
+            clock.step(hours=40 * 24)
+            service.start()
+            assert "40 d ahead of the newest data" in await wait_for_warning(service, bool)
+            await service.sign_in_again(owner)
+            await owner.wait_until(f"{pump.path}/schedules", lambda found: found[1]["nextFireAt"] > before[1]["nextFireAt"])
+            assert (await owner.get(f"{pump.path}/schedules"))[0] == before[0]
+            assert (await owner.get(f"/approvals?status=PENDING"))["data"][0]["approvalId"] == asked["approvalId"]
+
+            clock.step(hours=-40 * 24)
+            await wait_for_warning(service, lambda found: found is None)
+            await service.sign_in_again(owner)
+            healed = await owner.wait_until(
+                f"{pump.path}/schedules", lambda found: found[1]["nextFireAt"][:10] == before[1]["nextFireAt"][:10]
+            )
+            assert healed[0] == before[0]
+            assert await owner.get(f"{pump.path}/schedules/history") == []
+            assert len(await owner.get(f"{pump.path}/telemetry")) == 1
