@@ -163,9 +163,11 @@ async def test_a_start_far_ahead_ends_nothing_that_the_right_clock_would_not(tmp
             await service.sign_in_again(owner)
             pump = await create_device(owner)
             brew = {"name": "BREW", "label": "Brew", "requiresApproval": True}
-            await owner.post(f"{pump.path}/command-definitions", brew, expect=201)
-            async with keys_api(service, owner, pump) as key:
-                asked = await key.post(f"{pump.path}/command", {"cmd": "BREW"}, expect=202)
+            await owner.post(f"{pump.path}/commands", brew, expect=201)
+            made = await owner.post("/keys", {"name": "Brewer"}, expect=201)
+            await owner.post(f"{pump.path}/grants", {"commands": ["*"], "apiKeyId": made["keyId"]}, expect=201)
+            async with service.api(**{"X-Api-Key": made["key"]}) as key:
+                request = await key.post(f"{pump.path}/command", {"cmd": "BREW"}, expect=202)
             async with pump.online(service) as line:
                 await line.report(t=20)
             now_ts = clock.now_ms() // 1_000
@@ -180,7 +182,8 @@ async def test_a_start_far_ahead_ends_nothing_that_the_right_clock_would_not(tmp
             await service.sign_in_again(owner)
             await owner.wait_until(f"{pump.path}/schedules", lambda found: found[1]["nextFireAt"] > before[1]["nextFireAt"])
             assert (await owner.get(f"{pump.path}/schedules"))[0] == before[0]
-            assert (await owner.get(f"/approvals?status=PENDING"))["data"][0]["approvalId"] == asked["approvalId"]
+            approval = f"{pump.path}/approvals/{request['approvalId']}"
+            assert (await owner.get(approval))["status"] == "PENDING"
 
             clock.step(hours=-40 * 24)
             await wait_for_warning(service, lambda found: found is None)
@@ -190,4 +193,5 @@ async def test_a_start_far_ahead_ends_nothing_that_the_right_clock_would_not(tmp
             )
             assert healed[0] == before[0]
             assert await owner.get(f"{pump.path}/schedules/history") == []
+            assert (await owner.get(approval))["status"] == "PENDING"
             assert len(await owner.get(f"{pump.path}/telemetry")) == 1
