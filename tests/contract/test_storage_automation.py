@@ -316,9 +316,10 @@ async def test_slots_with_a_rule_that_a_later_time_decided_are_found(world: Stor
             daily(2, updated_ms=NOW + 9),
             a_schedule(world, slot=3, updated_ms=NOW + 20),
             daily(4, updated_ms=NOW + 20, status=ScheduleStatus.CANCELLED),
+            ended := daily(4, updated_ms=NOW + 20, status=ScheduleStatus.COMPLETED),
         ):
             await tx.schedules.add(schedule)
-        assert list(await tx.schedules.list_decided_after(NOW + 9, 9)) == ahead
+        assert list(await tx.schedules.list_decided_after(NOW + 9, 9)) == [*ahead, ended]
         assert list(await tx.schedules.list_decided_after(NOW + 9, 1)) == ahead[:1]
         assert list(await tx.schedules.list_decided_after(NOW + 20, 9)) == []
 
@@ -327,7 +328,9 @@ async def test_recorded_edges_are_found_from_a_second_on(world: StoredAccount) -
     async with world.uow.write() as tx:
         first, second = a_schedule(world, slot=0), a_schedule(world, slot=1)
         edges = [
-            DecidedScheduleEdge(one.schedule_id, 1, edge, due_ts, NOW, EdgeOutcome.FIRED)
+            DecidedScheduleEdge(
+                one.schedule_id, 1, edge, due_ts, NOW, EdgeOutcome.SUPERSEDED if due_ts == 100 else EdgeOutcome.FIRED
+            )
             for one, edge, due_ts in ((first, SwitchEdge.ON, 100), (first, SwitchEdge.OFF, 200), (second, SwitchEdge.ON, 200))
         ]
         for one in (first, second):
@@ -338,6 +341,11 @@ async def test_recorded_edges_are_found_from_a_second_on(world: StoredAccount) -
         assert found == {(first.schedule_id, 1, SwitchEdge.OFF, 200), (second.schedule_id, 1, SwitchEdge.ON, 200)}
         assert len(await tx.schedules.list_decided_edges({first.schedule_id}, 100)) == 2
         assert list(await tx.schedules.list_decided_edges((), 0)) == []
+        await tx.schedules.forget_skipped_edges({first.schedule_id}, 101)
+        assert len(await tx.schedules.list_decided_edges(both, 0)) == 3
+        await tx.schedules.forget_skipped_edges({second.schedule_id}, 0)
+        await tx.schedules.forget_skipped_edges({first.schedule_id}, 100)
+        assert set(await tx.schedules.list_decided_edges(both, 0)) == found
 
 
 async def test_what_became_of_many_slots_is_written_together(world: StoredAccount) -> None:

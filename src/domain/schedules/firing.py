@@ -49,6 +49,7 @@ from domain.schedules.model import (
     OfflineScheduleEdge,
     Schedule,
     ScheduledCommand,
+    ScheduleStatus,
     SwitchEdge,
 )
 from domain.schedules.ports import RecurrenceCalculator, SchedulesTx
@@ -118,7 +119,7 @@ class ScheduleFiringService:
 
     async def compute_anew(self, now_ms: int) -> int:
         """Call at the start and when the clock was set back: slots with a rule that were decided by a clock that was ahead get
-        their next edge after the present that has not been decided. Returns how many. Raises Unavailable."""
+        their next edge after the present that has not run, also those that ended. Returns how many. Raises Unavailable."""
         total = 0
         while True:
             async with self.uow.write(caller=None, background=True) as tx:
@@ -131,13 +132,20 @@ class ScheduleFiringService:
 
     async def _computed_anew(self, tx: SchedulesTx, found: Sequence[Schedule], now_ms: int) -> Sequence[Schedule]:
         now_ts = now_ms // SECOND_MS
-        decided = set(await tx.schedules.list_decided_edges({one.schedule_id for one in found}, now_ts))
+        ids = {one.schedule_id for one in found}
+        await tx.schedules.forget_skipped_edges(ids, now_ts)
+        decided = set(await tx.schedules.list_decided_edges(ids, now_ts))
         anew = []
         for schedule in found:
             edge: ScheduleEdgeOccurrence | None = first_edge_after(schedule, now_ts - 1, self.recurrence)
             key = (schedule.schedule_id, schedule.revision)
             while edge is not None and (*key, edge.edge, edge.ts) in decided:
                 edge = next_edge_after(schedule, edge, self.recurrence)
+            if schedule.status is ScheduleStatus.COMPLETED:
+                if edge is None or await tx.schedules.get_by_slot(schedule.device_id, schedule.slot) is not None:
+                    edge = None  # it has ended indeed, or the slot is somebody else's by now
+                else:
+                    schedule = replace(schedule, status=ScheduleStatus.PENDING)
             if edge is not None and (schedule.next_fire_ts is None or edge.ts < schedule.next_fire_ts):
                 schedule = replace(schedule, next_fire_ts=edge.ts, next_edge=edge.edge)
             anew.append(replace(schedule, updated_ms=now_ms))

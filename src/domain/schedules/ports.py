@@ -38,7 +38,11 @@ class ScheduleRepository(Protocol):
     async def next_due_ts(self, once_after_ts: int = 0) -> int | None: ...
 
     async def list_decided_after(self, at_ms: int, limit: int) -> Sequence[Schedule]:
-        """PENDING and ACTIVE schedules with a rule that were last changed after `at_ms`. Locked like those of `list_due`."""
+        """PENDING, ACTIVE and COMPLETED schedules with a rule that were last changed after `at_ms`. Locked like those of
+        `list_due`."""
+
+    async def forget_skipped_edges(self, schedule_ids: Collection[ScheduleId], from_ts: int) -> None:
+        """Delete the records of edges from `from_ts` on that did not run and that no device holds."""
 
     async def list_decided_edges(
         self, schedule_ids: Collection[ScheduleId], from_ts: int

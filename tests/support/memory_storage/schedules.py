@@ -8,7 +8,14 @@ from dataclasses import replace
 from adapters.storage.errors import edge_recorded_error, slot_taken_error
 from domain.devices.model import Device
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
-from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge
+from domain.schedules.model import (
+    SKIPPED_OUTCOMES,
+    DecidedScheduleEdge,
+    OfflineScheduleEdge,
+    Schedule,
+    ScheduleStatus,
+    SwitchEdge,
+)
 from support.memory_storage.tables import Database, Table
 
 SCHEDULES: Table[ScheduleId, Schedule] = Table("schedules")
@@ -68,7 +75,15 @@ class MemoryScheduleRepository:
         return [(at_ts, s) for at_ts, s in found if s.rrule is not None or at_ts > once_after_ts]
 
     async def list_decided_after(self, at_ms: int, limit: int) -> Sequence[Schedule]:
-        return [s for s in self._live() if s.rrule is not None and s.updated_ms > at_ms][:limit]
+        rows = self._database.rows(SCHEDULES).values()
+        statuses = (ScheduleStatus.PENDING, ScheduleStatus.ACTIVE, ScheduleStatus.COMPLETED)
+        return [s for s in rows if s.status in statuses and s.rrule is not None and s.updated_ms > at_ms][:limit]
+
+    async def forget_skipped_edges(self, schedule_ids: Collection[ScheduleId], from_ts: int) -> None:
+        rows = self._database.writable_rows(FIRED_EDGES)
+        for key, edge in list(rows.items()):
+            if edge.schedule_id in schedule_ids and edge.due_ts >= from_ts and edge.outcome in SKIPPED_OUTCOMES:
+                del rows[key]
 
     async def list_decided_edges(
         self, schedule_ids: Collection[ScheduleId], from_ts: int

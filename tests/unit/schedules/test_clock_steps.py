@@ -76,12 +76,24 @@ async def test_a_recurring_slot_that_was_decided_weeks_ahead_gets_its_next_edge_
     world.clock.ms = (NOW + 20) * 1000
     assert await world.firing.compute_anew(world.clock.now_ms()) == 1
     assert await world.firing.compute_anew(world.clock.now_ms()) == 0
-    found_ts, edge = await next_edge(world, device)
-    assert found_ts is not None
-    assert found_ts <= NOW + DAY + 10, "the first that has not been decided, of today or tomorrow"
-    await world.fire(found_ts)
+    assert await next_edge(world, device) == (NOW + HOUR, SwitchEdge.OFF), "it was told as superseded, and it was not due"
+    await world.fire(NOW + HOUR)
     assert (await world.slot(device)).last_outcome is EdgeOutcome.FIRED
-    assert edge is not None
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_a_recurring_slot_that_ended_weeks_ahead_goes_on_unless_the_slot_is_taken(
+    world: ScheduleWorld, is_taken: bool
+) -> None:
+    device = await world.device()
+    await world.put(device, NOW + MINUTE, NOW + HOUR, rrule=f"{DAILY};COUNT=3")
+    await world.fire(NOW + 40 * DAY)
+    assert (await world.slot(device)).status is ScheduleStatus.COMPLETED
+    world.clock.ms = NOW * 1000
+    if is_taken:
+        await world.put(device, NOW + 2 * HOUR, NOW + 3 * HOUR)
+    assert await world.firing.compute_anew(world.clock.now_ms()) == 1
+    assert await next_edge(world, device) == (NOW + 2 * HOUR if is_taken else NOW + MINUTE, SwitchEdge.ON)
 
 
 async def test_an_edge_that_has_been_decided_does_not_come_again(world: ScheduleWorld) -> None:

@@ -29,6 +29,7 @@ from adapters.storage.sql.tables.commands import ENDED, LIVE, WAITING_POSTGRES, 
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
     NOT_HELD,
+    SKIPPED_OUTCOMES,
     DecidedScheduleEdge,
     EdgeOutcome,
     MisfirePolicy,
@@ -152,10 +153,18 @@ NEXT_DUE = {
 NEXT_DUE_NOT_HELD = {dialect: statement.where(_IS_HELD_NO_MORE) for dialect, statement in NEXT_DUE.items()}
 """Apart, because the other one is a single seek of an index."""
 LIST_DECIDED_AFTER = (
-    SCHEDULE.select().where(LIVE, s.rrule.is_not(None), s.updated_ms > bindparam("at_after")).order_by(s.seq).limit(_LIMIT)
+    SCHEDULE.select()
+    .where(or_(LIVE, s.status == ScheduleStatus.COMPLETED.value), s.rrule.is_not(None), s.updated_ms > bindparam("at_after"))
+    .order_by(s.seq)
+    .limit(_LIMIT)
 )
 LIST_DECIDED_AFTER_FOR_UPDATE = LIST_DECIDED_AFTER.with_for_update(skip_locked=True)
 _f = schedule_edges.c
+FORGET_SKIPPED_EDGES = delete(schedule_edges).where(
+    _f.schedule_id.in_(listed()),
+    _f.due_ts >= bindparam("at_from"),
+    or_(*(_f.outcome == skipped.value for skipped in sorted(SKIPPED_OUTCOMES))),
+)
 LIST_DECIDED_EDGES = select(_f.schedule_id, _f.revision, _f.edge, _f.due_ts).where(
     _f.schedule_id.in_(listed()), _f.due_ts >= bindparam("at_from")
 )
@@ -213,6 +222,9 @@ class SqlScheduleRepository(SqlStoredEntityRepository[Schedule], SqlOfflineSched
     async def list_decided_after(self, at_ms: int, limit: int) -> Sequence[Schedule]:
         statement = LIST_DECIDED_AFTER_FOR_UPDATE if self._takes_locks else LIST_DECIDED_AFTER
         return await self._list(SCHEDULE, statement, at_after=at_ms, at_limit=limit)
+
+    async def forget_skipped_edges(self, schedule_ids: Collection[ScheduleId], from_ts: int) -> None:
+        await self._session.write(FORGET_SKIPPED_EDGES, at_listed=to_json(sorted(schedule_ids)), at_from=from_ts)
 
     async def list_decided_edges(
         self, schedule_ids: Collection[ScheduleId], from_ts: int
