@@ -66,7 +66,7 @@ class ClockDecision:
 
 
 class WallClock:
-    """`read_wall_ms`, `read_monotonic_ms`: the clocks of the machine. `hold_ms` 0: every step is believed."""
+    """`read_wall_ms`, `read_monotonic_ms`: the clocks of the machine. `hold_ms` 0: every step is believed at once."""
 
     def __init__(
         self,
@@ -113,8 +113,8 @@ class WallClock:
         self._judge_start(monotonic_ms, wall_ms)
 
     def judge(self, *, confirmed: bool = False) -> list[ClockDecision]:
-        """Call every second. Believe what may be believed by now. Only here is the time that the service goes by set. Returns
-        what was decided since the last call. `confirmed`: a person says that the clock is right."""
+        """Call every second. Believe what may be believed by now; with a hold, the time that the service goes by is set only
+        here. Returns what was decided since the last call. `confirmed`: a person says that the clock is right."""
         monotonic_ms, wall_ms = self._read()
         self._look(monotonic_ms, wall_ms)
         if self.doubt is not None:
@@ -146,6 +146,8 @@ class WallClock:
             return
         if doubt is None:
             self._begin(ClockDoubt(DoubtKind.STEPPED, step_ms, monotonic_ms + self._offset_ms), offset_ms, monotonic_ms)
+            if self._hold_ms == 0:
+                self._believe(monotonic_ms, wall_ms)
         elif abs(offset_ms - self._doubted_ms) >= MIN_JUMP_MS:
             self._doubted_ms, self._since_ms = offset_ms, monotonic_ms
             self.doubt = ClockDoubt(doubt.kind, step_ms, doubt.since_ms)

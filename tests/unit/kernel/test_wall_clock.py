@@ -101,6 +101,9 @@ def test_a_clock_of_1970_is_not_believed_however_long_it_holds(machine: Machine)
 
 def test_without_a_hold_every_step_is_believed() -> None:
     machine = Machine(hold_ms=0)
+    machine.wall_ms += HOUR_MS
+    assert machine.clock.now_ms() == machine.wall_ms, "also between two judgements"
+    assert [decision.step_ms for decision in machine.clock.judge()] == [0, HOUR_MS]
     for step_ms in (40 * DAY_MS, -80 * DAY_MS):
         assert [decision.is_over for decision in machine.step(step_ms)] == [False, True]
         assert machine.clock.now_ms() == machine.wall_ms
