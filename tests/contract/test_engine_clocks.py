@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.engine.native import NativeEngine
+from domain.kernel.clock import to_iso
 from domain.rules.model import RuleState
 from domain.rules.ports import TelemetryEngine
 from domain.telemetry import packing
@@ -82,10 +83,20 @@ def test_a_timestamp_that_is_neither_seconds_nor_milliseconds_of_a_set_clock_is_
     assert EngineDriver(engine).send({"ts": said, "t": 1}, 5).rows[0][1] == ms(5)
 
 
-def test_a_timestamp_more_than_a_day_ahead_is_dropped_and_counted_as_a_wrong_clock(engine: TelemetryEngine) -> None:
-    result = EngineDriver(engine).send(at(25 * HOUR_S, 20), 0)
-    assert (result.rows, result.faults) == ([], [(DEVICE, "FUTURE", 1)])
-    assert result.clocks_ahead == [(DEVICE, 25 * HOUR_S * 1_000)]
+@pytest.mark.parametrize("ahead_s", [25 * HOUR_S, 2 * 24 * HOUR_S, 56 * 365 * 24 * HOUR_S])
+def test_a_timestamp_days_or_years_ahead_counts_as_the_arrival(engine: TelemetryEngine, ahead_s: int) -> None:
+    driver = EngineDriver(engine, rule(HOT))
+    result = driver.send(at(ahead_s, 31), 0)
+    [(recorded_ms, *_, reported_ms)] = engine.unpack_readings([(row[1], row[3]) for row in result.rows])
+    assert (recorded_ms, reported_ms) == (ms(0), ms(ahead_s))
+    assert len(result.rule_firings) == 1
+    assert (result.faults, result.clocks_ahead) == ([], [(DEVICE, ahead_s * 1_000)])
+
+
+def test_the_latest_time_that_a_device_can_report_is_one_that_people_can_read(engine: TelemetryEngine) -> None:
+    result = EngineDriver(engine).send({"ts": 1e300, "m": {"t": 20}}, 0)
+    [reading] = engine.unpack_readings([(row[1], row[3]) for row in result.rows])
+    assert to_iso(reading[4] or 0) == "9999-12-31T23:59:59.999Z"
 
 
 def test_a_row_without_a_reported_time_has_no_extra_byte(engine: TelemetryEngine) -> None:

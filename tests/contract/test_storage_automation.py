@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from domain.schedules.model import (
     DecidedScheduleEdge,
     EdgeOutcome,
     OfflineScheduleEdge,
+    Schedule,
     ScheduledCommand,
     ScheduleStatus,
     SwitchEdge,
@@ -287,6 +289,63 @@ async def test_due_schedules_are_enabled_and_come_earliest_first(world: StoredAc
         assert list(await tx.schedules.list_due(200, 1)) == [late]
         assert list(await tx.schedules.list_due(99, 9)) == []
         assert await tx.schedules.next_due_ts() == 100
+
+
+async def test_slots_that_run_once_are_held_up_to_a_second(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        held, once, rule = (
+            a_schedule(world, slot=slot, next_fire_ts=100 * (slot + 1), rrule="FREQ=DAILY" if slot == 2 else None)
+            for slot in range(3)
+        )
+        for schedule in (held, once, rule):
+            await tx.schedules.add(schedule)
+        assert list(await tx.schedules.list_due(300, 9, 99)) == [held, once, rule]
+        assert list(await tx.schedules.list_due(300, 9, 100)) == [once, rule]
+        assert list(await tx.schedules.list_due(300, 9, 300)) == [rule]
+        assert [await tx.schedules.next_due_ts(after_ts) for after_ts in (99, 100, 200, 999)] == [100, 200, 300, 300]
+
+
+async def test_slots_with_a_rule_that_a_later_time_decided_are_found(world: StoredAccount) -> None:
+    def daily(slot: int, **more: Any) -> Schedule:
+        return a_schedule(world, slot=slot, rrule="FREQ=DAILY", **more)
+
+    async with world.uow.write() as tx:
+        ahead = [daily(slot, updated_ms=NOW + 10 + slot) for slot in range(2)]
+        for schedule in (
+            *ahead,
+            daily(2, updated_ms=NOW + 9),
+            a_schedule(world, slot=3, updated_ms=NOW + 20),
+            daily(4, updated_ms=NOW + 20, status=ScheduleStatus.CANCELLED),
+            ended := daily(4, updated_ms=NOW + 20, status=ScheduleStatus.COMPLETED),
+        ):
+            await tx.schedules.add(schedule)
+        assert list(await tx.schedules.list_decided_after(NOW + 9, 9)) == [*ahead, ended]
+        assert list(await tx.schedules.list_decided_after(NOW + 9, 1)) == ahead[:1]
+        assert list(await tx.schedules.list_decided_after(NOW + 20, 9)) == []
+
+
+async def test_recorded_edges_are_found_from_a_second_on(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        first, second = a_schedule(world, slot=0), a_schedule(world, slot=1)
+        edges = [
+            DecidedScheduleEdge(
+                one.schedule_id, 1, edge, due_ts, NOW, EdgeOutcome.SUPERSEDED if due_ts == 100 else EdgeOutcome.FIRED
+            )
+            for one, edge, due_ts in ((first, SwitchEdge.ON, 100), (first, SwitchEdge.OFF, 200), (second, SwitchEdge.ON, 200))
+        ]
+        for one in (first, second):
+            await tx.schedules.add(one)
+        await tx.schedules.save_decisions([first, second], edges)
+        both = {first.schedule_id, second.schedule_id}
+        found = set(await tx.schedules.list_decided_edges(both, 200))
+        assert found == {(first.schedule_id, 1, SwitchEdge.OFF, 200), (second.schedule_id, 1, SwitchEdge.ON, 200)}
+        assert len(await tx.schedules.list_decided_edges({first.schedule_id}, 100)) == 2
+        assert list(await tx.schedules.list_decided_edges((), 0)) == []
+        await tx.schedules.forget_skipped_edges({first.schedule_id}, 101)
+        assert len(await tx.schedules.list_decided_edges(both, 0)) == 3
+        await tx.schedules.forget_skipped_edges({second.schedule_id}, 0)
+        await tx.schedules.forget_skipped_edges({first.schedule_id}, 100)
+        assert set(await tx.schedules.list_decided_edges(both, 0)) == found
 
 
 async def test_what_became_of_many_slots_is_written_together(world: StoredAccount) -> None:

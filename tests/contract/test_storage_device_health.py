@@ -20,7 +20,7 @@ async def test_health_is_collected_field_by_field(world: StoredAccount) -> None:
         await tx.device_health.add_drops(
             [
                 DroppedMessages(no, "MALFORMED", 1, NOW),
-                DroppedMessages(no, "FUTURE", 2, NOW - 1),
+                DroppedMessages(no, "BAD_VALUE", 2, NOW - 1),
                 DroppedMessages(no, "QOS_2", 3, NOW - 2, "state"),
                 DroppedMessages(no, "WRONG_PASSWORD", 1, NOW - 3),
                 DroppedMessages(no + 2, "WRONG_PASSWORD", 1, NOW),

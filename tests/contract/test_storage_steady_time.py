@@ -17,15 +17,14 @@ async def test_it_never_goes_back_whatever_an_instance_says(world: StoredAccount
     async with world.uow.read() as tx:
         assert await tx.steady_time.find(500) is None
     async with world.uow.write() as tx:
-        assert await tx.steady_time.advance(100, 500) == 100
-        assert await tx.steady_time.advance(90, 510) == 100
-        assert await tx.steady_time.advance(120, 480) == 120
+        assert await tx.steady_time.advance(100, 500) == (100, None)
+        assert await tx.steady_time.advance(90, 510) == (100, None)
+        assert await tx.steady_time.advance(120, 480) == (120, None)
     async with world.uow.read() as tx:
         stored = await tx.steady_time.find(485)
     assert stored is not None
-    steady_ms, age_ms, heard_ms = stored
-    assert heard_ms is None
-    assert steady_ms == 120
+    steady_ms, age_ms, *others = stored
+    assert (steady_ms, others) == (120, [None, None, None])
     assert 0 <= age_ms < MAX_QUERY_MS
 
 
@@ -37,6 +36,18 @@ async def test_up_to_when_devices_were_heard_stays_while_that_is_not_known(world
         stored = await tx.steady_time.find(500)
     assert stored is not None
     assert (stored.steady_ms, stored.heard_ms) == (120, 90)
+
+
+async def test_the_believed_wall_time_stays_while_the_clock_is_in_doubt_and_a_person_confirms_it(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        await tx.steady_time.confirm_wall_time(1)
+        await tx.steady_time.advance(100, 500, None, 400)
+        await tx.steady_time.confirm_wall_time(510)
+        assert await tx.steady_time.advance(120, 520) == (120, 510)
+    async with world.uow.read() as tx:
+        stored = await tx.steady_time.find(520)
+    assert stored is not None
+    assert (stored.wall_offset_ms, stored.confirmed_ms) == (400, 510)
 
 
 async def test_a_new_database_begins_with_the_wall_time_and_instances_follow_the_one_that_is_ahead(world: StoredAccount) -> None:

@@ -20,11 +20,16 @@ from faults.cluster import Cluster
 from faults.disk import SmallDisk
 from faults.duplicates import DuplicatingDevice
 from faults.setups import Installation, Setup
+from faults.waiting_work import WaitingWork
 from faults.workload import Workload
 from support.machine_clock import CACHE_S
 from support.webhook_receiver import Behaviour, drip, never_respond, reset
 
 Part = TypeVar("Part")
+DAY_S = 86_400
+AHEAD_S = 40 * DAY_S
+"""More than the days that readings are kept."""
+SINCE_1970_S = -int(time.time())
 LOCKED_TABLES = ("readings", "events", "executions", "devices", "deliveries", "stored_responses")
 _ENDLESS_ANSWER = drip(bytes(64 * 1024), b"HTTP/1.1 500 x\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n", every_s=0.001)
 _DRIPPING_ANSWER = drip(b"X-Filler: 1\r\n", b"HTTP/1.1 200 OK\r\n")
@@ -192,6 +197,39 @@ async def step_clock(world: World) -> None:
         await asyncio.sleep(CACHE_S + (5 if world.long else 2))
 
 
+async def put_clock_ahead(world: World) -> None:
+    """Forty days ahead for a minute, then right again."""
+    clock = _present(world.installation.clock)
+    await _prepare_waiting_work(world)
+    clock.set(AHEAD_S)
+    await asyncio.sleep(75 if world.long else 10)
+    clock.set(0)
+    await asyncio.sleep(CACHE_S + 2)
+
+
+def boot_with(*offsets_s: int) -> Callable[[World], Awaitable[None]]:
+    """The service is killed and starts with a wrong clock, which is right after a minute; the offsets take turns."""
+
+    async def inject(world: World) -> None:
+        clock, service = _present(world.installation.clock), world.workload.service
+        await _prepare_waiting_work(world)
+        service.kill()
+        clock.set(offsets_s[world.turn % len(offsets_s)])
+        await asyncio.to_thread(service.start)
+        await asyncio.sleep(75 if world.long else 10)
+        clock.set(0)
+        await asyncio.sleep(CACHE_S + 2)
+
+    return inject
+
+
+async def _prepare_waiting_work(world: World) -> None:
+    work = WaitingWork(world.workload)
+    await world.workload.sign_in()
+    await work.prepare()
+    world.workload.checks.append(work.check)
+
+
 async def keep_service_away(world: World) -> None:
     """Mosquitto goes on receiving while the service is dead for some seconds."""
     world.workload.service.kill()
@@ -255,6 +293,7 @@ _SQLITE, _POSTGRES = (Setup.SQLITE,), (Setup.POSTGRES,)
 _BOTH = _SQLITE + _POSTGRES
 _CLUSTER, _SILENT = (Setup.CLUSTER,), (Setup.SILENT_CLUSTER,)
 _DISK, _CLOCK, _MOSQUITTO = (Setup.SMALL_DISK,), (Setup.FALSE_CLOCK,), (Setup.MOSQUITTO,)
+_DOUBTED = (Setup.DOUBTED_CLOCK,)
 
 FAULTS = (
     Fault("kill -9 of the service", _SQLITE, kill_service, short=3, long=1_000),
@@ -282,6 +321,9 @@ FAULTS = (
     Fault("disk gone", _DISK, fail_disk(SmallDisk.vanish)),
     Fault("data directory moved away", _SQLITE, move_data_away),
     Fault("clock an hour ahead, then behind", _CLOCK, step_clock),
+    Fault("clock ahead for a minute", _DOUBTED, put_clock_ahead, per_service=2),
+    Fault("clock behind at boot", _DOUBTED, boot_with(-2 * DAY_S, SINCE_1970_S), short=2, per_service=2),
+    Fault("clock ahead at boot", _DOUBTED, boot_with(AHEAD_S), per_service=2),
     Fault("service away from Mosquitto", _MOSQUITTO, keep_service_away),
     Fault("service away, boards go on", _BOTH + _CLUSTER, leave_boards_alone, long=20, per_service=5),
     Fault("service away for hours, boards go on", _CLOCK, leave_boards_alone, short=2, long=20, per_service=4),

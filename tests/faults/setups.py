@@ -19,8 +19,8 @@ from faults.instances import INSTANCES, InstanceGroup, InstanceNetworks
 from support import postgres
 from support.balancer import BINARY as HAPROXY_BINARY
 from support.external_broker import ExternalBroker
+from support.machine_clock import DOUBTING, MachineClock
 from support.machine_clock import LIBRARY as CLOCK_LIBRARY
-from support.machine_clock import MachineClock
 from support.mosquitto import BINARY as MOSQUITTO_BINARY
 from support.nats import BINARY as NATS_BINARY
 from support.nats import NatsNodes, nats_nodes
@@ -36,6 +36,8 @@ class Setup(StrEnum):
     MOSQUITTO = "SQLite, Mosquitto"
     SMALL_DISK = "SQLite, small disk"
     FALSE_CLOCK = "SQLite, false clock"
+    """The service believes it."""
+    DOUBTED_CLOCK = "SQLite, false clock in doubt"
 
     def missing(self) -> str | None:
         """Why this setup cannot run here, or None."""
@@ -47,7 +49,7 @@ class Setup(StrEnum):
             return "Mosquitto is not installed"
         if self is Setup.SMALL_DISK and not disk_available():
             return "only root can mount a disk to fill"
-        if self is Setup.FALSE_CLOCK and CLOCK_LIBRARY is None:
+        if self in (Setup.FALSE_CLOCK, Setup.DOUBTED_CLOCK) and CLOCK_LIBRARY is None:
             return "libfaketime is not installed"
         return None
 
@@ -98,9 +100,10 @@ async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation
         elif setup is Setup.SMALL_DISK:
             disk = await keep(await asyncio.to_thread(SmallDisk, folder))
             yield Installation(Service(folder, **settings, LATCHBOARD_DATA_DIR=disk.path / "data"), disk=disk)
-        elif setup is Setup.FALSE_CLOCK:
+        elif setup in (Setup.FALSE_CLOCK, Setup.DOUBTED_CLOCK):
             clock = MachineClock(folder / "clock")
-            yield Installation(Service(folder, folder, **settings, **clock.settings), clock=clock)
+            settings |= clock.settings | (DOUBTING if setup is Setup.DOUBTED_CLOCK else {})
+            yield Installation(Service(folder, folder, **settings), clock=clock)
         else:
             yield Installation(Service(folder, **settings))
 

@@ -16,7 +16,6 @@ TABLES = "adapters/storage/sql/tables/"
 
 PORT = "the ports of a part stand apart from what uses them"
 ALONE = {
-    "adapters/clock.py": "the only reader of the machine's clocks: a law of its own holds this",
     "adapters/engine/extension_check.py": "asks whether the extension can be imported, so it is imported without it",
     "adapters/engine/reference.py": "the other engine, which an installation chooses",
     "adapters/firmware_sources.py": "the adapter of one port",
@@ -35,7 +34,6 @@ ALONE = {
     "domain/kernel/backoff.py": "data of every layer",
     "domain/kernel/columnar_records.py": "a container that knows nothing of the program",
     "domain/kernel/ports.py": PORT,
-    "domain/kernel/steady_time.py": "a clock that only storage and wiring see",
     "domain/keys/ports.py": PORT,
     "domain/provisioning/ports.py": PORT,
     "domain/rules/loop_guard.py": "one idea, used at one place, without a part of the rest",

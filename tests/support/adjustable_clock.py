@@ -12,6 +12,7 @@ from pathlib import Path
 from support.startup_code import write_startup_code
 
 _SHIM = """
+import os
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _real_ns = time.time_ns
 def _ahead_ns():
     return int(_hand.read_text() or 0) * 1_000_000_000
 
+os.environ.setdefault("LATCHBOARD_CLOCK_HOLD_S", "0")
 time.time_ns = lambda: _real_ns() + _ahead_ns()
 time.time = lambda: time.time_ns() / 1e9
 """

@@ -5,7 +5,8 @@
         ...
         await clock.step_running(service, owner, hours=-1)
 
-The monotonic clock stays real, as on a machine whose clock is set. The offset is in a file that the library reads again each second.
+The monotonic clock stays real, as on a machine whose clock is set. The service believes each step: a test of its doubt takes
+`DOUBTING` besides. The offset is in a file that the library reads again each second.
 Not at each call: the file would be opened and read under one lock at every reading of any clock, of which a service under load makes
 thousands a second, and it would do nothing else.
 
@@ -28,6 +29,7 @@ from support.service import ApiClient, Service
 from support.waiting import TIMEOUT_S
 
 CACHE_S = 1
+DOUBTING = {"LATCHBOARD_CLOCK_HOLD_S": 3_600}
 NEAR_MS = 20_000
 """A step takes effect within this time; the library knows whole seconds only."""
 _NAMES = ("libfaketimeMT.so.1", "libfaketime.so.1")
@@ -52,6 +54,7 @@ class MachineClock:
             "FAKETIME_FORCE_MONOTONIC_FIX": 0,
             "DONT_FAKE_MONOTONIC": 1,
             "NO_FAKE_STAT": 1,
+            "LATCHBOARD_CLOCK_HOLD_S": 0,
         }
         self.set(0)
 

@@ -64,6 +64,7 @@ VALUES = frozenset(
         "stopped",
         "taken_over",
         "ahead",
+        "back",
         "behind",
         "once",
         "enabled",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use latchboard_broker::{
     Broker, BrokerDeviceEvent, BrokerInboundBatch, BrokerLimits, BrokerStartError, EnqueueResult, IpNetwork, MqttListenAddress,
-    OutboundMessage, ServerCertificate, TransportKind,
+    OutboundMessage, ServerCertificate, TransportKind, set_now_ms,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,6 +16,12 @@ use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PyTuple};
 
 use crate::arguments::{duration, firmware_profile};
 use crate::batch::RawTelemetryBatch;
+
+/// What the present is for the brokers of this process; they count on from there.
+#[pyfunction]
+pub fn set_broker_time(now_ms: i64) {
+    set_now_ms(now_ms);
+}
 
 /// `(transport, tls, host, port)`; the transport is `tcp` or `ws`.
 type AddressTuple = (String, bool, String, u16);

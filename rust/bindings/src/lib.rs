@@ -17,7 +17,7 @@ mod _native {
     #[pymodule_export]
     use crate::batch::{PyBatchResult, RawTelemetryBatch};
     #[pymodule_export]
-    use crate::broker::{PyBroker, PyInboundBatch};
+    use crate::broker::{PyBroker, PyInboundBatch, set_broker_time};
     #[pymodule_export]
     use crate::courier::PyCourier;
     #[pymodule_export]

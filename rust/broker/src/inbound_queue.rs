@@ -30,7 +30,7 @@ use crate::stats::BrokerStats;
 
 pub use self::message::{
     AckHandle, BrokerDeviceEvent, FaultKind, InboundEventDevice, MESSAGE_OVERHEAD, RawTelemetryMessage, TelemetryOrBrokerEvent,
-    now_ms,
+    now_ms, set_now_ms,
 };
 
 struct InboundQueueContents {

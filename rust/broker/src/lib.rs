@@ -30,7 +30,7 @@ mod wire;
 pub use addresses::IpNetwork;
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
 pub use connection_handle::EnqueueResult;
-pub use inbound_queue::{BrokerDeviceEvent, BrokerInboundBatch, RawTelemetryMessage, now_ms};
+pub use inbound_queue::{BrokerDeviceEvent, BrokerInboundBatch, RawTelemetryMessage, now_ms, set_now_ms};
 pub use limits::BrokerLimits;
 pub use listener::{MqttListenAddress, TransportKind};
 pub use tls::ServerCertificate;

@@ -6,7 +6,7 @@ use crate::batch_result::BatchResult;
 use crate::engine::Engine;
 use crate::fast_json::{BoolOrTextValue, ScannedPayload, scan_array, scan_object};
 use crate::ingest::{RawMessage, finish_row, watched_reading};
-use crate::payload_parser::{MessageTime, MetricValue, UnusableTimestamp, message_time};
+use crate::payload_parser::{MessageTime, MetricValue, message_time};
 use crate::reading_packing;
 
 impl Engine {
@@ -72,12 +72,7 @@ impl Engine {
         let arrival = Ok(MessageTime::arrival(raw.received_ms));
         let time = match ts.map_or(arrival, |ts| message_time(ts, raw.received_ms)) {
             Ok(time) => time,
-            Err(UnusableTimestamp { fault, ahead_ms }) => {
-                if let Some(ahead_ms) = ahead_ms {
-                    self.report_clock_ahead(raw.place, ahead_ms, result);
-                }
-                return result.count_fault(self.devices.header(raw.place).number, fault);
-            }
+            Err(fault) => return result.count_fault(self.devices.header(raw.place).number, fault),
         };
         if let Some(ahead_ms) = time.ahead_ms() {
             self.report_clock_ahead(raw.place, ahead_ms, result);

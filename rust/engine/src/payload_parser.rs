@@ -9,21 +9,19 @@ pub const MAX_METRICS: usize = 128;
 pub const MAX_NAME: usize = 64;
 pub const MAX_TEXT: usize = 256;
 const MAX_UNIT: usize = 32;
-const DAY_MS: i64 = 86_400_000;
 /// No device's clock may be further ahead of the service's; no message may keep rules from being evaluated for longer.
 pub const MAX_AHEAD_MS: i64 = 120_000;
 /// A `ts` of ten digits (2001 to 2286) is in Unix seconds.
 const SECONDS: std::ops::Range<f64> = 1e9..1e10;
 /// Below (1973) a time in milliseconds comes from a device whose clock is not set.
 const OLDEST_TS: f64 = 1e11;
-/// Beyond this a double does not count milliseconds.
-const NEWEST_TS: f64 = 9_007_199_254_740_992.0;
+/// A later time counts as this one: the last that a year of four digits can name.
+const NEWEST_TS: f64 = 253_402_300_799_999.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PayloadFault {
     BadMetricName,
     BadValue,
-    Future,
     MalformedJson,
     NotFinite,
     TooLarge,
@@ -35,7 +33,6 @@ impl PayloadFault {
         match self {
             Self::BadMetricName => "BAD_METRIC_NAME",
             Self::BadValue => "BAD_VALUE",
-            Self::Future => "FUTURE",
             Self::MalformedJson => "MALFORMED",
             Self::NotFinite => "NOT_FINITE",
             Self::TooLarge => "TOO_LARGE",
@@ -95,13 +92,6 @@ impl MessageTime {
     }
 }
 
-/// A `ts` that cannot be used. `ahead_ms`: how far it is ahead of the arrival, if that is why.
-#[derive(Debug, PartialEq, Eq)]
-pub struct UnusableTimestamp {
-    pub fault: PayloadFault,
-    pub ahead_ms: Option<i64>,
-}
-
 #[derive(Debug, PartialEq)]
 pub struct ParsedTelemetryMessage<'a> {
     pub time: MessageTime,
@@ -141,9 +131,9 @@ pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
     parsed
 }
 
-/// The time of a message with this `ts`.
+/// The time of a message with this `ts`; the fault of one that is no time.
 #[inline]
-pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, UnusableTimestamp> {
+pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, PayloadFault> {
     // The one comparison that a correct clock needs; false for NaN.
     if ts >= OLDEST_TS && ts.min(NEWEST_TS) as i64 <= received_ms.saturating_add(MAX_AHEAD_MS) {
         return Ok(MessageTime {
@@ -155,12 +145,9 @@ pub fn message_time(ts: f64, received_ms: i64) -> Result<MessageTime, UnusableTi
 }
 
 #[cold]
-fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, UnusableTimestamp> {
+fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, PayloadFault> {
     if !ts.is_finite() || ts < 0.0 {
-        return Err(UnusableTimestamp {
-            fault: PayloadFault::MalformedJson,
-            ahead_ms: None,
-        });
+        return Err(PayloadFault::MalformedJson);
     }
     if SECONDS.contains(&ts) {
         return message_time(ts * 1000.0, received_ms);
@@ -169,12 +156,6 @@ fn unusual_message_time(ts: f64, received_ms: i64) -> Result<MessageTime, Unusab
         return Ok(MessageTime::arrival(received_ms));
     }
     let ahead_ms = (ts.min(NEWEST_TS) as i64).saturating_sub(received_ms);
-    if ts > received_ms.saturating_add(DAY_MS) as f64 {
-        return Err(UnusableTimestamp {
-            fault: PayloadFault::Future,
-            ahead_ms: Some(ahead_ms),
-        });
-    }
     Ok(MessageTime {
         ts_ms: received_ms,
         source: TimestampOrigin::ArrivalAhead(ahead_ms),
@@ -189,10 +170,7 @@ fn parse_message<'a>(mut members: JsonObject<'a>, received_ms: i64, parsed: &mut
     };
     let time = match ts {
         Ok(time) => time,
-        Err(UnusableTimestamp { fault, ahead_ms }) => {
-            parsed.ahead_ms = ahead_ms.or(parsed.ahead_ms);
-            return parsed.faults.push(fault);
-        }
+        Err(fault) => return parsed.faults.push(fault),
     };
     parsed.ahead_ms = time.ahead_ms().or(parsed.ahead_ms);
     let (values, units) = split_envelope(members, &mut parsed.faults);

@@ -17,6 +17,7 @@ __all__ = [
     "Window",
     "allowance",
     "chain_events",
+    "set_broker_time",
     "source_digest",
     "unpack_readings",
 ]
@@ -131,6 +132,8 @@ def unpack_readings(
 def source_digest() -> str: ...
 
 # broker
+
+def set_broker_time(now_ms: int) -> None: ...
 
 @final
 class InboundBatch:

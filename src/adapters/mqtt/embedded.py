@@ -51,6 +51,9 @@ _SEND_RESULTS = {
     "too_large": PublishResult.TOO_LARGE,
 }
 
+set_broker_time = _native.set_broker_time
+"""Tells all brokers of the process the time, Unix milliseconds; they count on from there."""
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerListenAddress:

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.clock import clock
 from app.cli.dead_letters import deadletters
 from app.cli.documents import asyncapi, broker_config, openapi
 from app.cli.service_commands import app
@@ -48,6 +49,7 @@ app.add_typer(accounts, name="account")
 app.add_typer(users, name="user")
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
+app.add_typer(clock, name="clock")
 app.add_typer(deadletters, name="deadletters")
 app.add_typer(tls, name="tls")
 app.add_typer(broker_config, name="broker-config")

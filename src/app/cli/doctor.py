@@ -18,15 +18,15 @@ from adapters.crypto.certificates import expiry
 from adapters.mqtt.mosquitto import MosquittoHealthMonitor, as_text
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.migrations import HEAD
+from app.cli.clock import find_clock_doubt
 from app.cli.serve import http_url
 from app.config.settings import Settings
 from app.runtime.start import InstanceLock, StartupError, find_clock_problem, require_database
 from app.wiring.adapters import broker_port, create_disk_space, load_engine, load_key_ring
-from domain.kernel.clock import DAY_MS, SECOND_MS, from_iso, to_iso
+from domain.kernel.clock import DAY_MS, SECOND_MS, to_iso
 from domain.kernel.errors import DomainError, Unavailable
+from domain.kernel.wall_clock import EARLIEST_PLAUSIBLE_MS
 
-EARLIEST_PLAUSIBLE_MS = from_iso("2026-01-01T00:00:00Z")
-"""A clock before this date is wrong: Latchboard did not exist yet."""
 CONNECT_TIMEOUT_S = 3.0
 RESPONSE_TIMEOUT_S = 4.0
 CERTIFICATE_WARNING_DAYS = 30
@@ -57,7 +57,7 @@ async def run_checks(settings: Settings) -> list[DoctorCheckResult]:
         ("cluster", lambda: _check_cluster(settings)),
         ("MQTT certificate", lambda: _check_certificate(settings)),
         ("HTTP port", lambda: _check_http_port(settings, running)),
-        ("clock", lambda: _check_clock(settings)),
+        ("clock", lambda: _check_clock(settings, running)),
     ]
     return [await _run_check(name, check) for name, check in checks]
 
@@ -212,7 +212,7 @@ async def _check_http_port(settings: Settings, running: bool) -> str:
     return f"{settings.http_host}:{settings.http_port} is free"
 
 
-async def _check_clock(settings: Settings) -> str:
+async def _check_clock(settings: Settings, running: bool) -> str:
     now_ms = SystemClock().now_ms()
     if now_ms < EARLIEST_PLAUSIBLE_MS:
         raise StartupError(
@@ -221,9 +221,17 @@ async def _check_clock(settings: Settings) -> str:
     problem = await _find_clock_problem(settings)
     if problem and settings.cluster is not None and not settings.cluster_unsafe:
         raise StartupError(problem)
-    if problem:
-        raise DoctorCheckWarningError(problem)
+    if warnings := [each for each in (await _find_clock_doubt(settings, running), problem) if each]:
+        raise DoctorCheckWarningError(" ".join(warnings))
     return to_iso(now_ms)
+
+
+async def _find_clock_doubt(settings: Settings, running: bool) -> str | None:
+    """None also if the database cannot be read: another check says so."""
+    try:
+        return await find_clock_doubt(settings, is_running=running)
+    except DomainError:
+        return None
 
 
 async def _find_clock_problem(settings: Settings) -> str | None:

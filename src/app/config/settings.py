@@ -123,6 +123,12 @@ class Settings(BaseSettings):
     webhook_ca_file: Path | None = Field(default=None, description="More trusted certificates for webhooks (PEM).")
 
     # Where telemetry is kept, and for how long (docs/how-to/clickhouse.md)
+    clock_hold_s: int = Field(
+        default=3_600,
+        ge=0,
+        le=86_400,
+        description="Seconds that a step of the clock must hold to be believed without time synchronisation; 0: at once.",
+    )
     readings_days: int = Field(default=30, ge=1, le=3_650, description="Days to keep raw telemetry.")
     rollups_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep hourly roll-ups of telemetry.")
     clickhouse_url: Annotated[SecretStr, checked(check_clickhouse_url)] | None = Field(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from adapters.clock import SystemClock
+from adapters.clock import JudgedClock
 from adapters.crypto.key_ring import KeyRing, KeyRingFile, MasterKeyRing
 from adapters.crypto.passwords import Argon2PasswordHasher, PyotpTotpCodec
 from adapters.crypto.tokens import JwtAccessTokenCodec, KeyRingTokenHasher
@@ -91,7 +91,7 @@ class ServiceAdapters:
         """`on_interest` is called when the feed gets a client, and when access changes. `worker`: set in a worker process. Raises
         SettingsError, StartupError, and the engine's errors."""
         prepare_data_dir(settings.data_dir)
-        self.clock = SystemClock()
+        self.clock = JudgedClock(settings.clock_hold_s)
         self.ids = RandomIdAndSecretGenerator(self.clock.now_ms)
         self.process_id = secrets.token_bytes(PROCESS_ID_LENGTH)
         """Names this run of this instance."""
@@ -124,6 +124,7 @@ class ServiceAdapters:
         self.standby_link = None if is_only_holder else LeaderOnlyDeviceLink(link)
         """Set when several instances may compete for the devices: this link does nothing until the instance is leader."""
         self.link: DeviceBrokerLink = self.standby_link or link
+        self.tell_broker_time = _broker_time(settings)
         self.fence = None if self.standby_link is None else PostgresLeaderFence()
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
@@ -337,6 +338,15 @@ def create_device_link(
     if settings.broker == "embedded":
         return _create_embedded_link(settings, front)
     return _create_external_link(settings, clock, engine, front)
+
+
+def _broker_time(settings: Settings) -> Callable[[int], None]:
+    """Tells the embedded broker, which stamps what arrives, the time that the service goes by."""
+    if not settings.has_broker or settings.broker != "embedded":
+        return lambda _: None
+    from adapters.mqtt.embedded import set_broker_time
+
+    return set_broker_time
 
 
 def _create_external_link(settings: Settings, clock: Clock, engine: NativeOrReferenceComponents, front: str) -> DeviceBrokerLink:

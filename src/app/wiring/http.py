@@ -216,7 +216,11 @@ def _operation_blueprints(program: ComposedApplication) -> list[Blueprint]:
             metrics=program.metrics.render,
             metrics_type=figures.CONTENT_TYPE,
         ),
-        network_blueprint(lambda: _describe_network(program.settings, program.services.credential_issuer.endpoint)),
+        network_blueprint(
+            lambda: _describe_network(
+                program.settings, program.services.credential_issuer.endpoint, program.services.clock_watch.warning()
+            )
+        ),
         cluster_blueprint(_create_cluster_overview(program)),
         *_broker_access_blueprints(program),
     ]
@@ -338,9 +342,10 @@ def _service_login(settings: Settings) -> ServiceBrokerLogin | None:
     return ServiceBrokerLogin(unquote(url.username or "latchboard"), unquote(url.password)) if url.password else None
 
 
-def _describe_network(settings: Settings, endpoint: BrokerEndpoint) -> NetworkResponse:
+def _describe_network(settings: Settings, endpoint: BrokerEndpoint, clock_warning: str | None) -> NetworkResponse:
     """How phones and devices reach this service, from its settings and the machine's address. `endpoint`: what device credentials
     name."""
+    clock = [] if clock_warning is None else [NetworkProblemResponse(code="CLOCK_DOUBTED", message=clock_warning, settings=[])]
     http_problems = [HTTP_LOOPBACK_ONLY] if settings.public_url is None and is_loopback(settings.http_host) else []
     return NetworkResponse(
         dashboard_url=settings.public_url or _http_url(settings),
@@ -348,7 +353,7 @@ def _describe_network(settings: Settings, endpoint: BrokerEndpoint) -> NetworkRe
         mqtt_port=endpoint.port,
         mqtt_ws_port=endpoint.ws_port,
         mqtt_tls_port=endpoint.tls_port,
-        problems=[*http_problems, *_mqtt_problems(settings, endpoint)],
+        problems=[*clock, *http_problems, *_mqtt_problems(settings, endpoint)],
     )
 
 

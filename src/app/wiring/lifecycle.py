@@ -84,6 +84,8 @@ async def start(program: ComposedApplication, prepare: PrepareHook) -> None:
     await adapters.database.start()
     await program.services.life_recovery.load()
     adapters.feed.life = adapters.life.current
+    await program.services.steady_time.judge_clock()
+    program.services.clock_watch.look()
     if adapters.standby_link is None:
         await program.services.absence.start(None if adapters.cluster is None else partial(asyncio.sleep, PEER_POLL_S))
     await program.services.steady_time.start()

@@ -178,6 +178,11 @@ def _register_moved_readings(metrics: MetricsRegistry, mover: OldReadingMoverWor
 def _register_clocks(metrics: MetricsRegistry, services: DomainServices) -> None:
     clock, offsets = services.engine_clock, services.clock_offsets
     metrics.register_counter("clock_steps", "Times that the clock of the service was set.", lambda: clock.step_count)
+    watch = services.clock_watch
+    metrics.register_counter("clock_doubts", "Times that the clock of the machine was not believed.", lambda: watch.doubt_count)
+    metrics.register_gauge(
+        "clock_doubted", "1 while the clock of the machine is not believed.", lambda: int(not watch.is_certain)
+    )
     metrics.register_gauge(
         "devices_clock_skewed", "Devices whose clock is wrong by more than two minutes.", lambda: offsets.skewed_devices
     )

@@ -67,7 +67,11 @@ class ComposedApplication:
 
     def readiness_warnings(self) -> Mapping[str, str]:
         """What does not stop the service yet."""
-        found = {"disk": self.adapters.disk.warning(), "broker": self.adapters.link.warning()}
+        found = {
+            "clock": self.services.clock_watch.warning(),
+            "disk": self.adapters.disk.warning(),
+            "broker": self.adapters.link.warning(),
+        }
         if self.workers.reading_mover is not None:
             found["clickhouse"] = self.workers.reading_mover.warning()
         return {part: warning for part, warning in found.items() if warning is not None}

@@ -18,7 +18,8 @@ from app.runtime.supervisor import LockWithTimeout
 from app.wiring.adapters import ServiceAdapters, broker_endpoint
 from app.wiring.notifications import NotificationServices
 from app.wiring.sign_in import SignInServices
-from app.workers.due import WakeEvents
+from app.workers.due import WakeEvent, WakeEvents
+from app.workers.periodic import log_clock_decision
 from app.workers.rule_timers import log_clock_step
 from app.workers.schedules import InProcessDevicePlanQueue
 from domain.accounts.projects import ProjectService
@@ -32,6 +33,7 @@ from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
 from domain.commands.reports import ReportService
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.absence import AbsenceTracker
+from domain.devices.clock_watch import ClockWatch
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.credentials import CredentialIssuer, DeviceCredentialService
 from domain.devices.erasure import DeviceErasureService
@@ -110,7 +112,20 @@ class DomainServices:
             reconnects=lambda: adapters.link.stats().get("reconnects", 0),
             broker_is_apart=settings.broker not in ("embedded", "none"),
         )
-        self.steady_time = SteadyTimePersistenceService(uow=self.uow, clock=adapters.clock, heard_ms=self.absence.heard_ms)
+        wall = adapters.clock.wall
+        self.steady_time = SteadyTimePersistenceService(
+            uow=self.uow, clock=adapters.clock, heard_ms=self.absence.heard_ms, wall=wall
+        )
+        self.clock_watch = ClockWatch(
+            uow=self.uow,
+            wall=wall,
+            steady_time=self.steady_time,
+            absence=self.absence,
+            tells_people=lambda: adapters.is_leader,
+            on_time=adapters.tell_broker_time,
+            on_decision=log_clock_decision,
+            on_step=lambda: _wake_all(wake_events.approvals, wake_events.schedules, wake_events.rule_timers),
+        )
         self._wire_accounts(settings, adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self.stored_telemetry = StoredTelemetryServices(self.uow, settings, adapters, self.authorizer)
@@ -250,6 +265,7 @@ class DomainServices:
             commands=self.commands,
             plans=self.device_plans,
             absence=self.absence,
+            doubtful_until_ms=self.clock_watch.doubtful_until_ms,
             batch_size=SHORT_BATCH if adapters.database.file else LONG_BATCH,
             life=adapters.life,
         )
@@ -338,3 +354,8 @@ def _create_store(settings: Settings) -> ClickHouseReadingStore | None:
 
     address = ClickHouseConnectionConfig.parse(settings.clickhouse_url.get_secret_value())
     return ClickHouseReadingStore(address, days=settings.clickhouse_days)
+
+
+def _wake_all(*events: WakeEvent) -> None:
+    for event in events:
+        event.set()

@@ -23,10 +23,12 @@ from app.workers.feed_interest import DevicesWithSubscribersWorker, EventLogAcce
 from app.workers.ingest import IngestWorker
 from app.workers.instances import DeviceLeaseWorker, EventLogFollower, OtherInstanceEventHandler, PostgresListenerWorker
 from app.workers.periodic import (
+    ClockWorker,
     DeviceCleanupWorker,
     PeriodicFlushWorker,
     RollupWorker,
     delete_rows_of_deleted_webhooks,
+    expire_approvals,
     expire_presence,
     keep_steady_time,
     seal_event_log,
@@ -165,16 +167,22 @@ class Workers:
         telemetry = services.stored_telemetry
         self.rollups = RollupWorker(rollups=telemetry.rollups)
         self.retention = RetentionWorker(
-            retention=telemetry.retention, release_space=adapters.database.release_space, wake_event=WakeEvent()
+            retention=telemetry.retention,
+            release_space=adapters.database.release_space,
+            wake_event=WakeEvent(),
+            is_clock_certain=lambda: services.clock_watch.is_certain,
         )
         self.reading_mover: OldReadingMoverWorker | None = None
         if telemetry.mover is not None:
-            self.reading_mover = OldReadingMoverWorker(mover=telemetry.mover, clock=adapters.clock)
+            self.reading_mover = OldReadingMoverWorker(
+                mover=telemetry.mover, clock=adapters.clock, is_clock_certain=lambda: services.clock_watch.is_certain
+            )
 
     def _every_instance(
         self, adapters: ServiceAdapters, services: DomainServices, wake_events: WakeEvents
     ) -> tuple[BackgroundWorker, ...]:
         clock, mails, approvals = adapters.clock, services.notifications.delivery, services.approvals
+        expire = drain(approvals.expire_due, approvals.next_expiry_ms, clock.now_ms)
         flushes = (
             services.callers.flush_last_used,
             services.logins.flush_throttled_logins,
@@ -183,11 +191,12 @@ class Workers:
         )
         return (
             DueWorker("steady_time", partial(keep_steady_time, services.steady_time)),
+            ClockWorker(watch=services.clock_watch),
             DueWorker("notifications", drain(mails.send_due, mails.next_due_ms, clock.steady_ms), wake_events.notifications),
             PeriodicFlushWorker(flushes=flushes),
             self.retention,
             DiskSpaceWorker(disk=adapters.disk, retention_wake=self.retention.wake_event),
-            DueWorker("approvals", drain(approvals.expire_due, approvals.next_expiry_ms, clock.now_ms), wake_events.approvals),
+            DueWorker("approvals", partial(expire_approvals, services.clock_watch, expire), wake_events.approvals),
         )
 
     def _leader_only(

@@ -13,17 +13,19 @@ from dataclasses import field
 
 import structlog
 
-from app.workers.due import MAX_SLEEP_S, DueLoop, WakeEvent, seconds_until
+from app.workers.due import MAX_SLEEP_S, DueLoop, RunOnce, WakeEvent, seconds_until
 from domain.audit.seals import AuditSealService
+from domain.devices.clock_watch import ClockWatch
 from domain.devices.credential_sync import CredentialSyncService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.health import DroppedMessageService
 from domain.devices.presence import PresenceService
 from domain.kernel.backoff import RETRY_BACKOFF
-from domain.kernel.clock import Clock
+from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.kernel.steady_time import KEEP_INTERVAL_S, SteadyTimePersistenceService
+from domain.kernel.wall_clock import ClockDecision
 from domain.telemetry.rollups import RollupService
 from domain.webhooks.delivery import DeletedWebhookCleanup
 
@@ -33,6 +35,7 @@ ROLLUP_POLL_INTERVAL_S = 5.0
 """Finds hours that have received late readings; a poll costs one index seek."""
 ROLLUP_PAUSE_S = 0.01
 FLUSH_INTERVAL_S = 5.0
+CLOCK_INTERVAL_S = 1.0
 CLEANUP_INTERVAL_S = 3_600.0
 """Of deleted devices, when nothing wakes the worker earlier."""
 
@@ -56,6 +59,40 @@ async def keep_steady_time(steady_time: SteadyTimePersistenceService) -> float:
     """Store how far steady time has come, for the next start and for the other instances."""
     await steady_time.keep()
     return KEEP_INTERVAL_S
+
+
+async def expire_approvals(watch: ClockWatch, expire: RunOnce) -> float:
+    """While the clock is in doubt, they wait."""
+    return await expire() if watch.is_certain else CLOCK_INTERVAL_S
+
+
+@service
+class ClockWorker:
+    """Looks at the machine's clock every second, also while the database does not answer."""
+
+    name = "clock"
+
+    watch: ClockWatch
+    _is_away: bool = field(default=False, init=False)
+
+    async def run(self) -> None:
+        while True:
+            self.watch.look()
+            try:
+                await self.watch.write_events()
+                self._is_away = False
+            except Unavailable as error:
+                if not self._is_away:
+                    log = structlog.get_logger(self.name)
+                    log.warning("the database does not answer; the events of the clock are written later", error=str(error))
+                self._is_away = True
+            await asyncio.sleep(CLOCK_INTERVAL_S)
+
+
+def log_clock_decision(decision: ClockDecision, text: str) -> None:
+    doubt = decision.doubt
+    log = structlog.get_logger(ClockWorker.name)
+    log.warning(text, doubt=doubt.kind.value, by_s=doubt.by_ms / SECOND_MS, step_s=decision.step_ms / SECOND_MS)
 
 
 async def expire_presence(presence: PresenceService, clock: Clock) -> float:

@@ -24,10 +24,17 @@ INTERVAL_S = 3_600.0
 PAUSE_S = 0.02
 DISK_SPACE_INTERVAL_S = 5.0
 MOVER_INTERVAL_S = 900.0
+CLOCK_INTERVAL_S = 1.0
 ROLLUP_WAIT_S = 5.0
 """Until the next round of the mover while hours of older readings have no roll-up yet."""
 LATE_AFTER_S = 3_600.0
 """Without a complete round of the mover for so long, `/readyz` warns."""
+
+
+async def wait_for_certainty(is_certain: Callable[[], bool]) -> None:
+    """While the clock is in doubt, nothing is deleted."""
+    while not is_certain():  # noqa: ASYNC110 - the clock tells nobody when it is right again
+        await asyncio.sleep(CLOCK_INTERVAL_S)
 
 
 @service
@@ -41,14 +48,17 @@ class RetentionWorker:
     """Does one step and returns what it released; 0 when there is no more."""
 
     wake_event: WakeEvent
+    is_clock_certain: Callable[[], bool] = lambda: True
     deleted_rows: int = field(default=0, init=False)
 
     async def run(self) -> None:
         await self.wake_event.wait(INITIAL_DELAY_S)
         while True:
+            await wait_for_certainty(self.is_clock_certain)
             try:
                 async for deleted in self.retention.purge_steps():
                     self.deleted_rows += deleted
+                    await wait_for_certainty(self.is_clock_certain)
                     await asyncio.sleep(PAUSE_S)
                 while True:
                     if not await self.release_space():
@@ -94,6 +104,7 @@ class OldReadingMoverWorker(DueLoop):
 
     mover: OldReadingMover
     clock: Clock
+    is_clock_certain: Callable[[], bool] = lambda: True
     wake_event: WakeEvent = field(default_factory=WakeEvent, init=False)
     _completed_ms: int | None = field(default=None, init=False)
     """Monotonic; None: not running on this instance."""
@@ -118,8 +129,10 @@ class OldReadingMoverWorker(DueLoop):
 
     async def run_once(self) -> float:
         damaged = self.mover.damaged_messages
+        await wait_for_certainty(self.is_clock_certain)
         async for moved in self.mover.move_steps():
             self.moved_messages += moved
+            await wait_for_certainty(self.is_clock_certain)
             await asyncio.sleep(PAUSE_S)
         if self.mover.damaged_messages > damaged:
             structlog.get_logger(self.name).error(

@@ -14,7 +14,7 @@ from dataclasses import field
 import structlog
 
 from app.workers.due import MAX_SLEEP_S, DueLoop, WakeEvent, seconds_until
-from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.clock import MAX_INSTANCE_SKEW_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.schedules.device_plan import DevicePlanSyncService
@@ -46,6 +46,10 @@ class ScheduleWorker(DueLoop):
         while True:
             now_ms = self.clock.now_ms()
             due_ts = await self.firing.next_due_ts()
+            was_set_back = self._caught_up_ms is None or self._caught_up_ms > now_ms + MAX_INSTANCE_SKEW_MS
+            if was_set_back and (healed := await self.firing.compute_anew(now_ms)):
+                log.warning("slots that were decided by a clock that was ahead have their next edge anew", slots=healed)
+                due_ts = await self.firing.next_due_ts()
             if self._caught_up_ms is None or self._caught_up_ms > now_ms:
                 self._caught_up_ms = now_ms
             if due_ts is None or due_ts * SECOND_MS > now_ms:

@@ -1,6 +1,7 @@
 """When the service could hear no device: a known interval, counted against nobody.
 
-Law: what could not be heard is not taken for not said. After an absence each device has until it has spoken, at most GRACE_MS,
+Law: what could not be heard is not taken for not said. A time that a step of the clock left out is such an interval for the
+devices that run their plan by themselves. After an absence each device has until it has spoken, at most GRACE_MS,
 before anything of that time is judged: the edges of schedules, the silence that rules watch, the answers that commands wait for.
 
 Until when devices could be heard is stored every few seconds, in a cluster with each beat of a member. It is stored in steady
@@ -46,6 +47,8 @@ class AbsenceTracker:
     """The broker is another process, which may be away while this one runs."""
     current: Absence | None = field(default=None, init=False)
     """The last one; its grace may be over."""
+    stepped: Absence | None = field(default=None, init=False)
+    """The time that the last step of the clock left out. Devices were heard then, but what was due in it was not done."""
     _grace_ends_ms: int | None = field(default=None, init=False)
     """Monotonic; None before `start`."""
     _rules_grace_ends_ms: int = field(default=0, init=False)
@@ -89,6 +92,16 @@ class AbsenceTracker:
         self._grace_ends_ms = self.clock.monotonic_ms() + GRACE_MS
         self.begin_for_rules()
         return self.current
+
+    def begin_step(self, since_ms: int) -> None:
+        """The clock was set forward from there to the present."""
+        self.stepped = Absence(since_ms, self.clock.now_ms())
+
+    def stepped_over_s(self, due_ms: int) -> int:
+        """The length of the step that left this time out; 0: none did."""
+        if self.stepped is None or not self.stepped.since_ms < due_ms <= self.stepped.until_ms:
+            return 0
+        return (self.stepped.until_ms - self.stepped.since_ms) // SECOND_MS
 
     def follow_link(self) -> int | None:
         """Call every second or so. Returns since when devices cannot be heard, once when that begins; when they can be again, an

@@ -162,7 +162,6 @@ EXPLANATIONS = {
     "BAD_VALUE": "a value is not a number, boolean or text of at most 256 characters, or a unit is no short text",
     "DIAGNOSTICS": "settings and diagnostics of the firmware are no readings",
     "FORBIDDEN_TOPIC": "the device may not publish to that topic; check the topics against its config block",
-    "FUTURE": "the timestamp is more than a day ahead; set the clock of the device",
     "MALFORMED": "the payload is not what its topic expects",
     "NOT_FINITE": "a number is NaN or infinite",
     "QUEUE_FULL": "sent at QoS 0 while the service was behind; use QoS 1 for what must arrive",

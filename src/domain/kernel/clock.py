@@ -110,6 +110,17 @@ class StoredSteadyTime(NamedTuple):
     age_ms: int
     heard_ms: int | None = None
     """Steady time up to which devices were heard; None: not known."""
+    wall_offset_ms: int | None = None
+    """By how much the wall time that the service last went by was ahead of steady time; None: not known."""
+    confirmed_ms: int | None = None
+    """The wall time at which a person last said that the clock is right."""
+
+
+class SteadyTimeAdvance(NamedTuple):
+    """What is stored now: the greatest steady time, and `StoredSteadyTime.confirmed_ms`."""
+
+    steady_ms: int
+    confirmed_ms: int | None
 
 
 class SteadyTimeRepository(Protocol):
@@ -118,5 +129,10 @@ class SteadyTimeRepository(Protocol):
     async def find(self, wall_ms: int) -> StoredSteadyTime | None:
         """`wall_ms`: the wall time for a database without a clock of its own."""
 
-    async def advance(self, steady_ms: int, wall_ms: int, heard_ms: int | None = None) -> int:
-        """Store `steady_ms` unless a greater one is stored, and `heard_ms` if it is known. Returns the greater steady time."""
+    async def advance(
+        self, steady_ms: int, wall_ms: int, heard_ms: int | None = None, wall_offset_ms: int | None = None
+    ) -> SteadyTimeAdvance:
+        """Store `steady_ms` unless a greater one is stored, and what is known of the others."""
+
+    async def confirm_wall_time(self, wall_ms: int) -> None:
+        """A person says that it is this wall time now. Does nothing before the first `advance`."""

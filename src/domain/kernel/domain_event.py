@@ -44,6 +44,7 @@ _ScheduleKind = Literal[
 _RuleKind = Literal[
     "rule_created", "rule_updated", "rule_deleted", "rule_matched", "rule_skipped", "rule_suppressed", "rule_disabled"
 ]
+_ClockKind = Literal["clock_doubted", "clock_trusted"]
 _WebhookKind = Literal["webhook_created", "webhook_updated", "webhook_secret_rotated", "webhook_deleted", "webhook_disabled"]
 _ServiceKind = Literal["database_restored"]
 EventKind = Literal[
@@ -67,6 +68,7 @@ EventKind = Literal[
     _ReportKind,
     _ScheduleKind,
     _RuleKind,
+    _ClockKind,
     _WebhookKind,
     _ServiceKind,
 ]

@@ -12,11 +12,13 @@ because it needs transactions and `clock.py` lies below them.)
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import Protocol
 
-from domain.kernel.clock import DAY_MS, Clock
+from domain.kernel.clock import DAY_MS, MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.kernel.wall_clock import WallClock
 
 KEEP_INTERVAL_S = 10.0
 MAX_STOP_MS = DAY_MS
@@ -35,6 +37,27 @@ class SteadyTimePersistenceService:
     clock: SettableSteadyClock
     heard_ms: Callable[[], int | None] = lambda: None
     """The steady time up to which devices were heard (`AbsenceTracker`), stored with it; None: not known."""
+    wall: WallClock | None = None
+    """The clock that is judged; None where nobody judges it."""
+    _confirmed_ms: int | None = field(default=None, init=False)
+
+    async def judge_clock(self) -> None:
+        """Compare the machine's clock with the time that is stored. Call first of all. Raises Unavailable."""
+        if self.wall is None:
+            return
+        async with self.uow.read() as tx:
+            stored = await tx.steady_time.find(self.wall.wall_ms())
+        if stored is None or stored.wall_offset_ms is None:
+            self.wall.start(None)
+        else:
+            self.wall.start(stored.steady_ms + stored.wall_offset_ms, stored.age_ms)
+
+    @property
+    def is_clock_confirmed(self) -> bool:
+        """Whether a person has just said that the clock, as it is now, is right."""
+        if self.wall is None or self._confirmed_ms is None:
+            return False
+        return abs(self.wall.wall_ms() - self._confirmed_ms) < MINUTE_MS
 
     async def start(self) -> None:
         """Continue from what is stored; a new database begins with the wall time. Call before anything uses steady time. Raises
@@ -48,6 +71,10 @@ class SteadyTimePersistenceService:
     async def keep(self) -> None:
         """Store how far it has come, and catch up with the other instances. Raises Unavailable."""
         async with self.uow.write(caller=None) as tx:
-            greatest_ms = await tx.steady_time.advance(self.clock.steady_ms(), self.clock.now_ms(), self.heard_ms())
-        if greatest_ms > self.clock.steady_ms():
-            self.clock.set_steady(greatest_ms)
+            steady_ms, now_ms = self.clock.steady_ms(), self.clock.now_ms()
+            is_certain = self.wall is None or self.wall.doubt is None
+            offset_ms = now_ms - steady_ms if is_certain else None
+            stored = await tx.steady_time.advance(steady_ms, now_ms, self.heard_ms(), offset_ms)
+        self._confirmed_ms = stored.confirmed_ms
+        if stored.steady_ms > self.clock.steady_ms():
+            self.clock.set_steady(stored.steady_ms)

@@ -10,8 +10,8 @@ the slots due after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, AutomationCommand, CommandRequest, Execution, TriggeredBy
@@ -20,7 +20,7 @@ from domain.devices.absence import AbsenceTracker
 from domain.devices.model import Device, DeviceStatus
 from domain.events.model import SCHEDULE_FIRED
 from domain.kernel.caller import SystemCaller
-from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.clock import MAX_INSTANCE_SKEW_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, Unavailable
@@ -35,6 +35,7 @@ from domain.schedules.edges import (
     apply_edge_outcome,
     decide_due_edge,
     fired_outcome,
+    first_edge_after,
     max_lateness_s,
     next_edge_after,
     outcome_for_error,
@@ -48,6 +49,7 @@ from domain.schedules.model import (
     OfflineScheduleEdge,
     Schedule,
     ScheduledCommand,
+    ScheduleStatus,
     SwitchEdge,
 )
 from domain.schedules.ports import RecurrenceCalculator, SchedulesTx
@@ -104,10 +106,50 @@ class ScheduleFiringService:
     absence: AbsenceTracker
     batch_size: int = SHORT_BATCH
     life: DatabaseLife = field(default_factory=DatabaseLife)
+    doubtful_until_ms: Callable[[], int | None] = lambda: None
+    """While the clock is in doubt since a start that was far ahead, that start, Unix ms: a slot that runs once and was due until
+    then waits, because its one chance would be gone if the clock is wrong. A slot with a rule has another."""
 
     async def next_due_ts(self) -> int | None:
         async with self.uow.read() as tx:
-            return await tx.schedules.next_due_ts()
+            return await tx.schedules.next_due_ts(self._once_after_ts())
+
+    def _once_after_ts(self) -> int:
+        return (self.doubtful_until_ms() or 0) // SECOND_MS
+
+    async def compute_anew(self, now_ms: int) -> int:
+        """Call at the start and when the clock was set back: slots with a rule that were decided by a clock that was ahead get
+        their next edge after the present that has not run, also those that ended. Returns how many. Raises Unavailable."""
+        total = 0
+        while True:
+            async with self.uow.write(caller=None, background=True) as tx:
+                found = await tx.schedules.list_decided_after(now_ms + MAX_INSTANCE_SKEW_MS, self.batch_size)
+                if found:
+                    await tx.schedules.save_decisions(await self._computed_anew(tx, found, now_ms), [])
+            total += len(found)
+            if len(found) < self.batch_size:
+                return total
+
+    async def _computed_anew(self, tx: SchedulesTx, found: Sequence[Schedule], now_ms: int) -> Sequence[Schedule]:
+        now_ts = now_ms // SECOND_MS
+        ids = {one.schedule_id for one in found}
+        await tx.schedules.forget_skipped_edges(ids, now_ts)
+        decided = set(await tx.schedules.list_decided_edges(ids, now_ts))
+        anew = []
+        for schedule in found:
+            edge: ScheduleEdgeOccurrence | None = first_edge_after(schedule, now_ts - 1, self.recurrence)
+            key = (schedule.schedule_id, schedule.revision)
+            while edge is not None and (*key, edge.edge, edge.ts) in decided:
+                edge = next_edge_after(schedule, edge, self.recurrence)
+            if schedule.status is ScheduleStatus.COMPLETED:
+                if edge is None or await tx.schedules.get_by_slot(schedule.device_id, schedule.slot) is not None:
+                    edge = None  # it has ended indeed, or the slot is somebody else's by now
+                else:
+                    schedule = replace(schedule, status=ScheduleStatus.PENDING)
+            if edge is not None and (schedule.next_fire_ts is None or edge.ts < schedule.next_fire_ts):
+                schedule = replace(schedule, next_fire_ts=edge.ts, next_edge=edge.edge)
+            anew.append(replace(schedule, updated_ms=now_ms))
+        return anew
 
     async def fire_due(self, now_ms: int, *, lateness_allowance_s: int = 0, limit: int | None = None) -> int:
         """Decide a batch of due slots and return how many. Call again until 0. `lateness_allowance_s`: lateness that the slots
@@ -115,7 +157,7 @@ class ScheduleFiringService:
         due: Sequence[Schedule] = ()
         try:
             async with self.uow.write(caller=None, background=True) as tx:
-                due = await tx.schedules.list_due(now_ms // SECOND_MS, limit or self.batch_size)
+                due = await tx.schedules.list_due(now_ms // SECOND_MS, limit or self.batch_size, self._once_after_ts())
                 if due:
                     await self._decide(tx, due, now_ms, lateness_allowance_s)
         except (Unavailable, SlotDecisionFailedError):
@@ -201,7 +243,10 @@ class ScheduleFiringService:
         schedule, device = slot.schedule, slot.device
         if device is None or schedule.created_by is None or not device.is_active:
             return False
-        if self._was_absent_for(device, slot.decision.due):
+        due = slot.decision.due
+        if self._was_absent_for(device, due):
+            return True
+        if is_firmware_synced(device, schedule) and self.absence.stepped_over_s(due.ts * SECOND_MS):
             return True
         return not slot.decision.is_missed and runs_on_device(device, schedule)
 

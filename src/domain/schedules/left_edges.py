@@ -151,7 +151,8 @@ class LeftEdgeResolver:
     ) -> None:
         now_ms = self.clock.now_ms()
         confirmed = conclusion is Conclusion.CONFIRMED
-        decision = _decision_of(edge, now_ms // SECOND_MS, max_lateness_s(schedule), confirmed=confirmed)
+        allowed_s = max_lateness_s(schedule) + self.absence.stepped_over_s(edge.due_ts * SECOND_MS)
+        decision = _decision_of(edge, now_ms // SECOND_MS, allowed_s, confirmed=confirmed)
         slot = DueSlotWithDecision(schedule, device, decision)
         result = await self._result(tx, slot, edge, conclusion, now_ms)
         if is_latest:

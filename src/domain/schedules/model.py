@@ -52,6 +52,19 @@ class EdgeOutcome(StrEnum):
     RAN_ON_DEVICE = "RAN_ON_DEVICE"
 
 
+SKIPPED_OUTCOMES = frozenset(
+    {
+        EdgeOutcome.MISSED,
+        EdgeOutcome.SKIPPED_APPROVAL,
+        EdgeOutcome.SKIPPED_COMMAND,
+        EdgeOutcome.SKIPPED_DEVICE,
+        EdgeOutcome.SKIPPED_GRANT,
+        EdgeOutcome.SUPERSEDED,
+    }
+)
+"""Nothing was switched, and nobody is to say so any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduledCommand:
     command: str

@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.commands.ports import CommandsTx
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
-from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule
+from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule, SwitchEdge
 
 
 class ScheduleRepository(Protocol):
@@ -31,11 +31,23 @@ class ScheduleRepository(Protocol):
     async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
         """COMPLETED and CANCELLED schedules, newest first; with `before`, those that follow it in this order."""
 
-    async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
-        """Enabled PENDING and ACTIVE schedules with `next_fire_ts` ≤ `now_ts`, earliest first. PostgreSQL locks the rows and
-        skips rows that other transactions have locked."""
+    async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:
+        """Enabled PENDING and ACTIVE schedules with `next_fire_ts` ≤ `now_ts`, earliest first; those without a rule only where
+        it is after `once_after_ts`. PostgreSQL locks the rows and skips rows that other transactions have locked."""
 
-    async def next_due_ts(self) -> int | None: ...
+    async def next_due_ts(self, once_after_ts: int = 0) -> int | None: ...
+
+    async def list_decided_after(self, at_ms: int, limit: int) -> Sequence[Schedule]:
+        """PENDING, ACTIVE and COMPLETED schedules with a rule that were last changed after `at_ms`. Locked like those of
+        `list_due`."""
+
+    async def forget_skipped_edges(self, schedule_ids: Collection[ScheduleId], from_ts: int) -> None:
+        """Delete the records of edges from `from_ts` on that did not run and that no device holds."""
+
+    async def list_decided_edges(
+        self, schedule_ids: Collection[ScheduleId], from_ts: int
+    ) -> Sequence[tuple[ScheduleId, int, SwitchEdge, int]]:
+        """Schedule, revision, edge and second of the recorded edges from `from_ts` on."""
 
     async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[DecidedScheduleEdge]) -> None:
         """Write the state of the decided slots and the records of their edges. Raises Conflict, at the latest on commit, when

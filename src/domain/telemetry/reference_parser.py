@@ -3,12 +3,11 @@
 Forms: `{"ts": ms, "m": {metric: value}, "u": {metric: unit}}`, an array of such objects, or flat `{metric: value}`, where `ts` is
 the time and an object under `u` the units. A `ts` of ten digits (2001 to 2286) is in seconds. Without `ts`, the time is the
 arrival; so it is for any other `ts` below 10^11 ms (1973), which only a clock that is not set can produce. A `ts` more than
-MAX_AHEAD_MS after the arrival counts as the arrival too; what the device said is kept in `reported_ms`. If a name occurs twice,
-the last value counts, at the position of the first.
+MAX_AHEAD_MS after the arrival, by minutes or by years, counts as the arrival too; what the device said is kept in `reported_ms`.
+If a name occurs twice, the last value counts, at the position of the first.
 
 A payload that is not JSON, too large or nested too deeply is dropped as a whole. From an array, an element is dropped that is not
-an object or has an invalid `ts` or one more than a day ahead. From a message, only the invalid readings are dropped: a NaN does
-not affect other sensors.
+an object or has an invalid `ts`. From a message, only the invalid readings are dropped: a NaN does not affect other sensors.
 """
 
 from __future__ import annotations
@@ -20,17 +19,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from domain.kernel.clock import DAY_MS, MINUTE_MS
+from domain.kernel.clock import MINUTE_MS
 from domain.rules.model import MetricValue
 
 MALFORMED = "MALFORMED"
 TOO_LARGE = "TOO_LARGE"
-FUTURE = "FUTURE"
 NOT_FINITE = "NOT_FINITE"
 TOO_MANY_METRICS = "TOO_MANY_METRICS"
 BAD_METRIC_NAME = "BAD_METRIC_NAME"
 BAD_VALUE = "BAD_VALUE"
-FAULT_CODES = (BAD_METRIC_NAME, BAD_VALUE, FUTURE, MALFORMED, NOT_FINITE, TOO_LARGE, TOO_MANY_METRICS)
+FAULT_CODES = (BAD_METRIC_NAME, BAD_VALUE, MALFORMED, NOT_FINITE, TOO_LARGE, TOO_MANY_METRICS)
 
 MAX_PAYLOAD_BYTES = 64 * 1024
 MAX_DEPTH = 32
@@ -42,8 +40,8 @@ MAX_METRICS = 128
 MIN_TS_S, END_TS_S = 10**9, 10**10
 """A `ts` from the first to before the second has ten digits: Unix seconds."""
 MIN_TS_MS = 100_000_000_000
-MAX_TS_MS = 2**53
-"""A `ts` is a double; beyond this it does not count milliseconds."""
+MAX_TS_MS = 253_402_300_799_999
+"""A later `ts` counts as this one: the last time that a year of four digits can name."""
 MAX_AHEAD_MS = 2 * MINUTE_MS
 """No device's clock may be further ahead of the service's; no message may keep rules from being evaluated for longer."""
 
@@ -182,7 +180,7 @@ def _message_time(ts: Any, arrived_ms: int, parsed: ParsedPayload) -> MessageTim
     if ts_ms <= arrived_ms + MAX_AHEAD_MS:
         return MessageTime(ts_ms, by_device=True)
     parsed.ahead_ms = ts_ms - arrived_ms
-    return FUTURE if ts > arrived_ms + DAY_MS else MessageTime(arrived_ms, reported_ms=ts_ms)
+    return MessageTime(arrived_ms, reported_ms=ts_ms)
 
 
 def _reading_fault(name: str, value: Any) -> str | None:

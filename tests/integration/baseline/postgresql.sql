@@ -34,7 +34,7 @@ CREATE TABLE rollups (device_no BIGINT NOT NULL, hour BIGINT NOT NULL, packed BY
 CREATE TABLE rollups_due (device_no BIGINT NOT NULL, hour BIGINT NOT NULL, marked_ms BIGINT NOT NULL, CONSTRAINT pk_rollups_due PRIMARY KEY (device_no, hour));
 CREATE INDEX ix_rollups_due__hour_device_no ON rollups_due (hour, device_no);
 CREATE TABLE service_secrets (name TEXT NOT NULL, sealed BYTEA NOT NULL, CONSTRAINT pk_service_secrets PRIMARY KEY (name));
-CREATE TABLE steady_time (row_id BIGINT NOT NULL, steady_ms BIGINT NOT NULL, wall_ms BIGINT NOT NULL, heard_ms BIGINT, CONSTRAINT pk_steady_time PRIMARY KEY (row_id));
+CREATE TABLE steady_time (row_id BIGINT NOT NULL, steady_ms BIGINT NOT NULL, wall_ms BIGINT NOT NULL, heard_ms BIGINT, wall_offset_ms BIGINT, confirmed_ms BIGINT, CONSTRAINT pk_steady_time PRIMARY KEY (row_id));
 CREATE TABLE stored_responses (caller TEXT NOT NULL, key TEXT NOT NULL, request_hash BYTEA NOT NULL, status BIGINT, body BYTEA NOT NULL, at_ms BIGINT NOT NULL, CONSTRAINT pk_stored_responses PRIMARY KEY (caller, key));
 CREATE INDEX ix_stored_responses__at_ms ON stored_responses (at_ms);
 CREATE TABLE tombstones (device_no BIGINT NOT NULL, deleted_ms BIGINT NOT NULL, CONSTRAINT pk_tombstones PRIMARY KEY (device_no));

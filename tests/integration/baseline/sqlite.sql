@@ -34,7 +34,7 @@ CREATE TABLE rollups (device_no INTEGER NOT NULL, hour INTEGER NOT NULL, packed 
 CREATE TABLE rollups_due (device_no INTEGER NOT NULL, hour INTEGER NOT NULL, marked_ms INTEGER NOT NULL, CONSTRAINT pk_rollups_due PRIMARY KEY (device_no, hour)) WITHOUT ROWID;
 CREATE INDEX ix_rollups_due__hour_device_no ON rollups_due (hour, device_no);
 CREATE TABLE service_secrets (name TEXT NOT NULL, sealed BLOB NOT NULL, CONSTRAINT pk_service_secrets PRIMARY KEY (name));
-CREATE TABLE steady_time (row_id INTEGER NOT NULL, steady_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL, heard_ms INTEGER, CONSTRAINT pk_steady_time PRIMARY KEY (row_id));
+CREATE TABLE steady_time (row_id INTEGER NOT NULL, steady_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL, heard_ms INTEGER, wall_offset_ms INTEGER, confirmed_ms INTEGER, CONSTRAINT pk_steady_time PRIMARY KEY (row_id));
 CREATE TABLE stored_responses (caller TEXT NOT NULL, "key" TEXT NOT NULL, request_hash BLOB NOT NULL, status INTEGER, body BLOB NOT NULL, at_ms INTEGER NOT NULL, CONSTRAINT pk_stored_responses PRIMARY KEY (caller, "key"));
 CREATE INDEX ix_stored_responses__at_ms ON stored_responses (at_ms);
 CREATE TABLE tombstones (device_no INTEGER NOT NULL, deleted_ms INTEGER NOT NULL, CONSTRAINT pk_tombstones PRIMARY KEY (device_no));

@@ -8,7 +8,14 @@ from dataclasses import replace
 from adapters.storage.errors import edge_recorded_error, slot_taken_error
 from domain.devices.model import Device
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
-from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule, ScheduleStatus, SwitchEdge
+from domain.schedules.model import (
+    SKIPPED_OUTCOMES,
+    DecidedScheduleEdge,
+    OfflineScheduleEdge,
+    Schedule,
+    ScheduleStatus,
+    SwitchEdge,
+)
 from support.memory_storage.tables import Database, Table
 
 SCHEDULES: Table[ScheduleId, Schedule] = Table("schedules")
@@ -56,12 +63,32 @@ class MemoryScheduleRepository:
             ended = ended[ids.index(before) + 1 :] if before in ids else []
         return ended[:limit]
 
-    async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
-        due = [(s.next_fire_ts, s) for s in self._enabled() if s.next_fire_ts is not None and s.next_fire_ts <= now_ts]
+    async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:
+        due = [(at_ts, s) for at_ts, s in self._waiting(once_after_ts) if at_ts <= now_ts]
         return [schedule for _, schedule in sorted(due, key=lambda pair: pair[0])][:limit]
 
-    async def next_due_ts(self) -> int | None:
-        return min((s.next_fire_ts for s in self._enabled() if s.next_fire_ts is not None), default=None)
+    async def next_due_ts(self, once_after_ts: int = 0) -> int | None:
+        return min((at_ts for at_ts, _ in self._waiting(once_after_ts)), default=None)
+
+    def _waiting(self, once_after_ts: int) -> Sequence[tuple[int, Schedule]]:
+        found = [(s.next_fire_ts, s) for s in self._enabled() if s.next_fire_ts is not None]
+        return [(at_ts, s) for at_ts, s in found if s.rrule is not None or at_ts > once_after_ts]
+
+    async def list_decided_after(self, at_ms: int, limit: int) -> Sequence[Schedule]:
+        rows = self._database.rows(SCHEDULES).values()
+        statuses = (ScheduleStatus.PENDING, ScheduleStatus.ACTIVE, ScheduleStatus.COMPLETED)
+        return [s for s in rows if s.status in statuses and s.rrule is not None and s.updated_ms > at_ms][:limit]
+
+    async def forget_skipped_edges(self, schedule_ids: Collection[ScheduleId], from_ts: int) -> None:
+        rows = self._database.writable_rows(FIRED_EDGES)
+        for key, edge in list(rows.items()):
+            if edge.schedule_id in schedule_ids and edge.due_ts >= from_ts and edge.outcome in SKIPPED_OUTCOMES:
+                del rows[key]
+
+    async def list_decided_edges(
+        self, schedule_ids: Collection[ScheduleId], from_ts: int
+    ) -> Sequence[tuple[ScheduleId, int, SwitchEdge, int]]:
+        return [key for key in self._database.rows(FIRED_EDGES) if key[0] in schedule_ids and key[3] >= from_ts]
 
     async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[DecidedScheduleEdge]) -> None:
         for schedule in schedules:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.workers.due import DueWorker, WakeEvent, drain
-from app.workers.periodic import DeviceCleanupWorker, expire_presence
+from app.workers.periodic import DeviceCleanupWorker, expire_approvals, expire_presence
 from domain.approvals.model import APPROVAL_TTL_MS
 from domain.devices.presence import RESTART_GRACE_MS
 from domain.kernel.caller import Role
@@ -57,3 +59,17 @@ async def test_approval_requests_expire_at_their_deadline(world: ScheduleWorld) 
         world.clock.forward(APPROVAL_TTL_MS)
         wake.set()
         await eventually(lambda: len(world.events_of_kind("approval_decided")) == 1)
+
+
+async def test_approvals_wait_while_the_clock_is_in_doubt(world: ScheduleWorld) -> None:
+    device = await world.device()
+    await world.define(device, "BREW", requires_approval=True)
+    await world.commands.submit(world.session(Role.ADMIN), device.device_id, "BREW")
+    world.clock.step(minutes=2 * APPROVAL_TTL_MS / 60_000)
+    expire = drain(world.approvals.expire_due, world.approvals.next_expiry_ms, world.clock.now_ms)
+    watch: Any = SimpleNamespace(is_certain=False)
+    assert await expire_approvals(watch, expire) > 0
+    assert world.events_of_kind("approval_decided") == []
+    watch.is_certain = True
+    await expire_approvals(watch, expire)
+    assert len(world.events_of_kind("approval_decided")) == 1

@@ -1,9 +1,10 @@
 //! What the queue carries: telemetry, and what happens to a device beside it, with the acknowledgement that a device waits for.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 
 use crate::connection_handle::ConnectionHandle;
 
@@ -146,8 +147,21 @@ pub(super) struct QueuedInboundMessage {
     pub(super) bytes: u32,
 }
 
-/// The wall clock in Unix milliseconds. The broker stamps a message when it reads it from the socket.
+/// What the service took for the present, and when it said so.
+static SERVICE_TIME: RwLock<Option<(i64, Instant)>> = RwLock::new(None);
+
+/// Tells all brokers of this process what the present is, in Unix milliseconds. They count on from there: a machine's clock that
+/// is set changes nothing until the service believes it.
+pub fn set_now_ms(now_ms: i64) {
+    *SERVICE_TIME.write() = Some((now_ms, Instant::now()));
+}
+
+/// The present in Unix milliseconds: as the service told it, else by the wall clock. The broker stamps a message when it reads it
+/// from the socket.
 pub fn now_ms() -> i64 {
+    if let Some((told_ms, told_at)) = *SERVICE_TIME.read() {
+        return told_ms.saturating_add(told_at.elapsed().as_millis() as i64);
+    }
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |elapsed| elapsed.as_millis() as i64)

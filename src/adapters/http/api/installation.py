@@ -81,7 +81,9 @@ class NetworkResponse(ResponseModel):
     mqtt_port: int
     mqtt_ws_port: int
     mqtt_tls_port: int | None
-    problems: list[NetworkProblemResponse] = Field(description="What keeps phones or devices from reaching the service.")
+    problems: list[NetworkProblemResponse] = Field(
+        description="What keeps phones or devices from reaching the service, and whether its clock is doubted."
+    )
 
 
 def network_blueprint(describe: Callable[[], NetworkResponse]) -> ApiBlueprint:

@@ -1702,6 +1702,8 @@ class AsyncOperations(AsyncTransport):
             "rule_skipped",
             "rule_suppressed",
             "rule_disabled",
+            "clock_doubted",
+            "clock_trusted",
             "webhook_created",
             "webhook_updated",
             "webhook_secret_rotated",

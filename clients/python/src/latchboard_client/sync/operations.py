@@ -1679,6 +1679,8 @@ class Operations(Transport):
             "rule_skipped",
             "rule_suppressed",
             "rule_disabled",
+            "clock_doubted",
+            "clock_trusted",
             "webhook_created",
             "webhook_updated",
             "webhook_secret_rotated",

@@ -16,7 +16,7 @@ from adapters.storage.sql.probes import session_name
 from adapters.storage.sql.session import POSTGRES, SQLITE, Row
 from adapters.storage.sql.statements import insert_or_ignore, listed, listed_integers
 from adapters.storage.sql.tables import members, partitions
-from domain.kernel.clock import StoredSteadyTime
+from domain.kernel.clock import SteadyTimeAdvance, StoredSteadyTime
 from domain.partitions.model import (
     NOBODY,
     ClusterMember,
@@ -125,17 +125,25 @@ def _partition(row: Row) -> Partition:
 _WALL_MS = {SQLITE: ":at_wall", POSTGRES: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"}
 _GREATER = {SQLITE: "max", POSTGRES: "greatest"}
 FIND_STEADY_TIME = {
-    dialect: text(f"SELECT steady_ms, {wall_ms} - wall_ms, heard_ms FROM steady_time WHERE row_id = 1")  # noqa: S608 - constants
+    dialect: text(
+        f"SELECT steady_ms, {wall_ms} - wall_ms, heard_ms, wall_offset_ms, confirmed_ms FROM steady_time "  # noqa: S608 - constants
+        "WHERE row_id = 1"
+    )
     for dialect, wall_ms in _WALL_MS.items()
 }
 ADVANCE_STEADY_TIME = {
     dialect: text(
-        f"INSERT INTO steady_time (row_id, steady_ms, wall_ms, heard_ms) VALUES (1, :at_steady, {wall_ms}, :at_heard) "  # noqa: S608 - constants
+        "INSERT INTO steady_time (row_id, steady_ms, wall_ms, heard_ms, wall_offset_ms) "  # noqa: S608 - constants
+        f"VALUES (1, :at_steady, {wall_ms}, :at_heard, :at_offset) "
         f"ON CONFLICT (row_id) DO UPDATE SET steady_ms = {_GREATER[dialect]}(steady_time.steady_ms, excluded.steady_ms), "
-        "wall_ms = excluded.wall_ms, heard_ms = coalesce(excluded.heard_ms, steady_time.heard_ms) RETURNING steady_ms"
-    ).bindparams(bindparam("at_steady", type_=BigInteger()), bindparam("at_heard", type_=BigInteger()))
+        "wall_ms = excluded.wall_ms, heard_ms = coalesce(excluded.heard_ms, steady_time.heard_ms), "
+        "wall_offset_ms = coalesce(excluded.wall_offset_ms, steady_time.wall_offset_ms) RETURNING steady_ms, confirmed_ms"
+    ).bindparams(*(bindparam(name, type_=BigInteger()) for name in ("at_steady", "at_heard", "at_offset")))
     for dialect, wall_ms in _WALL_MS.items()
 }
+CONFIRM_WALL_TIME = text("UPDATE steady_time SET confirmed_ms = :at_confirmed WHERE row_id = 1").bindparams(
+    bindparam("at_confirmed", type_=BigInteger())
+)
 
 
 class SqlSteadyTimeRepository(SqlRepository):
@@ -143,11 +151,15 @@ class SqlSteadyTimeRepository(SqlRepository):
         rows = await self._session.read(FIND_STEADY_TIME[self._session.dialect], **self._wall(wall_ms))
         return StoredSteadyTime(*rows[0]) if rows else None
 
-    async def advance(self, steady_ms: int, wall_ms: int, heard_ms: int | None = None) -> int:
-        [[greatest_ms]] = await self._session.write(
-            ADVANCE_STEADY_TIME[self._session.dialect], at_steady=steady_ms, at_heard=heard_ms, **self._wall(wall_ms)
-        )
-        return int(greatest_ms)
+    async def advance(
+        self, steady_ms: int, wall_ms: int, heard_ms: int | None = None, wall_offset_ms: int | None = None
+    ) -> SteadyTimeAdvance:
+        given = {"at_steady": steady_ms, "at_heard": heard_ms, "at_offset": wall_offset_ms}
+        [row] = await self._session.write(ADVANCE_STEADY_TIME[self._session.dialect], **given, **self._wall(wall_ms))
+        return SteadyTimeAdvance(*row)
+
+    async def confirm_wall_time(self, wall_ms: int) -> None:
+        await self._session.execute_many(CONFIRM_WALL_TIME, [{"at_confirmed": wall_ms}])
 
     def _wall(self, wall_ms: int) -> dict[str, int]:
         return {"at_wall": wall_ms} if self._session.dialect == SQLITE else {}

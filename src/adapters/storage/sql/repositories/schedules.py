@@ -29,6 +29,7 @@ from adapters.storage.sql.tables.commands import ENDED, LIVE, WAITING_POSTGRES, 
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
     NOT_HELD,
+    SKIPPED_OUTCOMES,
     DecidedScheduleEdge,
     EdgeOutcome,
     MisfirePolicy,
@@ -137,8 +138,11 @@ _LAST_UPDATED, _LAST_SEQ = (
     for column in (_last.c.updated_ms, _last.c.seq)
 )
 LIST_HISTORY_BEFORE = LIST_HISTORY.where(tuple_(s.updated_ms, s.seq) < tuple_(_LAST_UPDATED, _LAST_SEQ))
+_IS_HELD_NO_MORE = or_(s.rrule.is_not(None), s.next_fire_ts > bindparam("at_once_after", type_=s.next_fire_ts.type))
 LIST_DUE = {
-    dialect: SCHEDULE.select().where(waiting, s.next_fire_ts <= bindparam("at_now")).order_by(*_ORDER).limit(_LIMIT)
+    dialect: (
+        SCHEDULE.select().where(waiting, s.next_fire_ts <= bindparam("at_now"), _IS_HELD_NO_MORE).order_by(*_ORDER).limit(_LIMIT)
+    )
     for dialect, waiting in ((SQLITE, WAITING_SQLITE), (POSTGRES, WAITING_POSTGRES))
 }
 LIST_DUE_FOR_UPDATE = LIST_DUE[POSTGRES].with_for_update(skip_locked=True)
@@ -146,6 +150,24 @@ NEXT_DUE = {
     dialect: select(func.min(s.next_fire_ts)).where(waiting)
     for dialect, waiting in ((SQLITE, WAITING_SQLITE), (POSTGRES, WAITING_POSTGRES))
 }
+NEXT_DUE_NOT_HELD = {dialect: statement.where(_IS_HELD_NO_MORE) for dialect, statement in NEXT_DUE.items()}
+"""Apart, because the other one is a single seek of an index."""
+LIST_DECIDED_AFTER = (
+    SCHEDULE.select()
+    .where(or_(LIVE, s.status == ScheduleStatus.COMPLETED.value), s.rrule.is_not(None), s.updated_ms > bindparam("at_after"))
+    .order_by(s.seq)
+    .limit(_LIMIT)
+)
+LIST_DECIDED_AFTER_FOR_UPDATE = LIST_DECIDED_AFTER.with_for_update(skip_locked=True)
+_f = schedule_edges.c
+FORGET_SKIPPED_EDGES = delete(schedule_edges).where(
+    _f.schedule_id.in_(listed()),
+    _f.due_ts >= bindparam("at_from"),
+    or_(*(_f.outcome == skipped.value for skipped in sorted(SKIPPED_OUTCOMES))),
+)
+LIST_DECIDED_EDGES = select(_f.schedule_id, _f.revision, _f.edge, _f.due_ts).where(
+    _f.schedule_id.in_(listed()), _f.due_ts >= bindparam("at_from")
+)
 ADD_EDGES = bulk_insert(schedule_edges, FIRED_EDGE.names)
 _edge_values = attrgetter(*FIRED_EDGE.names)
 _FIRING_COLUMNS = ("status", "next_fire_ts", "next_edge", "last_fired_ms", "last_outcome", "updated_ms")
@@ -188,12 +210,27 @@ class SqlScheduleRepository(SqlStoredEntityRepository[Schedule], SqlOfflineSched
             return await self._list(SCHEDULE, LIST_HISTORY, at_device=device_id, at_limit=limit)
         return await self._list(SCHEDULE, LIST_HISTORY_BEFORE, at_device=device_id, at_limit=limit, at_before=before)
 
-    async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
+    async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:
         statement = LIST_DUE_FOR_UPDATE if self._takes_locks else LIST_DUE[self._session.dialect]
-        return await self._list(SCHEDULE, statement, at_now=now_ts, at_limit=limit)
+        return await self._list(SCHEDULE, statement, at_now=now_ts, at_limit=limit, at_once_after=once_after_ts)
 
-    async def next_due_ts(self) -> int | None:
-        return await self._number_or_none(NEXT_DUE[self._session.dialect])
+    async def next_due_ts(self, once_after_ts: int = 0) -> int | None:
+        if once_after_ts == 0:
+            return await self._number_or_none(NEXT_DUE[self._session.dialect])
+        return await self._number_or_none(NEXT_DUE_NOT_HELD[self._session.dialect], at_once_after=once_after_ts)
+
+    async def list_decided_after(self, at_ms: int, limit: int) -> Sequence[Schedule]:
+        statement = LIST_DECIDED_AFTER_FOR_UPDATE if self._takes_locks else LIST_DECIDED_AFTER
+        return await self._list(SCHEDULE, statement, at_after=at_ms, at_limit=limit)
+
+    async def forget_skipped_edges(self, schedule_ids: Collection[ScheduleId], from_ts: int) -> None:
+        await self._session.write(FORGET_SKIPPED_EDGES, at_listed=to_json(sorted(schedule_ids)), at_from=from_ts)
+
+    async def list_decided_edges(
+        self, schedule_ids: Collection[ScheduleId], from_ts: int
+    ) -> Sequence[tuple[ScheduleId, int, SwitchEdge, int]]:
+        rows = await self._session.read(LIST_DECIDED_EDGES, at_listed=to_json(sorted(schedule_ids)), at_from=from_ts)
+        return [(schedule_id, revision, SwitchEdge(edge), due_ts) for schedule_id, revision, edge, due_ts in rows]
 
     async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[DecidedScheduleEdge]) -> None:
         saved, added = list(map(_fired_values, schedules)), list(map(_edge_values, edges))

@@ -23,9 +23,11 @@ steady_time = Table(
     integer_column("steady_ms"),
     integer_column("wall_ms"),
     integer_column("heard_ms", null=True),
+    integer_column("wall_offset_ms", null=True),
+    integer_column("confirmed_ms", null=True),
 )
-"""One row: how far steady time has come, the wall time of the database when it was stored, and up to which steady time devices
-were heard."""
+"""One row: how far steady time has come, the wall time of the database when it was stored, up to which steady time devices were
+heard, how far the believed wall time is ahead of steady time, and the wall time that a person last confirmed."""
 
 
 database_life = Table(

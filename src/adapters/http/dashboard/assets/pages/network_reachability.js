@@ -24,6 +24,7 @@ export function Network() {
   const add = mayEdit() ? html`<${LinkButton} href="#/add" kind="main" icon="plus">${t("Add a device")}<//>` : null;
   return html`<${PageHead} title=${t("Phones and devices")} sub=${t("How they reach this machine")} actions=${add} />
     <${Loaded} of=${loaded}>${(network) => html`
+      <${Problems} network=${network} of="CLOCK" />
       <div class="columns">
         <${Phones} network=${network} />
         <${Devices} network=${network} />
@@ -51,18 +52,19 @@ function Devices({ network }) {
 }
 
 const texts = () => ({
+  CLOCK_DOUBTED: t("The clock of this machine is not believed: it jumped, or it is behind or far ahead of the newest data. The service counts the time by itself, and old data is not deleted. Set up time synchronisation (NTP). If the clock is right, run: latchboard clock trust"),
   HTTP_LOOPBACK_ONLY: t("The dashboard listens on this machine’s own address only, so no phone reaches it."),
   MQTT_LOOPBACK_ONLY: t("The broker listens on this machine’s own address only, so no device of your network reaches it."),
   MQTT_HOST_LOOPBACK: t("Devices would be told to connect to themselves: the host that they get is a loopback address."),
   MQTT_HOST_BARE_NAME: t("Devices cannot resolve the bare name of a machine: they need an address, a name in DNS, or one that ends with .local."),
 });
 
-/* `of`: HTTP or MQTT. */
+/* `of`: CLOCK, HTTP or MQTT. */
 export const Problems = ({ network, of }) => network.problems.filter(({ code }) => code.startsWith(of)).map(({ code, message }) => html`<p class="hint warn" key=${code}><${Icon} name="triangle-alert" size=${18} /><span>${texts()[code] ?? message}</span></p>`);
 
 /* The lines of settings that solve the problems. */
 export function Change({ problems }) {
-  if (!problems.length) return null;
+  if (!problems.some(({ settings }) => settings.length)) return null;
   return html`<${Card} title=${t("What to change")}>
     <${CopyBlock} text=${problems.flatMap(({ settings }) => settings).join("\n")} label=${t("Settings")} />
     <p class="dim">${t("Add this to the file .env where the service was started (a system service: /etc/latchboard.env; a container: its environment), and restart the service. This page then shows the new addresses.")}</p>
