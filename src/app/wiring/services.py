@@ -25,6 +25,8 @@ from domain.accounts.projects import ProjectService
 from domain.approvals.service import ApprovalService, PendingApprovalCloser
 from domain.audit.export import AuditExportGenerator
 from domain.audit.seals import AuditSealService
+from domain.commands.authority import QueuedCommandAuthority
+from domain.commands.cancellation import CommandCancellationService
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService, DispatchQueue
@@ -188,6 +190,15 @@ class DomainServices:
     def _wire_commands(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         gate = self.authorizer
         self.dispatch_queue = DispatchQueue(wake=wake_events.dispatch.set)
+        self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
+        self.queued_authority = QueuedCommandAuthority(
+            evaluator=adapters.engine.grant_evaluator,
+            execution_waiter=self.execution_waiter,
+            approval_waiter=adapters.approval_waiter,
+            forget=self.dispatch_queue.discard,
+        )
+        self.event_recorder.follow_ups.append(self.queued_authority)
+        self.cancellation = CommandCancellationService(**self.shared, authorizer=gate, authority=self.queued_authority)
         self.commands = CommandSubmissionService(
             **self.creating,
             authorizer=gate,
@@ -203,7 +214,6 @@ class DomainServices:
         )
         self.device_types = DeviceTypeAdminService(**self.creating, validator=adapters.params_checker)
         self.control = DeviceQueries(**self.shared, authorizer=gate, life=adapters.life)
-        self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
             **self.shared,
             link=adapters.link,
@@ -213,6 +223,7 @@ class DomainServices:
             absence=self.absence,
             wake=wake_events.dispatch.set,
             life=adapters.life,
+            authority=self.queued_authority,
         )
         self.reports = ReportService(execution_waiter=self.execution_waiter)
 

@@ -164,12 +164,23 @@ class PendingApprovalCloser:
         pending = await tx.approvals.list_pending_by_requester(caller.account_id, key_id=key_id, membership_id=membership_id)
         reason = "the member was removed" if key_id is None else "the API key was deleted"
         for approval in pending:
-            overdue = now_ms >= approval.expires_ms
-            status = ApprovalStatus.EXPIRED if overdue else ApprovalStatus.DENIED
-            ended = apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
-            if await tx.approvals.decide_if_pending(ended):
-                tx.emit(_decided_event(ended, caller, reason))
-                tx.after_commit(partial(self.waiter.notify, ended))
+            decided = await close_request(tx, self.waiter, approval, caller, now_ms, reason)
+            if decided is not None:
+                tx.emit(decided)
+
+
+async def close_request(
+    tx: ApprovalsTx, waiter: ApprovalWaiter, approval: Approval, caller: Caller, now_ms: int, reason: str
+) -> DomainEvent | None:
+    """End a pending request that nobody could approve any more: DENIED, or EXPIRED if overdue. Who waits for the decision is told
+    after the commit. The event is to be emitted; None when it was decided meanwhile."""
+    overdue = now_ms >= approval.expires_ms
+    status = ApprovalStatus.EXPIRED if overdue else ApprovalStatus.DENIED
+    ended = apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
+    if not await tx.approvals.decide_if_pending(ended):
+        return None
+    tx.after_commit(partial(waiter.notify, ended))
+    return _decided_event(ended, caller, reason)
 
 
 def _decided_event(approval: Approval, caller: Caller, reason: str = "") -> DomainEvent:

@@ -4,7 +4,8 @@ For one name, the device's definition overrides its type's, which overrides the 
 one pump can rely on it.
 
 QUEUED (not yet sent) → SENT → ACKED → DONE or FAILED. At its deadline an execution becomes EXPIRED if it was never sent, and
-TIMED_OUT if it was sent and not answered. `ALLOWED_TRANSITIONS` lists the transitions; a row in QUEUED or SENT is itself
+TIMED_OUT if it was sent and not answered. What is called off before it was sent, by a person or because the authority that asked
+has ended, is CANCELLED. `ALLOWED_TRANSITIONS` lists the transitions; a row in QUEUED or SENT is itself
 the outbox entry.
 """
 
@@ -20,7 +21,18 @@ from domain.kernel.caller import ApiKeyCaller, SessionCaller, SystemCaller
 from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError, ValidationFailed
-from domain.kernel.ids import AccountId, ApprovalId, CommandId, DeviceId, DeviceTypeId, ExecutionId, GrantId
+from domain.kernel.ids import (
+    AccountId,
+    ApprovalId,
+    CommandId,
+    DeviceId,
+    DeviceTypeId,
+    ExecutionId,
+    GrantId,
+    KeyId,
+    MembershipId,
+    SessionId,
+)
 
 
 class CommandKind(StrEnum):
@@ -82,6 +94,7 @@ class ExecutionStatus(StrEnum):
     FAILED = "FAILED"
     TIMED_OUT = "TIMED_OUT"
     EXPIRED = "EXPIRED"
+    CANCELLED = "CANCELLED"
 
     @property
     def is_final(self) -> bool:
@@ -90,7 +103,14 @@ class ExecutionStatus(StrEnum):
 
 ALLOWED_TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ExecutionStatus.QUEUED: frozenset(
-        {ExecutionStatus.SENT, ExecutionStatus.ACKED, ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.EXPIRED}
+        {
+            ExecutionStatus.SENT,
+            ExecutionStatus.ACKED,
+            ExecutionStatus.DONE,
+            ExecutionStatus.FAILED,
+            ExecutionStatus.EXPIRED,
+            ExecutionStatus.CANCELLED,
+        }
     ),
     ExecutionStatus.SENT: frozenset(
         {ExecutionStatus.ACKED, ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.EXPIRED}
@@ -100,6 +120,7 @@ ALLOWED_TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ExecutionStatus.FAILED: frozenset(),
     ExecutionStatus.TIMED_OUT: frozenset(),
     ExecutionStatus.EXPIRED: frozenset(),
+    ExecutionStatus.CANCELLED: frozenset(),
 }
 """QUEUED may go straight to ACKED or DONE: after a crash between sending and writing SENT, the device's answer still counts."""
 
@@ -142,6 +163,12 @@ class Execution:
     result: Json = None
     approval_id: ApprovalId | None = None
     """The approval that the command waited for."""
+    key_id: KeyId | None = None
+    """The API key that asked, and under whose authority the command waits."""
+    membership_id: MembershipId | None = None
+    """The membership that asked, or for which a schedule or rule ran. None for both: the service itself."""
+    session_id: SessionId | None = None
+    """The service session that asked for the membership; the command waits no longer than it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
