@@ -168,7 +168,7 @@ class QueuedCommandAuthority:
         principal = requester.principal
         if definition.requires_approval and principal.subject_to_approval and execution.approval_id is None:
             return "COMMAND_NEEDS_APPROVAL"
-        request = permission_request(definition)
+        request = permission_request(context.device, definition)
         try:
             subject = required_grant_subject(principal, request)
         except PermissionDenied as error:

@@ -78,7 +78,7 @@ class CommandCancellationService:
         if execution.key_id is None and execution.membership_id == caller.membership_id:
             return
         definition = find_definition(context, execution.cmd)
-        request = GrantCheckInput(execution.cmd) if definition is None else permission_request(definition)
+        request = GrantCheckInput(execution.cmd) if definition is None else permission_request(context.device, definition)
         await self.authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=context.grants)
 
     async def _end(self, tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, queued: Sequence[Execution], now_ms: int) -> int:

@@ -47,5 +47,6 @@ async def load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[De
     }
 
 
-def permission_request(definition: CommandDefinition, *, runs_later: bool = False) -> GrantCheckInput:
-    return GrantCheckInput(definition.name, definition.kind is CommandKind.QUERY, runs_later)
+def permission_request(device: Device, definition: CommandDefinition, *, runs_later: bool = False) -> GrantCheckInput:
+    is_query = definition.kind is CommandKind.QUERY
+    return GrantCheckInput.for_device(device, definition.name, is_query=is_query, runs_later=runs_later)

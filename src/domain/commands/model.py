@@ -1,7 +1,7 @@
 """Definitions of commands, the request for a command, and its execution. The device's answer decides how an execution ends.
 
 For one name, the device's definition overrides its type's, which overrides the built-in: an owner who requires approval for ON on
-one pump can rely on it.
+one pump can rely on it. For the same reason a command is judged by its effect: TOGGLE needs the approval that ON and OFF need.
 
 QUEUED (not yet sent) → SENT → ACKED → DONE or FAILED. At its deadline an execution becomes EXPIRED if it was never sent, and
 TIMED_OUT if it was sent and not answered. What is called off before it was sent, by a person or because the authority that asked
@@ -11,11 +11,12 @@ the outbox entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from domain.devices.model import Device
+from domain.devices.model import Device, FirmwareProfile
+from domain.grants.checks import effects_of
 from domain.grants.model import Grant
 from domain.kernel.caller import ApiKeyCaller, SessionCaller, SystemCaller
 from domain.kernel.dataclasses import fast_frozen
@@ -217,19 +218,33 @@ class CommandContext:
 
 
 def effective_definitions(
-    of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition]
+    of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition], profile: FirmwareProfile
 ) -> tuple[CommandDefinition, ...]:
-    """One definition per name: built-ins in their order, then the others by name."""
+    """One definition per name: built-ins in their order, then the others by name. One that stands for others needs their
+    approval."""
     effective = dict(BUILT_IN_BY_NAME)
     for definition in (*of_type, *of_device):
         effective[definition.name] = definition
     own = sorted(name for name in effective if name not in BUILT_IN_BY_NAME)
-    return tuple(effective[name] for name in (*BUILT_IN_BY_NAME, *own))
+    return tuple(_judged_by_effect(effective[name], effective.get, profile) for name in (*BUILT_IN_BY_NAME, *own))
 
 
 def find_definition(context: CommandContext, cmd: str) -> CommandDefinition | None:
-    """The definition that applies to the device under this name."""
-    return context.device_definitions.get(cmd) or context.type_definitions.get(cmd) or BUILT_IN_BY_NAME.get(cmd)
+    """The definition that applies to the device under this name; it needs the approval of the commands that it stands for."""
+
+    def find(name: str) -> CommandDefinition | None:
+        return context.device_definitions.get(name) or context.type_definitions.get(name) or BUILT_IN_BY_NAME.get(name)
+
+    found = find(cmd)
+    return None if found is None else _judged_by_effect(found, find, context.device.profile)
+
+
+def _judged_by_effect(
+    definition: CommandDefinition, find: Callable[[str], CommandDefinition | None], profile: FirmwareProfile
+) -> CommandDefinition:
+    effects = map(find, effects_of(profile, definition.name))
+    needs_approval = any(effect is not None and effect.requires_approval for effect in effects)
+    return replace(definition, requires_approval=True) if needs_approval else definition
 
 
 def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:

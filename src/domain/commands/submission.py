@@ -48,12 +48,15 @@ from domain.kernel.errors import Conflict, DomainError, FieldError, PermissionDe
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.team.service_sessions import check_operation
 
 MAX_OPEN_EXECUTIONS = 100
 """Unfinished commands of one device: more than anyone queues on purpose, few enough to send at once."""
 MAX_PARAMS_BYTES = 16 * 1024
 """A quarter of the largest message a device link carries."""
 MAX_PARAMS_DEPTH = 32
+COMMANDS = "commands"
+"""What the operations of a service session that switch are named after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,13 @@ class CommandSubmissionService:
         _check_accepts_commands(context.device)
         has_room = definition.requires_approval or not _is_queue_full(context)
         permit = await self.authorizer.authorize(
-            tx, caller, context.device, permission_request(definition), now_ms, spend=has_room, known=context.grants
+            tx,
+            caller,
+            context.device,
+            permission_request(context.device, definition),
+            now_ms,
+            spend=has_room,
+            known=context.grants,
         )
         if definition.requires_approval and permit.subject_to_approval:
             approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
@@ -122,17 +131,18 @@ class CommandSubmissionService:
     async def effective_definitions(self, tx: CommandsTx, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
         of_type = [] if device.device_type_id is None else await tx.definitions.list_by_device_type(device.device_type_id)
-        return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id))
+        return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id), device.profile)
 
     async def check_unattended(
         self, tx: CommandsTx, caller: SessionCaller, device: Device, cmd: str, params: Json, now_ms: int
     ) -> CommandDefinition:
-        """For a schedule or rule that is being saved. Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and
-        PermissionDenied."""
+        """For a schedule or rule that is being saved: what can switch needs the operation that switches. Raises ValidationFailed,
+        also `COMMAND_NEEDS_APPROVAL`, and PermissionDenied."""
+        check_operation(caller, COMMANDS, is_read=False)
         context = (await load_contexts(tx, [device]))[device.device_id]
         definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS))
         _check_needs_no_approval(definition)
-        await self.authorizer.authorize(tx, caller, device, permission_request(definition, runs_later=True), now_ms)
+        await self.authorizer.authorize(tx, caller, device, permission_request(device, definition, runs_later=True), now_ms)
         return definition
 
     async def authorize_replay(
@@ -142,6 +152,7 @@ class CommandSubmissionService:
 
         Raises IdempotentReplayRollbackError, PermissionDenied."""
         if caller.is_replay:
+            check_operation(caller, COMMANDS, is_read=False)
             context = (await load_contexts(tx, [device]))[device.device_id]
             await self._end_replay(tx, caller, context, cmds, now_ms, run_later=True)
 
@@ -153,7 +164,9 @@ class CommandSubmissionService:
         contexts = await load_contexts(tx, [command.request.device for command in commands])
         checked = [self._check_before_permission(contexts, command) for command in commands]
         requests = [
-            AutomationGrantCheckInput(command.caller, command.request.device, permission_request(definition))
+            AutomationGrantCheckInput(
+                command.caller, command.request.device, permission_request(command.request.device, definition)
+            )
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)
         ]
@@ -177,7 +190,9 @@ class CommandSubmissionService:
         definition = self._require_definition(context, request)
         _check_accepts_commands(context.device)
         caller = await resolve_requester(tx, approval, now_ms)
-        permit = await self.authorizer.authorize(tx, caller, context.device, permission_request(definition), now_ms, spend=False)
+        permit = await self.authorizer.authorize(
+            tx, caller, context.device, permission_request(context.device, definition), now_ms, spend=False
+        )
         _reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
         await self._queue(tx, [(caller, DispatchEntry(context.device, execution))], now_ms, approval.reason)
@@ -200,7 +215,7 @@ class CommandSubmissionService:
         for cmd in cmds:
             definition = find_definition(context, cmd)
             is_query = definition is not None and definition.kind is CommandKind.QUERY
-            request = GrantCheckInput(cmd, is_query, runs_later=run_later)
+            request = GrantCheckInput.for_device(context.device, cmd, is_query=is_query, runs_later=run_later)
             known = None if run_later else context.grants
             await self.authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=known)
         raise IdempotentReplayRollbackError
