@@ -14,6 +14,7 @@ import pytest
 
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
+from domain.kernel.ids import DeviceId
 from support.empty_database import empty_postgres
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.two_instances import DATABASES, KEY_RING
@@ -55,6 +56,14 @@ class Site:
         sent = await caller.send_ok("POST", f"{self.pump}/command", LATER | more)
         assert sent["status"] == "QUEUED"
         return f"{self.pump}/executions/{sent['executionId']}"
+
+    async def plan(self) -> tuple[int, list[Any]]:
+        """The revision and the rows that the device is sent."""
+        services = self.app.services
+        async with services.uow.read() as tx:
+            device = await tx.devices.find(DeviceId(self.pump_id))
+            assert device is not None
+            return device.sched_rev, list(await services.device_plans.plan_rows(tx, device))
 
     async def ended(self, execution: str) -> tuple[str, Any]:
         found = await self.owner.send_ok("GET", execution)
@@ -225,6 +234,33 @@ async def test_what_a_schedule_of_a_removed_member_queued_ends(site: Site) -> No
     [queued] = (await site.owner.send_ok("GET", f"{site.pump}/executions"))["data"]
     await site.owner.send_ok("DELETE", f"/members/{membership_id}")
     assert await site.ended(f"{site.pump}/executions/{queued['executionId']}") == ("CANCELLED", "MEMBER_REMOVED")
+
+
+@pytest.mark.parametrize("loss", ["removed", "demoted", "grant taken", "approval"])
+async def test_the_firmware_does_not_keep_a_slot_whose_member_may_not_run_it(site: Site, loss: str) -> None:
+    """An offline device runs its copy of the plan without asking."""
+    member, membership_id = await site.member(Role.MEMBER)
+    grant = await site.grant(site.pump, membershipId=membership_id, commands=["ON", "OFF"])
+    now_s = site.app.clock.now_ms() // 1000
+    slot = {"slot": 1, "onTs": now_s + 600, "offTs": now_s + 1_200}
+    await member.send_ok("POST", f"{site.pump}/schedules", slot)
+    await site.owner.send_ok("POST", f"{site.pump}/schedules", slot | {"slot": 2, "onCommand": {"command": "STATUS"}})
+    before = await site.plan()
+    assert before[1] == [(1, now_s + 600, now_s + 1_200, True)]
+    if loss == "approval":
+        guarded = {"name": "ON", "label": "On", "requiresApproval": True}
+        await site.owner.send_ok("POST", f"{site.pump}/commands", guarded)
+    else:
+        method, path, body = {
+            "removed": ("DELETE", f"/members/{membership_id}", None),
+            "demoted": ("PATCH", f"/members/{membership_id}", {"role": "Viewer"}),
+            "grant taken": ("DELETE", grant, None),
+        }[loss]
+        await site.owner.send_ok(method, path, body)
+    after = await site.plan()
+    assert after == (before[0] + 1, [(1, now_s + 600, now_s + 1_200, False)])
+    slots = {each["slot"]: each["enabled"] for each in await site.owner.send_ok("GET", f"{site.pump}/schedules")}
+    assert slots == {1: False, 2: True}
 
 
 async def test_a_grant_that_expires_or_closes_while_the_command_waits_ends_it(site: Site) -> None:

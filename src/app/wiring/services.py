@@ -62,6 +62,7 @@ from domain.provisioning.codes import ProvisioningCodeService
 from domain.provisioning.redemption import ProvisioningCodeRedemptionService
 from domain.rules.model import MetricValue
 from domain.rules.service import RuleService
+from domain.schedules.authority import PlannedSlotAuthority
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
 from domain.schedules.left_edges import LeftEdgeResolver
@@ -241,6 +242,7 @@ class DomainServices:
         self.device_plans = DevicePlanSyncService(
             **self.shared, link=adapters.link, codec=adapters.codec, publisher=self.device_plan_queue.enqueue
         )
+        self.event_recorder.follow_ups.append(PlannedSlotAuthority(authority=self.queued_authority, plans=self.device_plans))
         self.schedules = ScheduleService(
             **self.creating,
             recurrence=recurrence,

@@ -45,7 +45,7 @@ _DEVICE_ENDS: Mapping[EventKind, tuple[str, str]] = {
     "device_deleted": ("DEVICE_DELETED", "the device was deleted"),
 }
 """The code of what ends at once, and why requests for approval end; a disabled device may be enabled before the decision."""
-_REVIEWED: frozenset[EventKind] = frozenset(
+REVIEWED: frozenset[EventKind] = frozenset(
     {
         *("key_changed", "key_deleted", "member_changed", "session_revoked", "password_changed"),
         *("grant_updated", "grant_revoked", "group_members_changed", "group_deleted", "device_updated"),
@@ -82,7 +82,7 @@ class QueuedCommandAuthority:
         for event in events:
             if event.kind in _DEVICE_ENDS and event.device_id is not None:
                 ended += await self._end_device(tx, event, event.device_id)
-        reviewed = {event.account_id: event for event in events if event.kind in _REVIEWED}
+        reviewed = {event.account_id: event for event in events if event.kind in REVIEWED}
         for event in reviewed.values():
             ended += await self._review_account(tx, event)
         return ended
