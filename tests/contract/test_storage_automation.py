@@ -173,6 +173,9 @@ async def test_open_and_queued_executions_come_in_sequence(world: StoredAccount)
         assert list(await tx.executions.list_queued(9)) == [first, elsewhere]
         assert list(await tx.executions.list_queued(1)) == [first]
         assert list(await tx.executions.list_queued(9, first.seq)) == [elsewhere]
+        assert list(await tx.executions.list_queued_by_account(first.account_id, 1)) == [first]
+        assert list(await tx.executions.list_queued_by_account(first.account_id, 9, first.seq)) == [elsewhere]
+        assert list(await tx.executions.list_queued_by_account(new_id("acc"), 9)) == []
 
 
 async def test_overdue_executions_are_those_without_an_end(world: StoredAccount) -> None:

@@ -180,6 +180,22 @@ async def test_a_form_keeps_what_was_typed_when_the_service_refuses_it(
         assert (await device.next_command())["params"] == {"grams": 40, "mode": "fast", "loud": True}
 
 
+async def test_what_waits_for_a_device_is_called_off(service: Service, owner: ApiClient, browser: Browser) -> None:
+    boiler = await create_device(owner, "Boiler")
+    for cmd in ("ON", "OFF", "STATUS"):
+        await owner.post(f"{boiler.path}/command", {"cmd": cmd, "ttlSeconds": 600})
+    page = await browser.open_signed_in()
+    await page.goto(f"{service.url}/#/device/{boiler.device_id}")
+    await page.get_by_role("button", name="Call off OFF").click()
+    await expect(page.get_by_role("button", name="Call off OFF")).to_have_count(0)
+    await expect(page.get_by_text("Called off before it was sent")).to_have_count(1)
+    await page.get_by_role("button", name="Call off all that waits").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Call off").click()
+    await expect(page.get_by_text("Called off before it was sent")).to_have_count(3)
+    found = (await owner.get(f"{boiler.path}/executions"))["data"]
+    assert {each["status"] for each in found} == {"CANCELLED"}
+
+
 async def test_the_log_is_live_searches_old_events_and_says_why_a_call_was_refused(
     service: Service, owner: ApiClient, phone: Browser
 ) -> None:

@@ -96,6 +96,20 @@ async def test_queued_commands_arrive_in_order_and_expired_ones_never(service: S
     assert {found[each] for each in short} == {"EXPIRED"}
 
 
+async def test_a_queued_command_does_not_outlive_a_revocation(service: Service, owner: ApiClient) -> None:
+    dimmer = await a_dimmer(owner)
+    waiting = asyncio.create_task(owner.post(f"{dimmer.path}/command", {"cmd": "ON", "ttlSeconds": 86_400, "waitSeconds": 30}))
+    async with asyncio.timeout(TIMEOUT_S):
+        while "QUEUED" not in (await statuses(owner, dimmer)).values():
+            await asyncio.sleep(0.05)
+    await owner.post(f"{dimmer.path}/revoke")
+    answer = await waiting
+    assert (answer["status"], answer["result"]["code"]) == ("CANCELLED", "DEVICE_REVOKED")
+    dimmer.credentials = await owner.post(f"{dimmer.path}/credentials", {})
+    async with dimmer.online(service) as line:
+        assert await line.drain_commands(owner) == []
+
+
 def kept(way: Transport) -> dict[str, Any]:
     """A session that the broker keeps for a disconnected client."""
     if way[0] == 4:

@@ -18,7 +18,7 @@ from faults.delivery_rows import by_state, count_doubled, count_pending, settled
 if TYPE_CHECKING:
     from faults.workload import Workload
 
-FINAL = ("DONE", "FAILED", "EXPIRED", "TIMED_OUT")
+FINAL = ("DONE", "FAILED", "EXPIRED", "TIMED_OUT", "CANCELLED")
 RECOVERY_S = 60.0
 """How long the checks wait for what the service still owes after the last fault."""
 CORRECTED = " instead of "

@@ -21,6 +21,7 @@ from domain.events.model import PUBLIC_TYPES
 from support.service import environment, program_command
 
 CONTRACT = """
+POST /devices/{deviceId}/executions/cancel /devices/{deviceId}/executions/{executionId}/cancel
 POST /auth/login /auth/refresh /auth/logout /auth/password/request-otp /auth/change-password
 POST /auth/password/change /auth/unlock/request /auth/unlock
 POST /auth/login/second-factor /auth/step-up /auth/second-factor/totp /auth/second-factor/totp/confirm

@@ -30,7 +30,7 @@ def client(world: ScheduleWorld) -> Client:
         blueprints=[
             grants_blueprint(world.granting, world.access),
             approvals_blueprint(world.approvals),
-            commands_blueprint(world.commands, world.waiter, world.definitions, world.control),
+            commands_blueprint(world.commands, world.waiter, world.definitions, world.control, world.cancellation),
         ],
         authenticator=RoleNameAuthenticator(world),
     )

@@ -114,6 +114,8 @@ PATCH /devices/{deviceId}/commands/{commandId}                   401   200   200
 DELETE /devices/{deviceId}/commands/{commandId}                  401   200   200    403    403     403     403 403  403  403   404
 GET /devices/{deviceId}/executions                               401   200   200    200    200     200     200 403  200  200   404
 GET /devices/{deviceId}/executions/{executionId}                 401   200   200    200    200     200     200 403  200  200   404
+POST /devices/{deviceId}/executions/cancel                       401   200   200    200    403     200     403 403  403  403   404
+POST /devices/{deviceId}/executions/{executionId}/cancel         401   200   200    403    403     200     200 403  403  403   404
 GET /devices/{deviceId}/schedules                                401   200   200    200    200     200     200 403  403  403   404
 POST /devices/{deviceId}/schedules                               401   201   201    403    403     201     403 403  403  403   404
 PUT /devices/{deviceId}/schedules                                401   200   200    403    403     200     403 403  403  403   404

@@ -21,8 +21,12 @@ from security.people import People, gather
 from support.in_process_app import ApiCaller, in_process_app
 
 ROWS = rows()
-OF_ONES_OWN = {"POST /auth/password/change": "PASSWORD_MISMATCH", "POST /auth/step-up": "PASSWORD_MISMATCH"}
-"""Every role may; what is wrong is in the body."""
+OF_ONES_OWN = {
+    "POST /auth/password/change": "PASSWORD_MISMATCH",
+    "POST /auth/step-up": "PASSWORD_MISMATCH",
+    "POST /devices/{deviceId}/executions/{executionId}/cancel": "COMMAND_NOT_GRANTED",
+}
+"""Every role may; what is wrong is in the body, or the command is not the key's own."""
 SOURCE_OF_IDS = RandomIdAndSecretGenerator()
 
 

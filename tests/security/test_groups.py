@@ -110,7 +110,7 @@ async def test_a_device_that_changes_its_project_takes_no_grant_of_the_group_wit
 
 @pytest.mark.parametrize("lost", ["demoted", "removed"])
 async def test_what_a_lost_member_left_waiting_is_not_approved(app: InProcessApp, ada: ApiCaller, lost: str) -> None:
-    """What was accepted for the group is accepted; what waits is decided with the permission of the moment of the approval."""
+    """What waits for its device ends with the permission; what waits for approval is decided with that of the moment."""
     free, guarded = await device(ada), await device(ada)
     await ada.send_ok("POST", f"/devices/{guarded}/commands", GUARDED)
     path = await group(ada, f"Of the {lost}", [free, guarded])
@@ -128,7 +128,7 @@ async def test_what_a_lost_member_left_waiting_is_not_approved(app: InProcessApp
     assert not refused.is_success, refused.text
     assert (await ada.send_ok("GET", f"/devices/{guarded}/executions"))["data"] == []
     [accepted] = (await ada.send_ok("GET", f"/devices/{free}/executions"))["data"]
-    assert (accepted["status"], accepted["executionId"]) == ("QUEUED", report["devices"][0]["executionId"])
+    assert (accepted["status"], accepted["executionId"]) == ("CANCELLED", report["devices"][0]["executionId"])
     again = await bob.send("POST", f"{path}/command", {"cmd": "ON"})
     assert again.status_code == 401 if lost == "removed" else outcomes(again.json())[free] == "ROLE_REQUIRED"
 
@@ -146,7 +146,7 @@ async def test_what_waits_for_a_device_that_left_the_group_is_not_approved(ada: 
     refused = await ada.send("POST", f"/devices/{guarded}/approvals/{approval_id}/approve", {})
     assert refused.json()["error"] == "GRANT_MISSING", refused.text
     [accepted] = (await ada.send_ok("GET", f"/devices/{free}/executions"))["data"]
-    assert accepted["status"] == "QUEUED", "it was permitted when it was accepted"
+    assert accepted["status"] == "CANCELLED", "the group was all that permitted it"
 
 
 async def test_a_deleted_device_leaves_its_groups_and_the_report(ada: ApiCaller) -> None:

@@ -52,7 +52,7 @@ def make_app(world: DeviceWorld) -> Quart:
             events_blueprint(
                 EventService(uow=world.uow, clock=world.clock), AuditExportGenerator(uow=world.uow, clock=world.clock, keys=KEYS)
             ),
-            commands_blueprint(world.commands, world.waiter, world.definitions, world.control),
+            commands_blueprint(world.commands, world.waiter, world.definitions, world.control, world.cancellation),
         ],
         authenticator=RoleNameAuthenticator(world),
     )

@@ -13,6 +13,8 @@ from adapters.mqtt.codec import ProfileDispatchingDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.waiters import InProcessApprovalWaiter, InProcessExecutionWaiter
 from domain.accounts.model import Account, Membership, Project, User
+from domain.commands.authority import QueuedCommandAuthority
+from domain.commands.cancellation import CommandCancellationService
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService, DispatchQueue
@@ -247,6 +249,10 @@ class DeviceWorld:
             wake_approvals=self.wake_event,
         )
         self.decisions = InProcessApprovalWaiter()
+        self.authority = QueuedCommandAuthority(
+            evaluator=self.windows, execution_waiter=self.outcomes, approval_waiter=self.decisions, forget=self.offers.discard
+        )
+        self.cancellation = CommandCancellationService(**shared, authorizer=self.gate, authority=self.authority)
         self.waiter = SubmittedCommandWaiter(**shared, execution_waiter=self.outcomes, approval_waiter=self.decisions)
         self.definitions = CommandDefinitionService(
             **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
@@ -277,6 +283,7 @@ class DeviceWorld:
             dispatch_queue=self.offers,
             absence=self.absence,
             wake=self.wake_event,
+            authority=self.authority,
         )
 
     async def populate(self) -> Self:

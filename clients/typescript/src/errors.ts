@@ -40,7 +40,7 @@ export class ApprovalRefusedError extends LatchboardError {
   }
 }
 
-/** The command ended without success: FAILED, TIMED_OUT or EXPIRED. `result` is the device's. */
+/** The command ended without success: FAILED, TIMED_OUT, EXPIRED or CANCELLED. `result` is the device's. */
 export class CommandNotDoneError extends LatchboardError {
   constructor(
     readonly executionId: string,

@@ -265,6 +265,7 @@ OUTCOME_ADVICE = {
     "ACKED": "The device has the command and works on it. Do not report it as done; see get_execution.",
     "FAILED": "The device could not do it; `result` says why. Tell the person.",
     "TIMED_OUT": "The device did not answer, so it is unknown whether it acted. Tell the person before you try again.",
+    "CANCELLED": "It was called off before it was sent; `result` says why. It was not run. Ask the person before you try again.",
     "EXPIRED": "The device was away until the deadline. The command was not run and never will be.",
 }
 

@@ -194,7 +194,7 @@ def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
         *_fleet_blueprints(program, webhooks),
         credentials_blueprint(s.credentials, firmware),
         device_types_blueprint(s.device_types),
-        commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control),
+        commands_blueprint(s.commands, s.submission_waiter, s.definitions, s.control, s.cancellation),
         notifications_blueprint(s.notifications.service, s.notifications.push_keys),
         schedules_blueprint(s.schedules, s.schedule_calendar),
         rules_blueprint(s.rules, s.stored_telemetry.rule_dry_runs),

@@ -26,6 +26,8 @@ from domain.accounts.projects import ProjectService
 from domain.approvals.service import ApprovalService, PendingApprovalCloser
 from domain.audit.export import AuditExportGenerator
 from domain.audit.seals import AuditSealService
+from domain.commands.authority import QueuedCommandAuthority
+from domain.commands.cancellation import CommandCancellationService
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService
 from domain.commands.dispatch import CommandDispatchService, DispatchQueue
@@ -62,6 +64,7 @@ from domain.provisioning.codes import ProvisioningCodeService
 from domain.provisioning.redemption import ProvisioningCodeRedemptionService
 from domain.rules.model import MetricValue
 from domain.rules.service import RuleService
+from domain.schedules.authority import PlannedSlotAuthority
 from domain.schedules.device_plan import DevicePlanSyncService
 from domain.schedules.firing import LONG_BATCH, SHORT_BATCH, ScheduleFiringService
 from domain.schedules.left_edges import LeftEdgeResolver
@@ -207,6 +210,15 @@ class DomainServices:
     def _wire_commands(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         gate = self.authorizer
         self.dispatch_queue = DispatchQueue(wake=wake_events.dispatch.set)
+        self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
+        self.queued_authority = QueuedCommandAuthority(
+            evaluator=adapters.engine.grant_evaluator,
+            execution_waiter=self.execution_waiter,
+            approval_waiter=adapters.approval_waiter,
+            forget=self.dispatch_queue.discard,
+        )
+        self.event_recorder.follow_ups.append(self.queued_authority)
+        self.cancellation = CommandCancellationService(**self.shared, authorizer=gate, authority=self.queued_authority)
         self.commands = CommandSubmissionService(
             **self.creating,
             authorizer=gate,
@@ -222,7 +234,6 @@ class DomainServices:
         )
         self.device_types = DeviceTypeAdminService(**self.creating, validator=adapters.params_checker)
         self.control = DeviceQueries(**self.shared, authorizer=gate, life=adapters.life)
-        self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
             **self.shared,
             link=adapters.link,
@@ -232,6 +243,7 @@ class DomainServices:
             absence=self.absence,
             wake=wake_events.dispatch.set,
             life=adapters.life,
+            authority=self.queued_authority,
         )
         self.reports = ReportService(execution_waiter=self.execution_waiter)
 
@@ -249,6 +261,7 @@ class DomainServices:
         self.device_plans = DevicePlanSyncService(
             **self.shared, link=adapters.link, codec=adapters.codec, publisher=self.device_plan_queue.enqueue
         )
+        self.event_recorder.follow_ups.append(PlannedSlotAuthority(authority=self.queued_authority, plans=self.device_plans))
         self.schedules = ScheduleService(
             **self.creating,
             recurrence=recurrence,

@@ -83,8 +83,8 @@ def is_own_request(approval: Approval, user_id: UserId, membership_id: Membershi
 
 
 def check_can_decide(caller: SessionCaller, approval: Approval, wanted: ApprovalStatus, sponsors: Collection[str] = ()) -> None:
-    """`sponsors`: the labels of those who made the requesting key or its grants on the device; an Admin among them counts as the
-    requester. An Owner does not: an account of one person and a program's key must work.
+    """`sponsors`: the labels of those who made the requesting key or its grants on the device, or moved the device into their
+    reach; an Admin among them counts as the requester. An Owner does not: an account of one person and a program's key must work.
 
     Raises PermissionDenied `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving one's own request. Denying one's own
     request is allowed: it withdraws the request."""
@@ -98,7 +98,8 @@ def check_can_decide(caller: SessionCaller, approval: Approval, wanted: Approval
         )
     if caller.role is not Role.OWNER and caller.label in sponsors:
         raise PermissionDenied(
-            "You made the API key that asks, or granted it access to this device, so its request counts as your own. "
+            "You made the API key that asks, granted it access to this device, or moved the device into its reach: its request "
+            "counts as your own. "
             "Ask an Owner or another Admin of the account.",
             code="OWN_REQUEST",
         )

@@ -17,9 +17,10 @@ from domain.approvals.model import ALREADY_DECIDED, Approval, ApprovalStatus, ap
 from domain.approvals.ports import ApprovalsTx, ApprovalWaiter, ApprovedCommandSubmitterPort
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.grants.model import GrantSubject
+from domain.events.model import Event, EventSearch
+from domain.grants.model import AppliesVia, GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller, require_role
-from domain.kernel.clock import Clock
+from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json, event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
@@ -31,6 +32,8 @@ from domain.sign_in.step_up import require_factor_of_link, require_second_factor
 EXPIRY_BATCH_SIZE = 100
 """Approvals expired in one transaction; a small batch keeps the single writer free for others."""
 LIST_LIMIT = 200
+PLACED_BEFORE_MS = HOUR_MS
+"""Who moved a device within this time before a request counts as its asker."""
 TxT = TypeVar("TxT", bound=ApprovalsTx)
 """The service is generic because what submits the approved command lies above this part, and needs its transaction."""
 
@@ -164,12 +167,23 @@ class PendingApprovalCloser:
         pending = await tx.approvals.list_pending_by_requester(caller.account_id, key_id=key_id, membership_id=membership_id)
         reason = "the member was removed" if key_id is None else "the API key was deleted"
         for approval in pending:
-            overdue = now_ms >= approval.expires_ms
-            status = ApprovalStatus.EXPIRED if overdue else ApprovalStatus.DENIED
-            ended = apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
-            if await tx.approvals.decide_if_pending(ended):
-                tx.emit(_decided_event(ended, caller, reason))
-                tx.after_commit(partial(self.waiter.notify, ended))
+            decided = await close_request(tx, self.waiter, approval, caller, now_ms, reason)
+            if decided is not None:
+                tx.emit(decided)
+
+
+async def close_request(
+    tx: ApprovalsTx, waiter: ApprovalWaiter, approval: Approval, caller: Caller, now_ms: int, reason: str
+) -> DomainEvent | None:
+    """End a pending request that nobody could approve any more: DENIED, or EXPIRED if overdue. Who waits for the decision is told
+    after the commit. The event is to be emitted; None when it was decided meanwhile."""
+    overdue = now_ms >= approval.expires_ms
+    status = ApprovalStatus.EXPIRED if overdue else ApprovalStatus.DENIED
+    ended = apply_decision(approval, status, by=None if overdue else caller.label, now_ms=now_ms)
+    if not await tx.approvals.decide_if_pending(ended):
+        return None
+    tx.after_commit(partial(waiter.notify, ended))
+    return _decided_event(ended, caller, reason)
 
 
 def _decided_event(approval: Approval, caller: Caller, reason: str = "") -> DomainEvent:
@@ -207,8 +221,8 @@ async def _get_approval(
 
 
 async def _list_sponsors(tx: ApprovalsTx, approval: Approval, device: Device) -> set[str]:
-    """The labels of those who made the requesting key, or made or changed a grant of it on the device, or put the device in
-    a group that has such a grant. Empty for a member's request."""
+    """The labels of those who made the requesting key, or made or changed a grant of it on the device, or put the device where
+    such a grant reaches it. Empty for a member's request."""
     key_id = approval.requested_by.key_id
     if key_id is None:
         return set()
@@ -217,4 +231,26 @@ async def _list_sponsors(tx: ApprovalsTx, approval: Approval, device: Device) ->
     sponsors = {label for grant in grants for label in (grant.created_by, *grant.changed_by)}
     through = {grant.group_id for grant in grants}
     sponsors |= {label for group, label in (await tx.groups.list_adders(device.device_id)).items() if group in through}
+    sponsors |= await _list_movers(tx, approval, any(grant.applies_via is AppliesVia.PROJECT for grant in grants))
     return sponsors if key is None else sponsors | {key.created_by}
+
+
+async def _list_movers(tx: ApprovalsTx, approval: Approval, reached_by_project: bool) -> set[str]:
+    """The labels of those who gave the device another type, or another project if a grant reaches it there, while the request
+    waited or within an hour before it."""
+    placing = {"deviceTypeId", "projectId"} if reached_by_project else {"deviceTypeId"}
+    search = EventSearch(since_ms=approval.created_ms - PLACED_BEFORE_MS)
+    movers: set[str] = set()
+    for kind in ("device_updated", "device_registered") if reached_by_project else ("device_updated",):
+        before: int | None = None
+        while page := await tx.events.page(
+            approval.account_id, limit=LIST_LIMIT, before=before, kind=kind, device_id=approval.device_id, search=search
+        ):
+            movers |= {event.source for event in page if kind != "device_updated" or placing & _changed_fields(event)}
+            before = page[-1].position
+    return movers
+
+
+def _changed_fields(event: Event) -> set[str]:
+    fields = event.payload.get("fields")
+    return {each for each in fields if isinstance(each, str)} if isinstance(fields, list) else set()

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from domain.commands.authority import QueuedCommandAuthority
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution
@@ -24,7 +25,7 @@ from domain.devices.absence import Absence, AbsenceTracker
 from domain.devices.link import OutboundDeviceMessagePort, PublishResult
 from domain.devices.messages import DeviceCodec, OutboundCommand
 from domain.devices.model import Device
-from domain.kernel.clock import MINUTE_MS, Clock, ClockStepDetector
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, ClockStepDetector
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId, ExecutionId
@@ -36,6 +37,8 @@ MAX_READY_PER_ROUND = 50
 MAX_RECENTLY_SENT = 5 * PAGE_SIZE
 """Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
 MAX_QUEUED = 20_000
+UNCHECKED_MS = SECOND_MS
+"""A younger command was checked just now, and what ends its authority ends it in the same transaction."""
 MAX_UNNOTICED_MS = MINUTE_MS
 """The clock may have been set this long before the dispatcher notices; it looks every 30 s. Commands that were created since have
 their deadlines by the new time."""
@@ -94,6 +97,8 @@ class CommandDispatchService:
     absence: AbsenceTracker
     wake: Callable[[], None]
     life: DatabaseLife = field(default_factory=DatabaseLife)
+    authority: QueuedCommandAuthority | None = None
+    """None: nothing is checked again."""
     deadlines: DeadlineClock = field(init=False)
     _subscriptions: Subscriptions = field(init=False)
     _needs_backlog: set[DeviceId] = field(default_factory=set, init=False)
@@ -199,10 +204,28 @@ class CommandDispatchService:
                     items = await self._connected_only(tx, group_by_device(commands))
             else:
                 items = await self._connected_only(None, group_by_device(commands))
-        for device, executions, window in items:
+        for device, executions, window in await self._drop_unauthorized(items):
             await self._deliver(device, executions, window)
         await self._record_sent()
         return self._rescan_after_seq is not None
+
+    async def _drop_unauthorized(self, items: Sequence[DispatchItem]) -> Sequence[DispatchItem]:
+        """End what has waited and may not run any more; nothing of it is sent, nor sent again."""
+        now_ms = self.clock.now_ms()
+        waited = [each for _, executions, _ in items for each in executions if not 0 <= now_ms - each.created_ms < UNCHECKED_MS]
+        if self.authority is None or not waited:
+            return items
+        async with self.uow.read() as tx:
+            codes = await self.authority.find_unauthorized(tx, waited, now_ms)
+        if not codes:
+            return items
+        async with self.uow.write(caller=None) as tx:
+            for event in await self.authority.cancel(tx, codes, waited, "service", now_ms):
+                tx.emit(event)
+        return [
+            (device, [each for each in executions if each.execution_id not in codes], window)
+            for device, executions, window in items
+        ]
 
     async def _load_backlog(self, ready: Mapping[int, CommandLossWindow]) -> Sequence[DispatchItem]:
         """The open commands of newly subscribed devices, and the next page of a running scan. A new command must not overtake

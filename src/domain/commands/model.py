@@ -1,26 +1,39 @@
 """Definitions of commands, the request for a command, and its execution. The device's answer decides how an execution ends.
 
 For one name, the device's definition overrides its type's, which overrides the built-in: an owner who requires approval for ON on
-one pump can rely on it.
+one pump can rely on it. For the same reason a command is judged by its effect: TOGGLE needs the approval that ON and OFF need.
 
 QUEUED (not yet sent) → SENT → ACKED → DONE or FAILED. At its deadline an execution becomes EXPIRED if it was never sent, and
-TIMED_OUT if it was sent and not answered. `ALLOWED_TRANSITIONS` lists the transitions; a row in QUEUED or SENT is itself
+TIMED_OUT if it was sent and not answered. What is called off before it was sent, by a person or because the authority that asked
+has ended, is CANCELLED. `ALLOWED_TRANSITIONS` lists the transitions; a row in QUEUED or SENT is itself
 the outbox entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from domain.devices.model import Device
+from domain.devices.model import Device, FirmwareProfile
+from domain.grants.checks import effects_of
 from domain.grants.model import Grant
 from domain.kernel.caller import ApiKeyCaller, SessionCaller, SystemCaller
 from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError, ValidationFailed
-from domain.kernel.ids import AccountId, ApprovalId, CommandId, DeviceId, DeviceTypeId, ExecutionId, GrantId
+from domain.kernel.ids import (
+    AccountId,
+    ApprovalId,
+    CommandId,
+    DeviceId,
+    DeviceTypeId,
+    ExecutionId,
+    GrantId,
+    KeyId,
+    MembershipId,
+    SessionId,
+)
 
 
 class CommandKind(StrEnum):
@@ -82,6 +95,7 @@ class ExecutionStatus(StrEnum):
     FAILED = "FAILED"
     TIMED_OUT = "TIMED_OUT"
     EXPIRED = "EXPIRED"
+    CANCELLED = "CANCELLED"
 
     @property
     def is_final(self) -> bool:
@@ -90,7 +104,14 @@ class ExecutionStatus(StrEnum):
 
 ALLOWED_TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ExecutionStatus.QUEUED: frozenset(
-        {ExecutionStatus.SENT, ExecutionStatus.ACKED, ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.EXPIRED}
+        {
+            ExecutionStatus.SENT,
+            ExecutionStatus.ACKED,
+            ExecutionStatus.DONE,
+            ExecutionStatus.FAILED,
+            ExecutionStatus.EXPIRED,
+            ExecutionStatus.CANCELLED,
+        }
     ),
     ExecutionStatus.SENT: frozenset(
         {ExecutionStatus.ACKED, ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.EXPIRED}
@@ -100,6 +121,7 @@ ALLOWED_TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ExecutionStatus.FAILED: frozenset(),
     ExecutionStatus.TIMED_OUT: frozenset(),
     ExecutionStatus.EXPIRED: frozenset(),
+    ExecutionStatus.CANCELLED: frozenset(),
 }
 """QUEUED may go straight to ACKED or DONE: after a crash between sending and writing SENT, the device's answer still counts."""
 
@@ -142,6 +164,12 @@ class Execution:
     result: Json = None
     approval_id: ApprovalId | None = None
     """The approval that the command waited for."""
+    key_id: KeyId | None = None
+    """The API key that asked, and under whose authority the command waits."""
+    membership_id: MembershipId | None = None
+    """The membership that asked, or for which a schedule or rule ran. None for both: the service itself."""
+    session_id: SessionId | None = None
+    """The service session that asked for the membership; the command waits no longer than it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,19 +218,33 @@ class CommandContext:
 
 
 def effective_definitions(
-    of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition]
+    of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition], profile: FirmwareProfile
 ) -> tuple[CommandDefinition, ...]:
-    """One definition per name: built-ins in their order, then the others by name."""
+    """One definition per name: built-ins in their order, then the others by name. One that stands for others needs their
+    approval."""
     effective = dict(BUILT_IN_BY_NAME)
     for definition in (*of_type, *of_device):
         effective[definition.name] = definition
     own = sorted(name for name in effective if name not in BUILT_IN_BY_NAME)
-    return tuple(effective[name] for name in (*BUILT_IN_BY_NAME, *own))
+    return tuple(_judged_by_effect(effective[name], effective.get, profile) for name in (*BUILT_IN_BY_NAME, *own))
 
 
 def find_definition(context: CommandContext, cmd: str) -> CommandDefinition | None:
-    """The definition that applies to the device under this name."""
-    return context.device_definitions.get(cmd) or context.type_definitions.get(cmd) or BUILT_IN_BY_NAME.get(cmd)
+    """The definition that applies to the device under this name; it needs the approval of the commands that it stands for."""
+
+    def find(name: str) -> CommandDefinition | None:
+        return context.device_definitions.get(name) or context.type_definitions.get(name) or BUILT_IN_BY_NAME.get(name)
+
+    found = find(cmd)
+    return None if found is None else _judged_by_effect(found, find, context.device.profile)
+
+
+def _judged_by_effect(
+    definition: CommandDefinition, find: Callable[[str], CommandDefinition | None], profile: FirmwareProfile
+) -> CommandDefinition:
+    effects = map(find, effects_of(profile, definition.name))
+    needs_approval = any(effect is not None and effect.requires_approval for effect in effects)
+    return replace(definition, requires_approval=True) if needs_approval else definition
 
 
 def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:

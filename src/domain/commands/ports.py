@@ -84,6 +84,9 @@ class CommandExecutionRepository(Protocol):
     async def list_queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
         """QUEUED executions of all devices, by `seq`."""
 
+    async def list_queued_by_account(self, account_id: AccountId, limit: int, after_seq: int = 0) -> Sequence[Execution]:
+        """The same for the devices of one account."""
+
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Execution]:
         """Unfinished executions past `expires_ms`, oldest first."""
 

@@ -259,8 +259,12 @@ def can_report(execution: Execution, status: ExecutionStatus) -> bool:
     """Whether a report of the device moves the execution to this status."""
     if status in ALLOWED_TRANSITIONS[execution.status]:
         return True
+    if status not in _REPORTED_ENDS:
+        return False
+    if execution.status in (ExecutionStatus.CANCELLED, ExecutionStatus.TIMED_OUT):
+        return True
     code = execution.result.get("code") if isinstance(execution.result, dict) else None
-    return execution.status.is_final and code in _ASSUMED_CODES and status in _REPORTED_ENDS
+    return execution.status.is_final and code in _ASSUMED_CODES
 
 
 def can_have_caused(execution: Execution, device: Device, at_ms: int) -> bool:

@@ -2,7 +2,7 @@
 
 The order of the checks is part of the wire contract: definition, parameters, device state, permission, approval, queue length.
 Callers, schedules, rules and approvals all pass the same checks. What decides about commands is loaded before: one command takes
-one look-up (`get_context`), a batch takes two for any number of devices (`_load_contexts`); every decision after that needs no
+one look-up (`get_context`), a batch takes two for any number of devices (`load_contexts`); every decision after that needs no
 I/O. This service sends nothing: the dispatcher is woken after the commit.
 
 When a request is repeated with its `Idempotency-Key`, its authority is decided before the state of the device: a command that is
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from domain.approvals.model import Approval
 from domain.commands.approval_requests import create_approval, resolve_requester
+from domain.commands.contexts import get_context, get_context_for_caller, load_contexts, permission_request
 from domain.commands.dispatch import DispatchEntry, DispatchQueue
 from domain.commands.model import (
     DEFAULT_TTL_MS,
@@ -34,25 +35,28 @@ from domain.commands.model import (
     require_definition,
 )
 from domain.commands.ports import CommandsTx, ParamsValidator
-from domain.devices.model import Device, DeviceStatus
-from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckInput, grant_subject_of
+from domain.devices.model import Device
+from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckInput
 from domain.grants.checks import GrantCheckInput
-from domain.grants.model import GrantSubject, RemainingRateLimit
+from domain.grants.model import RemainingRateLimit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller
 from domain.kernel.checks import is_nested_deeper_than
 from domain.kernel.clock import Clock, to_iso
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json, event_of
-from domain.kernel.errors import Conflict, DomainError, FieldError, NotFound, PermissionDenied, ValidationFailed
+from domain.kernel.errors import Conflict, DomainError, FieldError, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency import IdempotentReplayRollbackError
-from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix
+from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdAndSecretGenerator, IdPrefix, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.team.service_sessions import check_operation
 
 MAX_OPEN_EXECUTIONS = 100
 """Unfinished commands of one device: more than anyone queues on purpose, few enough to send at once."""
 MAX_PARAMS_BYTES = 16 * 1024
 """A quarter of the largest message a device link carries."""
 MAX_PARAMS_DEPTH = 32
+COMMANDS = "commands"
+"""What the operations of a service session that switch are named after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,13 @@ class CommandSubmissionService:
         _check_accepts_commands(context.device)
         has_room = definition.requires_approval or not _is_queue_full(context)
         permit = await self.authorizer.authorize(
-            tx, caller, context.device, _permission_request(definition), now_ms, spend=has_room, known=context.grants
+            tx,
+            caller,
+            context.device,
+            permission_request(context.device, definition),
+            now_ms,
+            spend=has_room,
+            known=context.grants,
         )
         if definition.requires_approval and permit.subject_to_approval:
             approval = await self._request_approval(tx, caller, request, permit.grant_id, now_ms)
@@ -121,17 +131,18 @@ class CommandSubmissionService:
     async def effective_definitions(self, tx: CommandsTx, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
         of_type = [] if device.device_type_id is None else await tx.definitions.list_by_device_type(device.device_type_id)
-        return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id))
+        return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id), device.profile)
 
     async def check_unattended(
         self, tx: CommandsTx, caller: SessionCaller, device: Device, cmd: str, params: Json, now_ms: int
     ) -> CommandDefinition:
-        """For a schedule or rule that is being saved. Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and
-        PermissionDenied."""
-        context = (await _load_contexts(tx, [device]))[device.device_id]
+        """For a schedule or rule that is being saved: what can switch needs the operation that switches. Raises ValidationFailed,
+        also `COMMAND_NEEDS_APPROVAL`, and PermissionDenied."""
+        check_operation(caller, COMMANDS, is_read=False)
+        context = (await load_contexts(tx, [device]))[device.device_id]
         definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS))
         _check_needs_no_approval(definition)
-        await self.authorizer.authorize(tx, caller, device, _permission_request(definition, runs_later=True), now_ms)
+        await self.authorizer.authorize(tx, caller, device, permission_request(device, definition, runs_later=True), now_ms)
         return definition
 
     async def authorize_replay(
@@ -141,7 +152,8 @@ class CommandSubmissionService:
 
         Raises IdempotentReplayRollbackError, PermissionDenied."""
         if caller.is_replay:
-            context = (await _load_contexts(tx, [device]))[device.device_id]
+            check_operation(caller, COMMANDS, is_read=False)
+            context = (await load_contexts(tx, [device]))[device.device_id]
             await self._end_replay(tx, caller, context, cmds, now_ms, run_later=True)
 
     async def run_unattended(
@@ -149,10 +161,12 @@ class CommandSubmissionService:
     ) -> Sequence[Execution | DomainError]:
         """Check and queue the commands in `tx`, in a few statements for all. For each, the queued execution or the reason why
         it was not queued."""
-        contexts = await _load_contexts(tx, [command.request.device for command in commands])
+        contexts = await load_contexts(tx, [command.request.device for command in commands])
         checked = [self._check_before_permission(contexts, command) for command in commands]
         requests = [
-            AutomationGrantCheckInput(command.caller, command.request.device, _permission_request(definition))
+            AutomationGrantCheckInput(
+                command.caller, command.request.device, permission_request(command.request.device, definition)
+            )
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)
         ]
@@ -176,7 +190,9 @@ class CommandSubmissionService:
         definition = self._require_definition(context, request)
         _check_accepts_commands(context.device)
         caller = await resolve_requester(tx, approval, now_ms)
-        permit = await self.authorizer.authorize(tx, caller, context.device, _permission_request(definition), now_ms, spend=False)
+        permit = await self.authorizer.authorize(
+            tx, caller, context.device, permission_request(context.device, definition), now_ms, spend=False
+        )
         _reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
         await self._queue(tx, [(caller, DispatchEntry(context.device, execution))], now_ms, approval.reason)
@@ -199,7 +215,7 @@ class CommandSubmissionService:
         for cmd in cmds:
             definition = find_definition(context, cmd)
             is_query = definition is not None and definition.kind is CommandKind.QUERY
-            request = GrantCheckInput(cmd, is_query, runs_later=run_later)
+            request = GrantCheckInput.for_device(context.device, cmd, is_query=is_query, runs_later=run_later)
             known = None if run_later else context.grants
             await self.authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=known)
         raise IdempotentReplayRollbackError
@@ -259,6 +275,9 @@ class CommandSubmissionService:
             created_ms=now_ms,
             expires_ms=now_ms + request.ttl_ms,
             approval_id=approval_id,
+            key_id=caller.key_id if isinstance(caller, ApiKeyCaller) else None,
+            membership_id=_membership_of(caller),
+            session_id=caller.session_id if isinstance(caller, SessionCaller) and caller.operations is not None else None,
         )
 
     async def _queue(
@@ -282,40 +301,11 @@ class CommandSubmissionService:
         return approval
 
 
-def _permission_request(definition: CommandDefinition, *, runs_later: bool = False) -> GrantCheckInput:
-    return GrantCheckInput(definition.name, definition.kind is CommandKind.QUERY, runs_later)
-
-
-async def get_context_for_caller(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId) -> CommandContext:
-    """The device's context with the caller's grants. Raises NotFound."""
-    return await get_context(tx, caller.account_id, device_id, grant_subject_of(caller))
-
-
-async def get_context(tx: CommandsTx, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext:
-    """The device's context with the grants of `subject`. Raises NotFound."""
-    context = await tx.command_contexts.get(account_id, device_id, subject)
-    if context is None or context.device.status is DeviceStatus.DELETING:
-        raise NotFound.for_resource("device", device_id)
-    return context
-
-
-async def _load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[DeviceId, CommandContext]:
-    """The contexts of these devices, without grants."""
-    by_id = {device.device_id: device for device in devices}
-    types = {device.device_type_id for device in devices if device.device_type_id is not None}
-    by_owner: dict[str | None, dict[str, CommandDefinition]] = {}
-    for definition in await tx.definitions.list_by_devices_and_types(by_id.keys(), types):
-        by_owner.setdefault(definition.device_id or definition.device_type_id, {})[definition.name] = definition
-    open_counts = await tx.executions.count_open_by_device(by_id.keys())
-    return {
-        device_id: CommandContext(
-            device,
-            device_definitions=by_owner.get(device_id, {}),
-            type_definitions=by_owner.get(device.device_type_id, {}),
-            open_count=open_counts.get(device_id, 0),
-        )
-        for device_id, device in by_id.items()
-    }
+def _membership_of(caller: Caller) -> MembershipId | None:
+    """Whose authority the command waits under; None for an API key and for the service itself."""
+    if isinstance(caller, SessionCaller):
+        return caller.membership_id
+    return None if isinstance(caller, ApiKeyCaller) else caller.on_behalf_of
 
 
 def checked_ttl_ms(ttl_ms: int | None) -> int:

@@ -24,6 +24,7 @@ from domain.kernel.domain_event import EventKind, Json, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.team.service_sessions import check_operation
 
 _METADATA_FIELDS = frozenset(one.name for one in fields(DeviceMetadata))
 _EDITABLE_FIELDS = frozenset(
@@ -94,6 +95,10 @@ class DeviceService:
             if not changes:
                 return before
             await check_references(tx, caller.account_id, changes.get("project_id"), changes.get("device_type_id"))
+            if any(
+                changes.get(name, getattr(before, name)) != getattr(before, name) for name in ("project_id", "device_type_id")
+            ):
+                check_operation(caller, "grants", is_read=False)  # grants reach it by its place
             type_id = before.device_type_id
             if type_id is not None and changes.get("device_type_id", type_id) != type_id:
                 await _check_can_leave(tx, caller, before, "type")

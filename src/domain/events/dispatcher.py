@@ -7,11 +7,12 @@ the commit and in its order, so a client that reads the log up to a position and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Generic, TypeVar
 
 from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import PUBLIC_TYPES, Event
-from domain.events.ports import EventsTx, FeedPublisher, TransactionEventObserver
+from domain.events.ports import EventsTx, FeedPublisher, FollowUpPort, TransactionEventObserver
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, JsonObject
 from domain.kernel.ids import DeviceId, EventId, IdAndSecretGenerator, IdPrefix
@@ -27,9 +28,13 @@ class EventDispatcher(Generic[TxT]):
     observers: Sequence[TransactionEventObserver[TxT]]
     feed: FeedPublisher
     hasher: ChainHasher = chain_events
+    follow_ups: list[FollowUpPort[TxT]] = field(default_factory=list, init=False)
+    """Set once, when the parts above are constructed: they need the storage that this writes to."""
 
     async def dispatch(self, tx: TxT, domain_events: Sequence[DomainEvent]) -> None:
-        """Store the events of a transaction, call the observers, and publish to the feed after the commit."""
+        """Store the events of a transaction and of its follow-ups, call the observers, and publish after the commit."""
+        for each in self.follow_ups:
+            domain_events = [*domain_events, *await each.follow(tx, domain_events)]
         unnamed = {event.device_id for event in domain_events if event.device_id is not None and event.device_name is None}
         names = {device.device_id: device.name for device in await tx.devices.list_by_ids(unnamed)} if unnamed else {}
         events = [

@@ -71,6 +71,13 @@ class TransactionEventObserver(Protocol[TxT_contra]):
     async def on_events(self, tx: TxT_contra, events: Sequence[Event]) -> None: ...
 
 
+class FollowUpPort(Protocol[TxT_contra]):
+    """Does in the same transaction what a change brings with it, such as ending what has lost its authority."""
+
+    async def follow(self, tx: TxT_contra, events: Sequence[DomainEvent]) -> Sequence[DomainEvent]:
+        """The events of what it did; they are stored after the others."""
+
+
 class FeedPublisher(Protocol):
     """Gets each event, audit events included, after its commit and in the order of the log."""
 

@@ -7,10 +7,12 @@ that got furthest along this order, because it needs the smallest change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from domain.devices.model import Device, FirmwareProfile
 from domain.grants.model import RATE_WINDOW_S, Grant, GrantEvaluator, Scope, WeeklyGrantWindow
 from domain.kernel.clock import SECOND_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited
@@ -43,6 +45,38 @@ class GrantCheckInput:
     command: str | None
     is_query: bool = False
     runs_later: bool = False
+    effects: tuple[str, ...] = ()
+    """The commands that it stands for (`effects_of`); the grant must cover them too."""
+
+    @classmethod
+    def for_device(cls, device: Device, command: str, *, is_query: bool, runs_later: bool = False) -> GrantCheckInput:
+        """A command is judged by its effect: what may switch is no query, whatever its definition says."""
+        effects = effects_of(device.profile, command)
+        return cls(command, is_query and not effects, runs_later, effects)
+
+    def missing_command(self, grant: Grant) -> str | None:
+        """The first command that the grant does not cover: this one, or one that it stands for."""
+        return next((name for name in (self.command or "", *self.effects) if not grant.covers_command(name)), None)
+
+
+SWITCHING = ("ON", "OFF")
+_STOCK_SWITCHING: Mapping[FirmwareProfile, re.Pattern[str]] = {
+    FirmwareProfile.TASMOTA: re.compile(
+        r"(POWER|POWERONSTATE|PULSETIME|BACKLOG|RULE|EVENT|SCRIPT|BR|TIMER|TIMERS|PUBLISH|WEBSEND|WEBQUERY|DEVGROUPSEND"
+        r"|TUYASEND|SERIALSEND|DIMMER|CHANNEL|COLOR|HSBCOLOR|WHITE|CT|SCHEME|FANSPEED|SHUTTER[A-Z]*|SWITCHMODE|SETOPTION"
+        r"|TEMPLATE|MODULE|GPIO)\d*"
+    )
+}
+"""Commands of stock firmware, sent under their own names, that switch a relay, at once or later."""
+
+
+def effects_of(profile: FirmwareProfile, command: str) -> tuple[str, ...]:
+    """The built-in commands that this one stands for, whichever it would do: it needs the permission and the approval that they
+    need. Empty for a command that switches nothing."""
+    if command == "TOGGLE":
+        return SWITCHING
+    stock = _STOCK_SWITCHING.get(profile)
+    return SWITCHING if stock is not None and stock.fullmatch(command) else ()
 
 
 READ_REQUEST = GrantCheckInput(None)
@@ -64,7 +98,7 @@ class FailedGrantCheck:
 def first_failed_check(grant: Grant, request: GrantCheckInput, now_ms: int, evaluator: GrantEvaluator) -> FailedGrantCheck | None:
     """The first failed check, except the rate; None when the grant allows the call."""
     if request.command is not None:
-        if not grant.covers_command(request.command):
+        if request.missing_command(grant) is not None:
             return FailedGrantCheck(grant, GrantCheckStep.COMMAND)
         if grant.scope is Scope.READ and not request.is_query:
             return FailedGrantCheck(grant, GrantCheckStep.SCOPE)
@@ -113,9 +147,15 @@ def explain_denial(denial: FailedGrantCheck, request: GrantCheckInput) -> str:
     name = f"Grant {grant.grant_id}"
     match denial.check:
         case GrantCheckStep.COMMAND:
+            missing = request.missing_command(grant)
+            if missing == request.command:
+                return (
+                    f"{name} covers {', '.join(grant.commands)}, not {request.command}. "
+                    f"An Owner or Admin can add {request.command} to its commands."
+                )
             return (
-                f"{name} covers {', '.join(grant.commands)}, not {request.command}. "
-                f"An Owner or Admin can add {request.command} to its commands."
+                f"{name} covers {', '.join(grant.commands)}, not {missing}, which {request.command} may do. "
+                f"An Owner or Admin can add {missing} to its commands."
             )
         case GrantCheckStep.SCOPE:
             return (

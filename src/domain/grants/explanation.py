@@ -95,7 +95,8 @@ class AccessExplainer(Generic[TxT]):
             return READ_REQUEST, False
         for definition in await self.commands.effective_definitions(tx, device):
             if definition.name == command:
-                return GrantCheckInput(command, is_query=definition.kind == "QUERY"), definition.requires_approval
+                request = GrantCheckInput.for_device(device, command, is_query=definition.kind == "QUERY")
+                return request, definition.requires_approval
         raise ValidationFailed(
             f"This device has no command {command!r}. GET /devices/{device.device_id}/commands lists those it has.",
             code="UNKNOWN_COMMAND",

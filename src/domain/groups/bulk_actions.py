@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from domain.commands.contexts import get_context_for_caller
 from domain.commands.model import CommandRequest
-from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService, checked_ttl_ms, get_context_for_caller
+from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService, checked_ttl_ms
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup
 from domain.groups.service import DeviceGroupService, GroupsTx, GroupWithMembers

@@ -25,6 +25,7 @@ from domain.kernel.ids import AccountId, DeviceId, GroupId, IdAndSecretGenerator
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import RulesTx
 from domain.schedules.ports import SchedulesTx
+from domain.team.service_sessions import check_operation
 
 Viewer = SessionCaller | ApiKeyCaller
 
@@ -161,6 +162,8 @@ class DeviceGroupService:
                 message = f"device {device_id} is in another project than the group. Move it to {group.project_id} first."
                 raise ValidationFailed.for_field("add", message)
         if device_ids:
+            if await tx.grants.list_by_group(group.group_id):
+                check_operation(caller, "grants", is_read=False)  # they reach the new members
             await _check_no_pending_request(tx, caller, group, device_ids)
             await tx.groups.add_devices(group.group_id, device_ids, caller.label, now_ms)
         return device_ids

@@ -132,7 +132,7 @@ class DevicePlanSyncService:
 
 def is_firmware_synced(device: Device, schedule: Schedule) -> bool:
     """Whether the device stores this slot in its current version."""
-    return _fits_firmware(device.profile, schedule) and device.sched_rev == device.sched_rev_device
+    return fits_firmware(device.profile, schedule) and device.sched_rev == device.sched_rev_device
 
 
 def runs_on_device(device: Device, schedule: Schedule) -> bool:
@@ -140,7 +140,7 @@ def runs_on_device(device: Device, schedule: Schedule) -> bool:
     return not device.is_online and is_firmware_synced(device, schedule)
 
 
-def _fits_firmware(profile: FirmwareProfile, schedule: Schedule) -> bool:
+def fits_firmware(profile: FirmwareProfile, schedule: Schedule) -> bool:
     """Whether the firmware can store this slot. Tasmota's timers have no seconds."""
     if schedule.rrule is not None or schedule.on_command != PLAIN_ON or schedule.off_command != PLAIN_OFF:
         return False
@@ -155,7 +155,7 @@ def _fits_firmware(profile: FirmwareProfile, schedule: Schedule) -> bool:
 def _build_plan(device: Device, schedules: Iterable[Schedule]) -> tuple[PlanRow, ...]:
     """The rows by slot, without the slots that the firmware cannot store; the service runs those."""
     fitting = sorted(
-        (schedule for schedule in schedules if _fits_firmware(device.profile, schedule)), key=lambda schedule: schedule.slot
+        (schedule for schedule in schedules if fits_firmware(device.profile, schedule)), key=lambda schedule: schedule.slot
     )
     return tuple((row.slot, row.on_ts, row.off_ts, row.enabled) for row in fitting)
 

@@ -129,6 +129,10 @@ class MemoryExecutionRepository:
     async def list_queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
         return [e for e in self._all() if e.status is ExecutionStatus.QUEUED and e.seq > after_seq][:limit]
 
+    async def list_queued_by_account(self, account_id: AccountId, limit: int, after_seq: int = 0) -> Sequence[Execution]:
+        queued = await self.list_queued(len(self._all()), after_seq)
+        return [e for e in queued if e.account_id == account_id][:limit]
+
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Execution]:
         due = [e for e in self._all() if not e.status.is_final and e.expires_ms <= now_ms]
         return sorted(due, key=lambda execution: (execution.expires_ms, execution.seq))[:limit]

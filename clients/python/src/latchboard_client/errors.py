@@ -40,7 +40,7 @@ class ApprovalRefusedError(LatchboardError):
 
 @dataclass(eq=False)
 class CommandNotDoneError(LatchboardError):
-    """The command ended without success. `status`: FAILED, TIMED_OUT or EXPIRED; `result` is the device's."""
+    """The command ended without success. `status`: FAILED, TIMED_OUT, EXPIRED or CANCELLED; `result` is the device's."""
 
     execution_id: str
     status: str

@@ -34,7 +34,7 @@ EdgeOutcome = Literal[
     "LEFT_TO_DEVICE",
     "RAN_ON_DEVICE",
 ]
-ExecutionStatus = Literal["QUEUED", "SENT", "ACKED", "DONE", "FAILED", "TIMED_OUT", "EXPIRED"]
+ExecutionStatus = Literal["QUEUED", "SENT", "ACKED", "DONE", "FAILED", "TIMED_OUT", "EXPIRED", "CANCELLED"]
 FileEncoding = Literal["text", "base64"]
 FirmwareConfigFormat = Literal["arduino", "micropython", "tasmota", "esphome", "shelly"]
 FirmwareProfile = Literal["native", "tasmota", "esphome", "shelly"]
@@ -357,7 +357,7 @@ class CommandResultEvent:
     timestamp: int
     execution_id: str
     cmd: str
-    status: Literal["DONE", "FAILED", "TIMED_OUT", "EXPIRED"]
+    status: Literal["DONE", "FAILED", "TIMED_OUT", "EXPIRED", "CANCELLED"]
     code: str | None
     requested_by: str
 
@@ -370,6 +370,14 @@ class CommandResultResponse:
     execution_id: str
     status: ExecutionStatus
     result: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandsCancelledResponse:
+    """How many commands were called off."""
+
+    ok: bool
+    cancelled: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.approvals.model import ApprovalStatus
+from domain.commands.cancellation import CommandCancellationService
 from domain.commands.definitions import CommandDefinitionInput, CommandDefinitionService
 from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
 from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
@@ -141,7 +142,17 @@ class ExecutionPageResponse(ResponseModel):
     cursor: str = Field(description="Pass it to get the next page; empty on the last page.")
 
 
+class CommandsCancelledResponse(OkResponse):
+    """How many commands were called off."""
+
+    cancelled: int = Field(description="0 if nothing waited to be sent any more.")
+
+
 READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}
+CANCEL_ERRORS = {
+    403: "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
+    409: "ALREADY_SENT",
+}
 PAGE_ERRORS = {**READ_ERRORS, 410: "OTHER_LIFE"}
 DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 409: "COMMAND_EXISTS"}
 
@@ -166,11 +177,13 @@ def commands_blueprint(
     waiter: SubmittedCommandWaiter,
     definitions: CommandDefinitionService,
     control: DeviceQueries,
+    cancellation: CommandCancellationService,
 ) -> ApiBlueprint:
     bp = ApiBlueprint("commands", "Commands")
     _add_send_routes(bp, commands, waiter)
     _add_definition_routes(bp, definitions)
     _add_execution_routes(bp, control)
+    _add_cancel_routes(bp, cancellation)
     return bp
 
 
@@ -253,6 +266,29 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
     async def get_execution(device_id: DeviceId, execution_id: ExecutionId) -> ExecutionResponse:
         """The status of the command, and the device's result."""
         return ExecutionResponse.of(await control.get_execution(current_caller(), device_id, execution_id))
+
+
+def _add_cancel_routes(bp: ApiBlueprint, cancellation: CommandCancellationService) -> None:
+    @bp.operation(
+        "POST /devices/<device_id>/executions/<execution_id>/cancel",
+        AllowedCallers.KEY,
+        "Call off a command",
+        errors=CANCEL_ERRORS,
+    )
+    async def cancel_execution(device_id: DeviceId, execution_id: ExecutionId) -> CommandsCancelledResponse:
+        """A command that waits for its device ends as CANCELLED. What was sent cannot be called off. A key calls off its own
+        commands."""
+        return CommandsCancelledResponse(cancelled=await cancellation.cancel(current_caller(), device_id, execution_id))
+
+    @bp.operation(
+        "POST /devices/<device_id>/executions/cancel",
+        AllowedCallers.SESSION,
+        "Call off all waiting commands of a device",
+        errors={403: CANCEL_ERRORS[403]},
+    )
+    async def cancel_executions(device_id: DeviceId) -> CommandsCancelledResponse:
+        """All that wait for the device end as CANCELLED, or none if the caller may not call off one of them."""
+        return CommandsCancelledResponse(cancelled=await cancellation.cancel_all(current_session(), device_id))
 
 
 def _submission_response(submitted: CommandSubmissionResult, *, with_result: bool = False) -> SendResponse:

@@ -104,8 +104,14 @@ class CommandResultEvent(BaseEventPayload):
     type: Literal["command_result"]
     execution_id: str
     cmd: str
-    status: Literal[ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.EXPIRED]
-    code: str | None = Field(description="Why it failed, if it did.")
+    status: Literal[
+        ExecutionStatus.DONE,
+        ExecutionStatus.FAILED,
+        ExecutionStatus.TIMED_OUT,
+        ExecutionStatus.EXPIRED,
+        ExecutionStatus.CANCELLED,
+    ]
+    code: str | None = Field(description="Why it failed or was called off, if so.")
     requested_by: str = Field(description="The actor: `user:…`, `apikey:…`, `schedule:…`, `rule:…`.")
 
 

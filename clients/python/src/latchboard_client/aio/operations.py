@@ -1041,6 +1041,16 @@ class AsyncOperations(AsyncTransport):
         """Get a command execution."""
         return await self._call(models.ExecutionResponse, "GET", ["devices", device_id, "executions", execution_id])
 
+    async def cancel_execution(self, device_id: str, execution_id: str) -> models.CommandsCancelledResponse:
+        """Call off a command."""
+        return await self._call(
+            models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", execution_id, "cancel"]
+        )
+
+    async def cancel_executions(self, device_id: str) -> models.CommandsCancelledResponse:
+        """Call off all waiting commands of a device."""
+        return await self._call(models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", "cancel"])
+
     async def get_notification_settings(self) -> models.NotificationSettingsResponse:
         """Get your notification settings."""
         return await self._call(models.NotificationSettingsResponse, "GET", ["auth", "notifications"])

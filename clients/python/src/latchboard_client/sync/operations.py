@@ -1024,6 +1024,14 @@ class Operations(Transport):
         """Get a command execution."""
         return self._call(models.ExecutionResponse, "GET", ["devices", device_id, "executions", execution_id])
 
+    def cancel_execution(self, device_id: str, execution_id: str) -> models.CommandsCancelledResponse:
+        """Call off a command."""
+        return self._call(models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", execution_id, "cancel"])
+
+    def cancel_executions(self, device_id: str) -> models.CommandsCancelledResponse:
+        """Call off all waiting commands of a device."""
+        return self._call(models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", "cancel"])
+
     def get_notification_settings(self) -> models.NotificationSettingsResponse:
         """Get your notification settings."""
         return self._call(models.NotificationSettingsResponse, "GET", ["auth", "notifications"])

@@ -135,6 +135,7 @@ MARK_POSSIBLY_SENT_BY_DEVICES = _MARK_POSSIBLY_SENT.where(x.device_id.in_(listed
 LIST_OPEN_BY_DEVICE = EXECUTION.select().where(_DEVICE, OPEN).order_by(x.seq)
 LIST_OPEN_BY_DEVICES = EXECUTION.select().where(x.device_id.in_(listed()), OPEN)
 LIST_QUEUED = EXECUTION.select().where(QUEUED, x.seq > bindparam("at_after")).order_by(x.seq).limit(_LIMIT)
+LIST_QUEUED_BY_ACCOUNT = LIST_QUEUED.where(x.account_id == bindparam("at_account"))
 LIST_EXPIRED = (
     EXECUTION.select().where(UNFINISHED, x.expires_ms <= bindparam("at_now")).order_by(x.expires_ms, x.seq).limit(_LIMIT)
 )
@@ -251,6 +252,9 @@ class SqlCommandExecutionRepository(SqlRepository):
 
     async def list_queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
         return await self._list(EXECUTION, LIST_QUEUED, at_after=after_seq, at_limit=limit)
+
+    async def list_queued_by_account(self, account_id: AccountId, limit: int, after_seq: int = 0) -> Sequence[Execution]:
+        return await self._list(EXECUTION, LIST_QUEUED_BY_ACCOUNT, at_account=account_id, at_after=after_seq, at_limit=limit)
 
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Execution]:
         return await self._list(EXECUTION, LIST_EXPIRED, at_now=now_ms, at_limit=limit)

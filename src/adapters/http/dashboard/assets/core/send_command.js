@@ -12,8 +12,8 @@ import { countWaiting, useEvents } from "./live_data_hooks.js";
 const TTL_S = 60;
 const LOOK_EVERY_MS = 700;
 const LOOK_FOR_MS = 180_000;
-export const FINAL = new Set(["DONE", "FAILED", "TIMED_OUT", "EXPIRED"]);
-export const KINDS = { QUEUED: "wait", SENT: "wait", ACKED: "wait", DONE: "good", FAILED: "bad", TIMED_OUT: "bad", EXPIRED: "bad" };
+export const FINAL = new Set(["DONE", "FAILED", "TIMED_OUT", "EXPIRED", "CANCELLED"]);
+export const KINDS = { QUEUED: "wait", SENT: "wait", ACKED: "wait", DONE: "good", FAILED: "bad", TIMED_OUT: "bad", EXPIRED: "bad", CANCELLED: "off" };
 
 /* An idempotency key: a request that is repeated after a lost response is not executed twice. */
 function requestKey() {
@@ -29,6 +29,7 @@ export function lifeText(status, isOnline, left) {
     FAILED: t("The device reported a failure"),
     TIMED_OUT: t("The device did not answer"),
     EXPIRED: t("Not run: the device did not receive it in time"),
+    CANCELLED: t("Called off before it was sent"),
   };
   return said[status] ?? word(status);
 }

@@ -80,20 +80,25 @@ function Values({ device, path }) {
 function Executions({ device, path }) {
   const rows = useRows(`${path}/executions?limit=20`, "executionId", getCursorPage);
   const page = useLoad((signal) => rows.load(signal), [path], ofDevice(device.deviceId, "command_"));
-  return html`<${Card} title=${t("Sent to the device")}>
+  const waits = page.data?.data?.some(({ status }) => status === "QUEUED") && mayEdit();
+  const callOff = () => confirmed(t("Call off all that waits?"), t("What was sent already cannot be called off."), t("Call off"), () => call("POST", `${path}/executions/cancel`)).then((done) => done && page.reload());
+  const all = waits ? html`<${Button} kind="quiet danger" act=${callOff}>${t("Call off all that waits")}<//>` : null;
+  return html`<${Card} title=${t("Sent to the device")} actions=${all}>
     <${Loaded} of=${page}>${(shown) => shown.data.length ? html`
-      <ul class="lines">${shown.data.map((each) => html`<${Execution} key=${each.executionId} of=${each} device=${device} />`)}</ul>
+      <ul class="lines">${shown.data.map((each) => html`<${Execution} key=${each.executionId} of=${each} device=${device} path=${path} reload=${page.reload} />`)}</ul>
       <${More} next=${shown.next} load=${() => rows.more(shown, page.reload)} />` : html`<${Empty} icon="send" title=${t("Nothing was sent yet")} />`}<//>
   <//>`;
 }
 
-function Execution({ of: { cmd, params, status, source, result, createdAt, expiresAt, approvalId }, device }) {
+function Execution({ of: { executionId, cmd, params, status, source, result, createdAt, expiresAt, approvalId }, device, path, reload }) {
   const left = Math.max(0, Math.ceil((Date.parse(expiresAt) - Date.now()) / 1000));
   const answer = Object.entries(result?.data ?? {}).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+  const callOff = () => call("POST", `${path}/executions/${executionId}/cancel`).finally(reload);
   return html`<li class="execution">
     <${Badge} kind=${KINDS[status] ?? "off"}>${word(status)}<//>
     <div class="grow"><strong>${cmd}</strong> ${plainParams(params)}
       <small>${[t("by {who}", { who: word(source) }), approvalId ? t("approved") : null, status === "DONE" ? null : lifeText(status, device.isOnline, left), reasonOf(result), answer].filter(Boolean).join(" · ")}</small></div>
+    ${status === "QUEUED" ? html`<${Button} kind="quiet" small act=${callOff} aria-label=${t("Call off {name}", { name: cmd })}>${t("Call off")}<//>` : null}
     <small><${Time} at=${createdAt} /></small>
   </li>`;
 }
