@@ -119,8 +119,8 @@ def second_factor_blueprint(
         AllowedCallers.SESSION,
         "Confirm that it is you",
         description="Send a code of your second factor or a passkey; the password if you have none. For five minutes this "
-        "session may change the second factor, make keys, codes, channels and members and, with the password, reveal credentials; "
-        "a user with a second factor may approve requests for 15.",
+        "session may change the second factor, make keys, codes, channels and members, and, with the password, reveal "
+        "credentials; a user with a second factor may approve requests for 15.",
         errors={400: "PASSKEY_REFUSED", 403: "PASSWORD_MISMATCH SECOND_FACTOR_INVALID TOTP_LOCKED", 429: "LOGIN_THROTTLED"},
         before_factor=True,
     )
