@@ -4,7 +4,7 @@ import { call, get } from "../core/api.js";
 import { minuteClock, minuteOf, zone } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { errorText, language, t } from "../core/i18n.js";
-import { useLoad } from "../core/live_data_hooks.js";
+import { ofKind, useLoad } from "../core/live_data_hooks.js";
 import { keepPreferences, preferences } from "../core/browser_notifications.js";
 import { programOf } from "../core/user_agent.js";
 import { canInstall, canPush, install, keepOwnChannel, needsInstall, ownChannel, subscribe, unsubscribe } from "../core/push_subscription.js";
@@ -22,7 +22,7 @@ const topics = () => [["approvals", t("An approval waits")], ["offline", t("A de
 
 export function NotificationCards() {
   const settings = useLoad((signal) => get("/auth/notifications", signal), []);
-  const channels = useLoad((signal) => get(CHANNELS, signal), []);
+  const channels = useLoad((signal) => get(CHANNELS, signal), [], ofKind("channel_", "session_"));
   const reload = () => Promise.all([settings.reload(), channels.reload()]);
   return html`<${Card} title=${t("Notifications")}>
       <p class="dim">${t("By the service, on all your channels, also while no browser is open. Nothing is sent unless you choose it.")}</p>
