@@ -134,6 +134,12 @@ async def a_service_session(ada: Person) -> Call:
     return {}, lambda: {"name": "ci", "role": "Admin", "operations": ["devices:write"], "expiresAt": expires}
 
 
+async def an_unused_device(ada: Person) -> Call:
+    rows = {"devices": [DEVICE | {"externalId": "gate-1"}], "credentials": "NEW"}
+    made = await ada.caller.send_ok("POST", "/devices/register/bulk", rows)
+    return {"deviceId": made["devices"][0]["deviceId"]}, lambda: rows | {"credentials": "UNUSED"}
+
+
 async def a_code(ada: Person) -> Call:
     expires = to_iso(ada.app.clock.now_ms() + 86_400_000)
     return {}, lambda: {"name": "Hall", "boardType": "ESP32", "appType": "PUMP", "maxDevices": 9, "expiresAt": expires}
@@ -152,6 +158,8 @@ CASES: dict[str, Callable[[Person], Awaitable[Call]]] = {
     "POST /members": plain({"email": "joan@example.com", "name": "Joan", "role": "Admin", "password": PASSWORD}),
     "PATCH /members/{membershipId}": a_member,
     "POST /devices/{deviceId}/credentials": a_device,
+    "POST /devices/register/bulk": an_unused_device,
+    "POST /fleet/apply": plain({"document": {"version": 1, "apiKeys": [{"name": "Robot"}]}}),
     "POST /auth/second-factor/totp/confirm": an_unconfirmed_app,
     "POST /auth/second-factor/recovery-codes": a_confirmed_app,
     "POST /auth/passkeys": a_passkey,
@@ -193,6 +201,8 @@ async def test_what_outlives_a_session_needs_a_proof_is_an_event_is_told_and_end
     assert await ada.events(declared["event"]) == before + 1
     assert {channel for channel, _ in await ada.told()} == {ada.old_channel}
 
+    if row == "POST /fleet/apply":
+        [made] = await ada.caller.send_ok("GET", "/keys")
     if method == "PUT":
         made = (await ada.caller.send_ok("GET", CHANNELS))[-1]
     end_method, _, end_path = declared["end"].partition(" ")
