@@ -156,7 +156,8 @@ def dropped_lines() -> int:
 def drain_outputs(timeout_s: float = DRAIN_TIMEOUT_S) -> bool:
     """Give who reads the output some time at the end of the process. True if all of it is written."""
     deadline = monotonic() + timeout_s
-    return all([each.drain(deadline - monotonic()) for each in _installed])
+    drained = [each.drain(deadline - monotonic()) for each in _installed]
+    return all(drained)
 
 
 @contextmanager
