@@ -30,7 +30,8 @@ log = structlog.get_logger("log")
 
 
 class QueuedOutput(io.TextIOBase):
-    """A text stream that never blocks. `dropped`: lines that were not written, because the queue was full or the reader has gone."""
+    """A text stream that never blocks. `dropped`: lines that were not written, because the queue was full or nobody can read them
+    any more."""
 
     def __init__(self, descriptor: int, *, max_bytes: int = MAX_QUEUED_BYTES) -> None:
         self._descriptor = descriptor

@@ -1,9 +1,9 @@
 """The parent of worker processes: forks them, replaces one that ends, and passes a stop on, with a bound.
 
-The parent serves nothing and opens nothing, so it has no thread but those that write its output and can fork at any time; what it
-has imported, the workers share. The first worker alone prepares the installation (schema, keys, first account); the others start
-when it is ready. A worker that ends later is replaced, after a pause that grows while it keeps ending. If the parent ends, however
-it ends, its workers stop too.
+The parent serves nothing and opens nothing, so it has no thread but those that write its output and can fork at any time;
+what it has imported, the workers share. The first worker alone prepares the installation (schema, keys, first account); the
+others start when it is ready. A worker that ends later is replaced, after a pause that grows while it keeps ending. If the
+parent ends, however it ends, its workers stop too.
 """
 
 from __future__ import annotations
