@@ -168,7 +168,7 @@ def queued_outputs() -> Iterator[None]:
     for stream in before:
         stream.flush()
     _installed[:] = [QueuedOutput(stream.fileno()) for stream in before]
-    sys.stdout, sys.stderr = _installed  # type: ignore[assignment]
+    sys.stdout, sys.stderr = _installed
     try:
         yield
     finally:
