@@ -244,6 +244,7 @@ class DomainServices:
             wake=wake_events.dispatch.set,
             life=adapters.life,
             authority=self.queued_authority,
+            front=adapters.front,
         )
         self.reports = ReportService(execution_waiter=self.execution_waiter)
 
