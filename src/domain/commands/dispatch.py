@@ -107,6 +107,8 @@ class CommandDispatchService:
     """A lower bound of the next deadline; None: unknown."""
     sent: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
+    expired_in_queue: int = field(default=0, init=False)
+    """Commands that expired although their device was connected: they waited here for longer than their deadlines."""
     _rescans: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -168,6 +170,7 @@ class CommandDispatchService:
         async with self.uow.write(caller=None) as tx:
             overdue = await tx.executions.list_expired(now_ms, PAGE_SIZE)
             await self._write_transitions(tx, [expire_execution(execution, now_ms) for execution in overdue], now_ms)
+        self.expired_in_queue += sum(one.sent_ms is None and self.link.is_connected(one.device_id) for one in overdue)
         return len(overdue) == PAGE_SIZE
 
     async def next_expiry_ms(self) -> int | None:
