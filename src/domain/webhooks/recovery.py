@@ -16,7 +16,7 @@ from dataclasses import field, replace
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock, Now
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, event_of
+from domain.kernel.domain_event import DomainEvent, JsonObject, event_of
 from domain.kernel.ids import WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.model import UNDELIVERED, Webhook, WebhookDelivery, WebhookDeliveryState, WebhookRecovery
@@ -60,7 +60,7 @@ class WebhookRecoveryService:
                 return 0
             await tx.recoveries.save(recovery)
             description = f"What the webhook to {webhook.host} did not get is sent again"
-            named = {"webhookId": webhook.webhook_id, "since": since_ms, "deliveries": count}
+            named: JsonObject = {"webhookId": webhook.webhook_id, "since": since_ms, "deliveries": count}
             tx.emit(event_of(caller, "webhook_recovery_started", description, now_ms, **named))
             tx.after_commit(self.wake)
         return count
