@@ -1727,6 +1727,8 @@ class AsyncOperations(AsyncTransport):
             "webhook_secret_rotated",
             "webhook_deleted",
             "webhook_disabled",
+            "webhook_recovery_started",
+            "webhook_recovery_ended",
             "database_restored",
         ]
         | Unset = UNSET,
@@ -1881,5 +1883,17 @@ class AsyncOperations(AsyncTransport):
             models.DeliveryStartedResponse,
             "POST",
             ["webhooks", webhook_id, "deliveries", delivery_id, "redeliver"],
+            idempotency_key=idempotency_key,
+        )
+
+    async def recover_webhook(
+        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET
+    ) -> models.WebhookRecoveryStartedResponse:
+        """Send again what was not delivered."""
+        return await self._call(
+            models.WebhookRecoveryStartedResponse,
+            "POST",
+            ["webhooks", webhook_id, "recover"],
+            body={"since": since},
             idempotency_key=idempotency_key,
         )
