@@ -70,7 +70,7 @@ async def test_a_clock_that_is_ahead_for_a_minute_leaves_no_trace(tmp_path: Path
                 await line.report(t=20)
                 now_ts = clock.now_ms() // 1_000
                 await put_slot(owner, pump, 0, now_ts + 3_600)
-                await put_slot(owner, pump, 1, now_ts + 90, rrule=EVERY_OTHER_MINUTE)
+                await put_slot(owner, pump, 1, now_ts + 900, rrule=EVERY_OTHER_MINUTE)
                 before = await owner.get(f"{pump.path}/schedules")
 
                 clock.step(hours=40 * 24)

@@ -167,7 +167,7 @@ async def in_process_app(folder: Path, **settings: Any) -> AsyncIterator[InProce
         empty_sqlite(file)
     clock, mail = ManualClock(), FakeMailer()
     stand_ins: dict[str, Any] = {
-        "SystemClock": lambda: clock,
+        "JudgedClock": lambda _: clock,
         "Argon2PasswordHasher": CountingHasher,
         "create_courier": lambda *_: FakeCourier(),
         "create_device_link": lambda *_: FakeLink(),

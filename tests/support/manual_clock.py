@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from domain.kernel.wall_clock import WallClock
+
 START_MS = 1_800_000_000_000
 
 
@@ -12,6 +14,7 @@ class ManualClock:
         self.ms = ms
         self._stepped_ms = 0
         self._steady_offset_ms = 0
+        self.wall = WallClock(self.now_ms, self.monotonic_ms, hold_ms=0)
 
     def now_ms(self) -> int:
         return self.ms
