@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from domain.kernel.ids import ApprovalId, ChannelId
+from domain.kernel.ids import ApprovalId, ChannelId, UserId
 from domain.notifications.model import (
     ChannelErrorCode,
     ChannelKind,
@@ -12,6 +12,7 @@ from domain.notifications.model import (
     NotificationChannel,
     NotificationSettings,
     NotificationTopic,
+    UnconditionalTopic,
 )
 from support.storage import NOW, StoredAccount, new_id
 
@@ -142,3 +143,25 @@ async def test_sealed_channels_come_in_pages_and_are_replaced_only_if_unchanged(
         assert await tx.notification_channels.rekey(made[0].channel_id, b"other", b"new") == 0
         assert await tx.notification_channels.rekey(made[0].channel_id, b"sealed", b"new") == 1
         assert await tx.notification_channels.get(made[0].channel_id) == replace(made[0], sealed=b"new")
+
+
+async def test_the_channels_of_a_user_are_suspended_at_once_and_confirmed_one_by_one(world: StoredAccount) -> None:
+    """And nobody else's; a second time changes no time."""
+    phone, tablet = a_channel(world), a_channel(world)
+    async with world.uow.write(caller=None) as tx:
+        await tx.notification_channels.add(phone)
+        await tx.notification_channels.add(tablet)
+        assert await tx.notification_channels.suspend_by_user(UserId(new_id("usr")), NOW) == 0
+        assert await tx.notification_channels.suspend_by_user(world.user.user_id, NOW + 1) == 2
+        assert await tx.notification_channels.suspend_by_user(world.user.user_id, NOW + 2) == 0
+        assert await tx.notification_channels.get(phone.channel_id) == replace(phone, suspended_ms=NOW + 1)
+        await tx.notification_channels.confirm(phone.channel_id)
+        assert await tx.notification_channels.get(phone.channel_id) == phone
+        assert await tx.notification_channels.get(tablet.channel_id) == replace(tablet, suspended_ms=NOW + 1)
+
+
+async def test_what_a_person_is_told_in_any_case_is_kept_with_its_topic(world: StoredAccount) -> None:
+    async with world.uow.write(caller=None) as tx:
+        await tx.notifications.add_many([a_notification(world, topic=UnconditionalTopic.SECURITY)])
+        [due] = await tx.notifications.list_due(NOW, 9)
+    assert due.topic is UnconditionalTopic.SECURITY

@@ -38,7 +38,7 @@ GET /invitations
 POST /invitations /invitations/{invitationId}/resend /invitations/preview /invitations/accept
 DELETE /invitations/{invitationId}
 GET /auth/notifications /auth/notifications/push-key /auth/notifications/channels
-POST /auth/notifications/channels /auth/notifications/channels/{channelId}/test
+POST /auth/notifications/channels /auth/notifications/channels/{channelId}/test /auth/notifications/channels/{channelId}/confirm
 DELETE /auth/notifications/channels/{channelId}
 POST /approval-links/preview /approval-links/passkey-options /approval-links/decide
 PUT /auth/notifications

@@ -530,3 +530,40 @@ async def test_a_removed_member_does_not_come_back_as_a_member_with_the_old_role
     await boss.send_ok("DELETE", f"/members/{grace['membershipId']}")
     assert await browser.sign_in() == "signed-in/"  # the setting lets everybody of the provider in
     assert (await browser.me())["role"] == "Member"
+
+
+OTHER = "eve@example.com"
+
+
+@asynccontextmanager
+async def with_two_accounts(*, named: str) -> AsyncIterator[tuple[Browser, str]]:
+    """`named`: whose account is the provider's: `first`, `none` is said, or `gone`, one that does not exist."""
+    async with signing_in() as browser:
+        app = browser.app
+        async with app.services.uow.read() as tx:
+            [first] = await tx.accounts.list_ids()
+        other = await app.create_account(OTHER, "Other works")
+        policy = app.services.sign_in.oidc.sign_in.members.policy  # type: ignore[union-attr]
+        object.__setattr__(policy, "account_id", {"first": first, "none": None, "gone": "acc_00000000000000000000"}[named])
+        yield browser, other.account.account_id
+
+
+@pytest.mark.parametrize("named", ["first", "none", "gone"])
+async def test_a_provider_of_one_account_is_not_believed_about_the_owner_of_another(named: str) -> None:
+    async with with_two_accounts(named=named) as (browser, _):
+        browser.provider.person = {"sub": "thief", "email": OTHER, "email_verified": True, "name": "Mallory"}
+        place = await browser.sign_in()
+        assert "PROVIDER_USER_UNKNOWN" in place
+        answer = await browser.http.post("/dashboard/session/refresh", headers=OWN_PAGE)
+        assert answer.status_code == 401
+
+
+async def test_an_identity_of_another_account_that_was_linked_before_is_refused_too() -> None:
+    async with signing_in() as browser:
+        app = browser.app
+        browser.provider.person = {"sub": "ada-1", "email": ADA, "email_verified": True, "name": "Ada"}
+        await browser.sign_in()
+        other = await app.create_account(OTHER, "Other works")
+        policy = app.services.sign_in.oidc.sign_in.members.policy  # type: ignore[union-attr]
+        object.__setattr__(policy, "account_id", other.account.account_id)
+        assert "PROVIDER_USER_UNKNOWN" in await browser.sign_in()

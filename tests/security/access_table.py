@@ -26,6 +26,7 @@ GET /auth/notifications/push-key                                 401   200   200
 GET /auth/notifications/channels                                 401   200   200    200    200     200     200 403  403  403   200
 POST /auth/notifications/channels                                401   201   201    201    201     201     201 403  403  403   201
 DELETE /auth/notifications/channels/{channelId}                  401   404   404    404    404     404     404 403  403  403   404
+POST /auth/notifications/channels/{channelId}/confirm            401   404   404    404    404     404     404 403  403  403   404
 POST /auth/notifications/channels/{channelId}/test               401   404   404    404    404     404     404 403  403  403   404
 POST /approval-links/preview                                     400   400   400    400    400     400     400 400  400  400   400
 POST /approval-links/passkey-options                             400   400   400    400    400     400     400 400  400  400   400

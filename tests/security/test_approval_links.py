@@ -16,6 +16,7 @@ import pytest
 
 from domain.approvals.links import LINK_TTL_MS
 from domain.kernel.caller import Role
+from domain.sign_in.second_factor import MAX_WRONG_CODES
 from support.authenticator import SoftwareAuthenticator
 from support.empty_database import empty_postgres
 from support.in_process_app import PASSWORD, ApiCaller, InProcessApp, in_process_app
@@ -264,6 +265,26 @@ async def test_wrong_codes_are_bounded(gate: Gate) -> None:
         assert await gate.decide(tokens[GRACE], totp="000000") == (403, "SECOND_FACTOR_INVALID")
     assert await gate.decide(tokens[GRACE], totp=_code(gate.app, secret)) == (429, "LOGIN_THROTTLED")
     assert await gate.status(approval_id) == "PENDING"
+
+
+async def test_a_reader_of_messages_locks_nobody_out(gate: Gate) -> None:
+    """Guesses by links count apart: for the bound of a quarter of an hour, and for that of the app's whole life."""
+    secret, codes = await _set_up_totp(gate.app, gate.grace)
+    for _ in range(MAX_WRONG_CODES // 5):
+        _, tokens = await gate.ask()
+        for _ in range(5):
+            assert await gate.decide(tokens[GRACE], totp="000000") == (403, "SECOND_FACTOR_INVALID")
+        assert (await gate.decide(tokens[GRACE], totp="000000"))[0] == 429
+        gate.app.clock.forward(minutes=15)
+        gate.owner = await gate.app.sign_in(ADA)
+    _, tokens = await gate.ask()
+    assert await gate.decide(tokens[GRACE], totp=_code(gate.app, secret)) == (403, "TOTP_LOCKED")
+    for factor in ({"totp": _code(gate.app, secret)}, {"recoveryCode": codes[0]}):
+        begun = await gate.app.caller().send_ok("POST", "/auth/login", {"email": GRACE, "password": PASSWORD})
+        body = {"challengeToken": begun["challengeToken"], **factor}
+        assert (await gate.app.caller().send("POST", "/auth/login/second-factor", body)).status_code == 200
+    gate.app.clock.forward(seconds=30)
+    assert await gate.decide(tokens[GRACE], totp=_code(gate.app, secret)) == (200, "")
 
 
 async def test_a_passkey_signs_for_this_decision_only(gate: Gate) -> None:

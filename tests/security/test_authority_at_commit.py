@@ -52,6 +52,7 @@ WITHOUT_EFFECT = {
     "DELETE /auth/passkeys/{passkeyId}",
     "DELETE /auth/notifications/channels/{channelId}",
     "POST /auth/notifications/channels/{channelId}/test",
+    "POST /auth/notifications/channels/{channelId}/confirm",
     "POST /groups/{groupId}/command/preview",
     "DELETE /service-sessions/{sessionId}",
     "POST /fleet/plan",

@@ -11,6 +11,7 @@ import pyotp
 import pytest
 
 from domain.kernel.caller import Role
+from domain.sign_in.second_factor import MAX_WRONG_CODES
 from support.http import PASSWORD
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
@@ -220,3 +221,26 @@ async def test_the_dashboard_completes_its_sign_in_with_its_cookie(app: InProces
     assert second.status_code == 200
     assert "latchboard_refresh" in second.headers["Set-Cookie"]
     assert "refreshToken" not in second.json()
+
+
+async def test_an_app_does_not_count_after_a_hundred_wrong_codes_in_a_row_until_another_factor_is_shown(
+    app: InProcessApp,
+) -> None:
+    """However slowly they are tried: the window of the five wrong ones passes each time."""
+    secret, codes = await set_up(app, await app.sign_in(ADA))
+    for _ in range(MAX_WRONG_CODES):
+        assert (await complete(app, await begin(app), totp="000000")).status_code == 401
+        app.clock.forward(minutes=4)
+    locked = await complete(app, await begin(app), totp=code_of(app, secret))
+    assert (locked.status_code, locked.json()["error"]) == (403, "TOTP_LOCKED")
+    assert (await complete(app, await begin(app), recoveryCode=codes[0])).status_code == 200
+    assert (await complete(app, await begin(app), totp=code_of(app, secret))).status_code == 200
+
+
+async def test_a_right_code_ends_the_row_of_wrong_ones(app: InProcessApp) -> None:
+    secret, _ = await set_up(app, await app.sign_in(ADA))
+    for wrong in (MAX_WRONG_CODES - 1, 1):
+        for _ in range(wrong):
+            assert (await complete(app, await begin(app), totp="000000")).status_code == 401
+            app.clock.forward(minutes=4)
+        assert (await complete(app, await begin(app), totp=code_of(app, secret))).status_code == 200

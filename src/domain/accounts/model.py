@@ -74,6 +74,8 @@ class Invitation:
     created_ms: int
     expires_ms: int
     mailed: bool
+    voided_ms: int | None = None
+    """When who sent it lost the role that it depends on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class ApprovalLinkService(Generic[TxT]):
         self, token: str, *, approve: bool, note: str | None, factor: PresentedSecondFactor | None, address: str
     ) -> ExecutionId | None:
         """The execution of an approved command. Raises as `preview` and as a decision by a session; and PermissionDenied
-        `SECOND_FACTOR_REQUIRED` or `SECOND_FACTOR_INVALID`, RateLimited after too many wrong ones."""
+        `SECOND_FACTOR_REQUIRED`, `SECOND_FACTOR_INVALID` or `TOTP_LOCKED`, RateLimited after too many wrong ones."""
         linked = await self.preview(token, address=address)
         if linked.approval.status is not ApprovalStatus.PENDING:
             raise Conflict(f"This request is already {linked.approval.status}. A link decides once.", code=ALREADY_DECIDED)
@@ -130,7 +130,7 @@ class ApprovalLinkService(Generic[TxT]):
         prepared = await self.factors.prepare(factor, _purpose(linked))
         caller, now_ms = linked.caller, self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
-            accepted = await self.factors.check(tx, caller.user_id, prepared, now_ms)
+            accepted = await self.factors.check(tx, caller.user_id, prepared, now_ms, by_link=True)
             if not accepted:
                 text = f"{linked.user.name} failed to confirm a decision by link"
                 tx.emit(event_of(caller, "second_factor_failed", text, now_ms))

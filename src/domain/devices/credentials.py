@@ -37,7 +37,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import LoginFailures
 from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS
 from domain.sign_in.ports import PasswordHasher
-from domain.sign_in.step_up import require_second_factor_if_enabled
+from domain.sign_in.step_up import require_fresh_proof, require_second_factor_if_enabled
 
 PASSWORD_LENGTH = 32
 """190 bits; every firmware's settings page accepts this length."""
@@ -63,7 +63,10 @@ class CredentialIssuer:
         self, tx: DevicesTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
     ) -> RevealedCredentials:
         """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. After the commit the
-        caller syncs the device to the link. Raises Conflict."""
+        caller syncs the device to the link. Raises Conflict; PermissionDenied `STEP_UP_REQUIRED` for a rotation, which shows a
+        password as a reveal does."""
+        if rotated:
+            await require_fresh_proof(tx, caller, now_ms)
         password = self.ids.random_alphanumeric(PASSWORD_LENGTH)
         await save_device(tx, device.transition(DeviceLifecycleAction.GENERATE))
         await tx.credentials.upsert(DeviceCredentials(device.device_id, self.vault.seal(password, device.device_id), now_ms))

@@ -69,7 +69,11 @@ class CallerAuthenticator:
         if service is None or found is None:
             raise AssertionError("a session that is absent is not usable")
         self._count_service_request(service.session_id, now_ms)
-        caller = service.act_for(found[1].to_session(address))
+        session, membership = found
+        member = membership.to_session(address)
+        if session.provider_factor_ms is None:
+            member = await self._with_requirement(member)
+        caller = service.act_for(member)
         if caller is None:
             raise Unauthenticated("The member who made this service session has a lower role now. Create a new one.")
         self._services_last_used_ms[service.session_id] = now_ms

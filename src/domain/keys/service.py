@@ -12,13 +12,14 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import check_capacity
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import event_of
+from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import RANDOM_LENGTH, ApiKey, compose_key, display_prefix
 from domain.keys.ports import KeysTx
 from domain.sign_in.ports import TokenHasher
+from domain.sign_in.step_up import require_fresh_proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class ApiKeyService(Generic[TxT]):
             return await tx.api_keys.list_by_account(caller.account_id)
 
     async def create(self, caller: SessionCaller, name: str) -> CreatedApiKey:
+        """Raises PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; Conflict `KEY_LIMIT`."""
         require_role(caller, Role.ADMIN)
         secret = compose_key(self.ids.random_alphanumeric(RANDOM_LENGTH))
         now_ms = self.clock.now_ms()
@@ -60,6 +62,7 @@ class ApiKeyService(Generic[TxT]):
             created_by=caller.label,
         )
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            await require_fresh_proof(tx, caller, now_ms)
             existing = await tx.api_keys.list_by_account(caller.account_id)
             check_capacity(len(existing), "KEY_LIMIT", "An account has at most {limit} API keys")
             await tx.api_keys.add(key)
@@ -67,7 +70,9 @@ class ApiKeyService(Generic[TxT]):
         return CreatedApiKey(key, secret)
 
     async def update(self, caller: SessionCaller, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
-        """A disabled key is rejected from the next call on. Raises NotFound."""
+        """A disabled key is rejected from the next call on; to enable one is to make it again. Raises NotFound; PermissionDenied
+        `STEP_UP_REQUIRED`."""
+        now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
             changed = replace(
@@ -75,9 +80,13 @@ class ApiKeyService(Generic[TxT]):
             )
             if changed == key:
                 return
+            is_enabled_now = changed.enabled and not key.enabled
+            if is_enabled_now:
+                await require_fresh_proof(tx, caller, now_ms)
             await tx.api_keys.save(changed)
             state = "enabled" if changed.enabled else "disabled"
-            tx.emit(event_of(caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}", self.clock.now_ms()))
+            kind: EventKind = "key_enabled" if is_enabled_now else "key_changed"
+            tx.emit(event_of(caller, kind, f"API key {changed.name} ({key.prefix}…) is {state}", now_ms))
 
     async def delete(self, caller: SessionCaller, key_id: str) -> None:
         """Also deletes its grants and webhooks, and ends its requests that wait for approval. Raises NotFound."""

@@ -24,6 +24,7 @@ from domain.notifications import model
 from domain.notifications.destinations import Destination, NtfyDestination, open_destination
 from domain.notifications.model import (
     MAIL_FOOTER,
+    SECURITY_FOOTER,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -32,6 +33,7 @@ from domain.notifications.model import (
     NotificationMessage,
     NotificationSendOutcome,
     NotificationTopic,
+    UnconditionalTopic,
 )
 from domain.notifications.ports import NotificationSender, NotificationsTx
 from domain.notifications.settings import record_result
@@ -98,7 +100,13 @@ class NotificationDeliveryService:
         channel = await tx.notification_channels.get(first.channel_id)
         membership = None if channel is None else await tx.memberships.get(channel.membership_id)
         settings = None if channel is None else await tx.notifications.get_settings(channel.membership_id)
-        if channel is None or membership is None or settings is None or first.topic not in settings.topics:
+        if channel is None or membership is None or channel.suspended_ms is not None:
+            await tx.notifications.delete(seqs)
+            return None
+        if first.topic is UnconditionalTopic.SECURITY:
+            language = "en" if settings is None else settings.language
+            return await self._prepare(tx, channel, membership, group, None, language, now)
+        if settings is None or first.topic not in settings.topics:
             await tx.notifications.delete(seqs)
             return None
         approval = None
@@ -202,6 +210,8 @@ def _message_of(group: Sequence[Notification], public_url: str, translate: Calla
     """One message about all of the group, which is not empty. `translate`: into the language of the recipient."""
     first, *more = (replace(each, subject=translate(each.subject), text=translate(each.text)) for each in group)
     footer = translate(MAIL_FOOTER)
+    if first.topic is UnconditionalTopic.SECURITY:
+        footer = translate(SECURITY_FOOTER)
     if not more:
         tag = first.approval_id or f"{first.topic}:{first.device_id or ''}"
         link = f"{public_url}/#/{_place_of(first)}"
@@ -210,6 +220,8 @@ def _message_of(group: Sequence[Notification], public_url: str, translate: Calla
     if len(group) > MAX_LINES:
         lines.append(translate(f"… and {len(group) - MAX_LINES} more"))
     place = "devices" if first.topic is NotificationTopic.OFFLINE else "log"
+    if first.topic is UnconditionalTopic.SECURITY:
+        place = "account"
     title = first.subject + translate(f", and {len(more)} more")
     text, link = "\n".join(lines), f"{public_url}/#/{place}"
     return NotificationMessage(title, text, link, first.topic, DAY_MS // SECOND_MS, mail_footer=footer)
@@ -219,6 +231,8 @@ def _place_of(notification: Notification) -> str:
     """The page of the dashboard that it is about."""
     if notification.topic is NotificationTopic.APPROVALS:
         return "approvals"
+    if notification.topic is UnconditionalTopic.SECURITY:
+        return "account"
     if notification.topic is NotificationTopic.WEBHOOKS:
         return "webhooks"
     return f"device/{notification.device_id}" if notification.device_id else "log"

@@ -8,8 +8,15 @@ from dataclasses import field
 from domain.events.model import APPROVAL_REQUESTED, DEVICE_OFFLINE, DEVICE_ONLINE, TELEMETRY, Event
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.ids import AccountId, ApprovalId, ChannelId
-from domain.notifications.model import TOPIC_OF_EVENT, Notification, NotificationChannel, NotificationSettings
+from domain.kernel.ids import AccountId, ApprovalId, ChannelId, UserId
+from domain.notifications.model import (
+    OWN_AUTHORITY_EVENTS,
+    TOPIC_OF_EVENT,
+    Notification,
+    NotificationChannel,
+    NotificationSettings,
+    UnconditionalTopic,
+)
 from domain.notifications.ports import NotificationsTx
 
 MAX_PENDING_PER_CHANNEL = 500
@@ -22,6 +29,8 @@ SUBJECTS = {
     "device_refused": "device refused",
     "device_message_set_aside": "message set aside",
 }
+USER_PREFIX = "user:"
+"""Of the source of an event that a person caused (`SessionCaller.label`)."""
 OFFLINE_ENDS = frozenset({DEVICE_ONLINE, "device_deleted"})
 
 
@@ -44,6 +53,9 @@ class NotificationFanout:
         pending: list[Notification] = []
         for account_id in {event.account_id for event in wanted}:
             pending += await self._build(tx, account_id, [event for event in wanted if event.account_id == account_id])
+        for account_id in {event.account_id for event in events if is_of_own_authority(event)}:
+            own = [event for event in events if event.account_id == account_id and is_of_own_authority(event)]
+            pending += await self._build_own(tx, account_id, own)
         if pending:
             await tx.notifications.add_many(pending)
             tx.after_commit(self.wake)
@@ -57,9 +69,39 @@ class NotificationFanout:
             self._notification(event, settings[channel.membership_id], channel)
             for event in events
             for channel in channels
-            if channel.membership_id in settings and TOPIC_OF_EVENT[event.kind] in settings[channel.membership_id].topics
+            if channel.suspended_ms is None
+            and channel.membership_id in settings
+            and TOPIC_OF_EVENT[event.kind] in settings[channel.membership_id].topics
         ]
         return self._within_bounds(built, await tx.notification_channels.count_pending(account_id)) if built else []
+
+    async def _build_own(self, tx: NotificationsTx, account_id: AccountId, events: Sequence[Event]) -> list[Notification]:
+        """To whoever caused the event, on all channels that are older than it."""
+        channels = [each for each in await tx.notification_channels.list_by_account(account_id) if each.suspended_ms is None]
+        if not channels:
+            return []
+        built = []
+        for event in events:
+            user_id = UserId(event.source.removeprefix(USER_PREFIX))
+            memberships = {each.membership_id for each in await tx.memberships.list_by_user(user_id)}
+            built += [
+                self._own_notification(event, channel)
+                for channel in channels
+                if channel.membership_id in memberships and channel.channel_id != event.payload.get("channelId")
+            ]
+        return self._within_bounds(built, await tx.notification_channels.count_pending(account_id)) if built else []
+
+    def _own_notification(self, event: Event, channel: NotificationChannel) -> Notification:
+        return Notification(
+            seq=0,
+            channel_id=channel.channel_id,
+            topic=UnconditionalTopic.SECURITY,
+            device_id=event.device_id,
+            approval_id=None,
+            subject=f"{event.device_name or 'Latchboard'}: {OWN_AUTHORITY_EVENTS[event.kind]}",
+            text=event.description,
+            due_ms=self.clock.steady_ms(),
+        )
 
     def _within_bounds(self, built: Sequence[Notification], pending: Mapping[ChannelId, int]) -> list[Notification]:
         counts = dict(pending)
@@ -83,6 +125,13 @@ class NotificationFanout:
             text=event.description,
             due_ms=self.clock.steady_ms() + delay_ms,
         )
+
+
+def is_of_own_authority(event: Event) -> bool:
+    """Whether a person is told of what they did themselves: a thief of their session might have done it."""
+    if event.kind not in OWN_AUTHORITY_EVENTS or not event.source.startswith(USER_PREFIX):
+        return False
+    return event.kind != "credentials_generated" or event.payload.get("rotated") is True
 
 
 def _subject(event: Event, settings: NotificationSettings) -> str:

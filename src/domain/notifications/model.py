@@ -15,6 +15,7 @@ MAX_OFFLINE_MINUTES = 7 * 24 * 60
 SEND_TIMEOUT_S = 10.0
 """Of one attempt."""
 MAIL_FOOTER = "You chose this mail on your page in Latchboard."
+SECURITY_FOOTER = "Was it not you? Change your password and end what was made: both are on your page in Latchboard."
 
 
 class NotificationTopic(StrEnum):
@@ -24,6 +25,12 @@ class NotificationTopic(StrEnum):
     WEBHOOKS = "webhooks"
     DEVICES = "devices"
     DEAD_LETTERS = "dead_letters"
+
+
+class UnconditionalTopic(StrEnum):
+    """What a person is told on every channel, whatever they have chosen and at any hour."""
+
+    SECURITY = "security"
 
 
 TOPIC_OF_EVENT = {
@@ -36,6 +43,26 @@ TOPIC_OF_EVENT = {
     "device_refused": NotificationTopic.DEVICES,
     "device_message_set_aside": NotificationTopic.DEAD_LETTERS,
 }
+
+
+OWN_AUTHORITY_EVENTS = {
+    "channel_added": "a channel was added",
+    "channel_confirmed": "a channel was confirmed",
+    "channel_deleted": "a channel was deleted",
+    "key_created": "an API key was created",
+    "key_enabled": "an API key was enabled",
+    "service_session_created": "a service session was created",
+    "provisioning_code_created": "a provisioning code was created",
+    "member_invited": "a member was invited",
+    "member_changed": "a member was changed",
+    "passkey_added": "a passkey was added",
+    "second_factor_enabled": "a second factor was set up",
+    "second_factor_removed": "a second factor was removed",
+    "recovery_codes_renewed": "recovery codes were replaced",
+    "credentials_generated": "credentials were replaced",
+}
+"""The events by which a member makes something that acts without them, or changes who may act; told to that member, so that a
+thief of their session cannot do it unseen. The credentials of a device: where they replace others."""
 
 
 class ChannelKind(StrEnum):
@@ -106,6 +133,9 @@ class NotificationChannel:
     last_error: str | None = None
     last_error_code: ChannelErrorCode | None = None
     last_error_ms: int | None = None
+    suspended_ms: int | None = None
+    """Since when nothing is sent to it, because the password was changed or all sessions were signed out; until its owner
+    confirms it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +144,7 @@ class Notification:
 
     seq: int
     channel_id: ChannelId
-    topic: NotificationTopic
+    topic: NotificationTopic | UnconditionalTopic
     device_id: DeviceId | None
     approval_id: ApprovalId | None
     subject: str

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from domain.approvals.ports import ApprovalsTx
-from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
+from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId, UserId
 from domain.notifications.destinations import Destination
 from domain.notifications.model import (
     ChannelErrorCode,
@@ -60,6 +60,12 @@ class NotificationChannelRepository(Protocol):
         """The last error is over."""
 
     async def record_error(self, channel_id: ChannelId, code: ChannelErrorCode, error: str, at_ms: int) -> None: ...
+
+    async def suspend_by_user(self, user_id: UserId, at_ms: int) -> int:
+        """All channels of all memberships of this user that are not suspended yet; their number."""
+
+    async def confirm(self, channel_id: ChannelId) -> None:
+        """It is not suspended any more."""
 
     async def delete(self, channel_id: ChannelId) -> None: ...
 

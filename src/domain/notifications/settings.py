@@ -11,6 +11,7 @@ from domain.accounts.ports import Translator
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import DAY_MS, HOUR_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import ChannelId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.ports import Vault
@@ -36,6 +37,7 @@ from domain.notifications.model import (
 )
 from domain.notifications.ports import NotificationSender, NotificationsTx, PushKeyCodec
 from domain.sign_in.policy import AttemptLimit
+from domain.sign_in.step_up import require_fresh_proof
 
 MAX_CHANNELS = 10
 """Of one member: a few browsers, a phone, mail."""
@@ -71,7 +73,8 @@ class NotificationSettingsService:
         return settings, _find_mail(channels) is not None
 
     async def put_settings(self, caller: SessionCaller, wanted: NotificationSettings, *, mail: bool) -> NotificationSettings:
-        """The settings of the caller; the ids in `wanted` are ignored. Raises Conflict `CHANNEL_LIMIT`."""
+        """The settings of the caller; the ids in `wanted` are ignored. Raises Conflict `CHANNEL_LIMIT`; PermissionDenied
+        `STEP_UP_REQUIRED` where mail becomes a channel."""
         settings = replace(wanted, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.notifications.upsert_settings(settings)
@@ -80,7 +83,7 @@ class NotificationSettingsService:
             if mail and present is None:
                 await self._add(tx, caller, channels, ChannelKind.MAIL, MAIL_NAME, None)
             elif not mail and present is not None:
-                await tx.notification_channels.delete(present.channel_id)
+                await self._delete(tx, caller, present)
         return settings
 
     async def list_channels(self, caller: SessionCaller) -> Sequence[NotificationChannel]:
@@ -89,7 +92,8 @@ class NotificationSettingsService:
             return await tx.notification_channels.list_by_member(caller.membership_id)
 
     async def add_channel(self, caller: SessionCaller, name: str, destination: SealedDestination) -> NotificationChannel:
-        """Raises ValidationFailed for a URL that nothing can be sent to, Conflict `CHANNEL_LIMIT`."""
+        """Raises ValidationFailed for a URL that nothing can be sent to, PermissionDenied `STEP_UP_REQUIRED`, Conflict
+        `CHANNEL_LIMIT`."""
         # What is in the operator's own networks is for Admins, as with webhooks.
         push_check = self.rejection_reason if caller.role.is_at_least(Role.ADMIN) else self.public_rejection_reason
         check_destination(destination, self.rejection_reason, push_check, self.push_keys.are_browser_keys)
@@ -100,14 +104,32 @@ class NotificationSettingsService:
     async def delete_channel(self, caller: SessionCaller, channel_id: ChannelId) -> None:
         """Raises NotFound, for a channel of another member too."""
         async with self.uow.write(caller, Role.VIEWER) as tx:
-            await _get_own(tx, caller, channel_id)
-            await tx.notification_channels.delete(channel_id)
+            await self._delete(tx, caller, await _get_own(tx, caller, channel_id))
+
+    async def confirm_channel(self, caller: SessionCaller, channel_id: ChannelId) -> NotificationChannel:
+        """Of a suspended channel: its owner says that it is theirs. Raises NotFound, PermissionDenied `STEP_UP_REQUIRED`."""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            channel = await _get_own(tx, caller, channel_id)
+            await require_fresh_proof(tx, caller, now_ms)
+            if channel.suspended_ms is not None:
+                await tx.notification_channels.confirm(channel_id)
+                text = f"The channel {channel.name} was confirmed"
+                tx.emit(event_of(caller, "channel_confirmed", text, now_ms, channelId=channel_id))
+        return replace(channel, suspended_ms=None)
 
     async def send_test(self, caller: SessionCaller, channel_id: ChannelId) -> ChannelSendResult:
-        """Now, also in the quiet hours. A destination that is gone is removed. Raises NotFound, RateLimited."""
+        """Now, also in the quiet hours. A destination that is gone is removed. Raises NotFound, RateLimited, Conflict
+        `CHANNEL_SUSPENDED`."""
         subject, now_ms = f"notification-tests:{caller.membership_id}", self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             channel = await _get_own(tx, caller, channel_id)
+            if channel.suspended_ms is not None:
+                raise Conflict(
+                    "Nothing is sent to this channel since the password was changed or all sessions were signed out. Confirm it "
+                    "first, or delete it.",
+                    code="CHANNEL_SUSPENDED",
+                )
             sent = await tx.login_failures.get_for_update(subject)
             TEST_LIMIT.check(sent, now_ms, "test notifications")
             await tx.login_failures.upsert(TEST_LIMIT.count(sent, subject, now_ms))
@@ -136,6 +158,8 @@ class NotificationSettingsService:
         name: str,
         destination: SealedDestination | None,
     ) -> NotificationChannel:
+        now_ms = self.clock.now_ms()
+        await require_fresh_proof(tx, caller, now_ms)
         if len(existing) >= MAX_CHANNELS:
             raise Conflict(f"You have {MAX_CHANNELS} channels. Delete one that is not needed any more.", code="CHANNEL_LIMIT")
         channel_id = ChannelId(self.ids.new_id(IdPrefix.CHANNEL))
@@ -147,10 +171,17 @@ class NotificationSettingsService:
             name=name,
             target="" if destination is None else describe(destination),
             sealed=None if destination is None else seal_destination(self.vault, channel_id, destination),
-            created_ms=self.clock.now_ms(),
+            created_ms=now_ms,
         )
         await tx.notification_channels.add(made)
+        text = f"The channel {name} ({kind}) was added"
+        tx.emit(event_of(caller, "channel_added", text, now_ms, channelId=channel_id))
         return made
+
+    async def _delete(self, tx: NotificationsTx, caller: SessionCaller, channel: NotificationChannel) -> None:
+        await tx.notification_channels.delete(channel.channel_id)
+        text = f"The channel {channel.name} ({channel.kind}) was deleted"
+        tx.emit(event_of(caller, "channel_deleted", text, self.clock.now_ms(), channelId=channel.channel_id))
 
 
 async def record_result(tx: NotificationsTx, channel: NotificationChannel, result: ChannelSendResult, now_ms: int) -> None:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from domain.accounts.model import Account, MembershipWithUser, User
 from domain.accounts.policy import NAME_MAX_LENGTH, check_email, check_name
@@ -25,7 +25,7 @@ from domain.oidc.ports import ExternalIdentity, OidcProviderIdentity, OidcTx
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.ports import PasswordHasher
 from domain.team.invitations import InvitationAcceptanceService, InvitationStatus, invitation_status
-from domain.team.members import store_member
+from domain.team.members import store_member, store_role
 
 PASSWORD_OF_NOBODY_LENGTH = 40
 
@@ -72,7 +72,7 @@ class OidcMemberProvisioner:
         if user is None:
             member = await self._add(tx, candidate, client, now_ms)
         else:
-            member = await self._get_member(tx, user)
+            member = await self._get_member(tx, user, candidate, is_known=known is not None)
             member = await self._with_role(tx, member, candidate, client, now_ms)
         created_ms = now_ms if known is None else known.created_ms
         await tx.external_identities.upsert(
@@ -111,9 +111,13 @@ class OidcMemberProvisioner:
             )
         return user
 
-    async def _get_member(self, tx: OidcTx, user: User) -> MembershipWithUser:
-        """Locks the membership, then the user."""
+    async def _get_member(self, tx: OidcTx, user: User, candidate: OidcMemberCandidate, *, is_known: bool) -> MembershipWithUser:
+        """In the account that the provider is for: it says nothing about the users of another one. `is_known`: the identity was
+        linked before. It goes on to work where a second account was made since and none is named as the provider's. Locks the
+        membership, then the user. Raises PermissionDenied."""
         memberships = await tx.memberships.list_by_user(user.user_id)
+        if self.policy.account_id or not is_known:
+            memberships = [each for each in memberships if each.account_id == candidate.account_id]
         membership = None if not memberships else await tx.memberships.get_for_update(memberships[0].membership_id)
         current = await tx.users.get_for_update(user.user_id)
         if membership is None or current is None:
@@ -133,8 +137,7 @@ class OidcMemberProvisioner:
             return member
         if role is None:
             raise no_role_error()
-        changed = replace(membership, role=role)
-        await tx.memberships.save(changed)
+        changed = await store_role(tx, membership, role, membership.to_session(client.address), now_ms)
         text = f"{member.user.name} is now {role}, as the provider says"
         tx.emit(event_of(changed.to_session(client.address), "member_changed", text, now_ms))
         return MembershipWithUser(changed, member.user)

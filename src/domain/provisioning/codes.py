@@ -19,6 +19,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import ProvisioningTx
 from domain.sign_in.ports import TokenHasher
+from domain.sign_in.step_up import require_fresh_proof
 
 CODE_PREFIX = "lbp_"
 CODE_RANDOM_LENGTH = 26
@@ -53,12 +54,14 @@ class ProvisioningCodeService:
     async def create(self, caller: SessionCaller, wanted: ProvisioningCodeInput) -> tuple[ProvisioningCode, str]:
         """The code and its text, which is not stored.
 
-        Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `PROVISIONING_CODE_LIMIT`."""
+        Raises PermissionDenied, also `STEP_UP_REQUIRED`; NotFound for an unknown project or device type; Conflict
+        `PROVISIONING_CODE_LIMIT`."""
         now_ms = self.clock.now_ms()
         if not now_ms < wanted.expires_ms <= now_ms + MAX_CODE_TTL_MS:
             raise ValidationFailed.for_field("expiresAt", "must be in the future, and at most a year ahead.")
         secret = f"{CODE_PREFIX}{self.ids.random_alphanumeric(CODE_RANDOM_LENGTH)}"
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            await require_fresh_proof(tx, caller, now_ms)
             existing = await tx.provisioning_codes.list_by_account(caller.account_id)
             check_capacity(len(existing), "PROVISIONING_CODE_LIMIT", "An account has at most {limit} provisioning codes")
             await check_references(tx, caller.account_id, wanted.project_id, wanted.device_type_id)

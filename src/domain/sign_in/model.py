@@ -100,6 +100,10 @@ class TotpEnrollment:
     created_ms: int
     confirmed_ms: int | None = None
     last_step: int = 0
+    wrong_codes: int = 0
+    """In a row, since a second factor was last accepted."""
+    wrong_link_codes: int = 0
+    """The same, by links for approvals."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Password change, with the current password or with a code sent by mail. Both end all sessions of the user.
+"""Password change, with the current password or with a code sent by mail. Both end all sessions of the user and suspend
+the user's channels.
 
 A code has 6 digits, is valid for 10 minutes and single use; at most one a minute is sent, and it allows 5 attempts; a user
 has 10 wrong attempts in 24 hours, over all codes.
@@ -23,7 +24,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import PasswordChangeCode
 from domain.sign_in.policy import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.sign_in.ports import PasswordHasher, SignInTx, TokenHasher
-from domain.sign_in.sessions import revoke_user_sessions
+from domain.sign_in.sessions import cut_off_user
 from domain.sign_in.step_up import require_verification
 
 CODE_DIGITS = 6
@@ -90,7 +91,7 @@ class PasswordChangeService:
             accepted = await self._verify_code(tx, user, code, now_ms)
             if accepted:
                 await tx.users.save(user.with_password(new_hash, now_ms))
-                await revoke_user_sessions(tx, user.user_id, now_ms)
+                await cut_off_user(tx, user.user_id, now_ms)
             else:
                 await tx.login_failures.upsert(CODE_ATTEMPTS.count(wrong_codes, _code_subject(user), now_ms))
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
@@ -113,7 +114,7 @@ class PasswordChangeService:
                 raise PermissionDenied("currentPassword is missing: you have a password.", code="PASSWORD_MISMATCH")
             await require_verification(tx, caller, now_ms)
             await tx.users.save(user.with_password(new_hash, now_ms))
-            await revoke_user_sessions(tx, user.user_id, now_ms)
+            await cut_off_user(tx, user.user_id, now_ms)
             tx.emit(event_of(caller, "password_changed", f"{user.name} set a first password", now_ms))
 
     async def change_password_with_current(self, caller: SessionCaller, current_password: str, new_password: str) -> None:
@@ -133,7 +134,7 @@ class PasswordChangeService:
             accepted = is_correct and user is not None and current.password_hash == user.password_hash
             if accepted:
                 await tx.users.save(current.with_password(new_hash, now_ms))
-                await revoke_user_sessions(tx, current.user_id, now_ms)
+                await cut_off_user(tx, current.user_id, now_ms)
                 await tx.login_failures.delete(subject)
             else:
                 await tx.login_failures.upsert(PASSWORD_CONFIRMATIONS.count(failures, subject, now_ms))

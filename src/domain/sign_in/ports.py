@@ -239,8 +239,19 @@ class PasskeyCodec(Protocol):
         """The sign count that the authenticator reports; comparing it is the caller's part. Raises PasskeyResponseError."""
 
 
+class ChannelSuspender(Protocol):
+    """Of the channels on which members are told, what a change of the password does to them. The notifications part, a higher
+    layer, has the rest."""
+
+    async def suspend_by_user(self, user_id: UserId, at_ms: int) -> int:
+        """All channels of all memberships of this user that are not suspended yet; their number."""
+
+
 class SignInTx(AccountsTx, Protocol):
     """The repositories of this part and of those below it."""
+
+    @property
+    def notification_channels(self) -> ChannelSuspender: ...
 
     @property
     def refresh_tokens(self) -> RefreshTokenRepository: ...

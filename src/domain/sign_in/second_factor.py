@@ -11,7 +11,7 @@ from domain.kernel.caller import SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import JsonObject
-from domain.kernel.errors import ValidationFailed
+from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, SessionId, UserId
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
@@ -52,35 +52,64 @@ class SecondFactorChecker:
         `PASSKEY_REFUSED`."""
         return factor if factor.passkey is None else await self.passkeys.verify(factor.passkey, purpose)
 
-    async def check(self, tx: SignInTx, user_id: UserId, factor: PreparedSecondFactor, now_ms: int) -> bool:
-        """Stores what the check uses up, or counts a wrong factor, in `tx`; so commit also after False.
+    async def check(
+        self, tx: SignInTx, user_id: UserId, factor: PreparedSecondFactor, now_ms: int, *, by_link: bool = False
+    ) -> bool:
+        """Stores what the check uses up, or counts a wrong factor, in `tx`; so commit also after False. `by_link`: whoever has a
+        link for an approval guesses without the password. It is counted apart, so that a reader of messages locks nobody out.
 
-        Raises RateLimited after too many wrong ones."""
-        subject = f"factor:{user_id}"
+        Raises RateLimited after too many wrong ones, PermissionDenied `TOTP_LOCKED` (`_check_totp`)."""
+        subject = f"{'link-factor' if by_link else 'factor'}:{user_id}"
         failures = await tx.login_failures.get_for_update(subject)
         CODE_TRIES.check(failures, now_ms, "wrong codes")
         if isinstance(factor, VerifiedPasskeyAssertion):
             accepted = factor.user_id == user_id and await self.passkeys.use(tx, factor, now_ms) is not None
         elif factor.totp is not None:
-            accepted = await self._check_totp(tx, user_id, factor.totp, now_ms)
+            accepted = await self._check_totp(tx, user_id, factor.totp, now_ms, by_link=by_link)
         else:
             code_hash = hash_recovery_code(self.digest, user_id, factor.recovery_code or "")
             accepted = await tx.second_factors.use_recovery_code(user_id, code_hash)
         if accepted:
             await tx.login_failures.delete(subject)
+            await _forget_wrong_codes(tx, user_id)
         else:
             await tx.login_failures.upsert(CODE_TRIES.count(failures, subject, now_ms))
         return accepted
 
-    async def _check_totp(self, tx: SignInTx, user_id: UserId, code: str, now_ms: int) -> bool:
+    async def _check_totp(self, tx: SignInTx, user_id: UserId, code: str, now_ms: int, *, by_link: bool) -> bool:
+        """Six digits do not bear endless guesses, however slow: after MAX_WRONG_CODES in a row the app no longer counts, until
+        the user shows another factor. Raises PermissionDenied `TOTP_LOCKED`."""
         secret = await tx.second_factors.get_totp_for_update(user_id)
         if secret is None or secret.confirmed_ms is None:
             return False
+        wrong = secret.wrong_link_codes if by_link else secret.wrong_codes
+        if wrong >= MAX_WRONG_CODES:
+            raise totp_locked_error()
         step = self.totp.matching_step(self.vault.open(secret.sealed, user_id), normalize_code(code), now_ms)
         if step is None or step <= secret.last_step:
+            counted = replace(secret, wrong_link_codes=wrong + 1) if by_link else replace(secret, wrong_codes=wrong + 1)
+            await tx.second_factors.upsert_totp(counted)
             return False
         await tx.second_factors.upsert_totp(replace(secret, last_step=step))
         return True
+
+
+MAX_WRONG_CODES = 100
+"""In a row, of one authenticator app (NIST SP 800-63B, 5.2.2). Those by approval links count apart."""
+
+
+async def _forget_wrong_codes(tx: SignInTx, user_id: UserId) -> None:
+    secret = await tx.second_factors.get_totp_for_update(user_id)
+    if secret is not None and (secret.wrong_codes or secret.wrong_link_codes):
+        await tx.second_factors.upsert_totp(replace(secret, wrong_codes=0, wrong_link_codes=0))
+
+
+def totp_locked_error() -> PermissionDenied:
+    return PermissionDenied(
+        f"After {MAX_WRONG_CODES} wrong codes in a row the codes of your app no longer count. Sign in with a recovery code or a "
+        "passkey; then they count again.",
+        code="TOTP_LOCKED",
+    )
 
 
 # What a passkey is asked for.

@@ -106,11 +106,11 @@ class UserSessionService:
             tx.emit(event_of(caller, "session_revoked", "A session was signed out", now_ms))
 
     async def end_other_sessions(self, caller: SessionCaller) -> None:
-        """Sign out all sessions of the caller but the present one."""
+        """Sign out all sessions of the caller but the present one, and suspend the caller's channels."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.users.get_for_update(caller.user_id)
-            await revoke_user_sessions(tx, caller.user_id, now_ms, keep=caller.session_id)
+            await cut_off_user(tx, caller.user_id, now_ms, keep=caller.session_id)
             tx.emit(event_of(caller, "session_revoked", "All other sessions were signed out", now_ms))
 
     async def get_profile(self, caller: SessionCaller) -> SignedInProfile:
@@ -262,3 +262,10 @@ async def revoke_user_sessions(tx: SignInTx, user_id: UserId, now_ms: int, *, ke
     """`keep`: the one session that goes on."""
     await tx.refresh_tokens.revoke_by_user(user_id, now_ms, keep=keep)
     await tx.user_sessions.revoke_by_user(user_id, now_ms, keep=keep)
+
+
+async def cut_off_user(tx: SignInTx, user_id: UserId, now_ms: int, *, keep: SessionId | None = None) -> None:
+    """Somebody else may have been signed in as this user: all sessions end, and no channel is told anything before the user has
+    confirmed it again. Links for approval that were sent before are void already. `keep`: the one session that goes on."""
+    await revoke_user_sessions(tx, user_id, now_ms, keep=keep)
+    await tx.notification_channels.suspend_by_user(user_id, now_ms)

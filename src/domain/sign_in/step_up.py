@@ -6,7 +6,7 @@ minutes.
 
 from __future__ import annotations
 
-from domain.kernel.caller import Role, SessionCaller
+from domain.kernel.caller import Caller, Role, SessionCaller
 from domain.kernel.clock import Clock, is_of_earlier_clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import event_of
@@ -31,6 +31,14 @@ async def require_verification(tx: SignInTx, caller: SessionCaller, now_ms: int,
             "Confirm that it is you: POST /api/v1/auth/step-up with your second factor, or with your password if you have none.",
             code="STEP_UP_REQUIRED",
         )
+
+
+async def require_fresh_proof(tx: SignInTx, caller: Caller, now_ms: int) -> None:
+    """Before anything is made that outlives the session of who makes it: a key, a code, a channel, a member. As
+    `require_verification` for the session of a person. A service session passes: it was made with a proof, for the operations
+    that it names. So does the service itself. Raises PermissionDenied `STEP_UP_REQUIRED`."""
+    if isinstance(caller, SessionCaller) and caller.session_id is not None and caller.operations is None:
+        await require_verification(tx, caller, now_ms)
 
 
 async def require_second_factor_if_enabled(tx: SignInTx, caller: SessionCaller, now_ms: int, within_ms: int) -> None:

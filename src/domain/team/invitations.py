@@ -1,7 +1,7 @@
 """Invitations: an Admin names email, name and role; the invited person opens the link, chooses a password and becomes a member.
 
 The link is mailed. Without a mail server, or when it does not accept the mail, the link is given to the Admin to pass on.
-An invitation depends on the one who sent it last: while that member may not give the role, the link does not work. The link is
+An invitation depends on the one who sent it last: once that member may not give the role, the link is void. The link is
 checked before the password is hashed, so that strangers cause no work, and again in the transaction that adds the member, with
 the role that the inviter has then.
 """
@@ -34,6 +34,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.policy import AttemptLimit
 from domain.sign_in.ports import PasswordHasher, TokenHasher
+from domain.sign_in.step_up import require_fresh_proof
 from domain.team.members import check_email_is_free, store_member
 from domain.team.ports import TeamTx
 
@@ -59,7 +60,8 @@ If you did not expect this, you can ignore this mail.
 
 
 class InvitationStatus(StrEnum):
-    """VOID: the one who invited has lost the role that is needed to give this one, or is no longer a member."""
+    """VOID: the one who invited has lost the role that is needed to give this one, or is no longer a member. It stays so until
+    somebody who may give the role sends it again."""
 
     PENDING = "PENDING"
     EXPIRED = "EXPIRED"
@@ -68,6 +70,8 @@ class InvitationStatus(StrEnum):
 
 def invitation_status(invitation: Invitation, inviter: Membership | None, now_ms: int) -> InvitationStatus:
     """`inviter`: the membership `invited_by`, as it is now."""
+    if invitation.voided_ms is not None:
+        return InvitationStatus.VOID
     if inviter is None or inviter.account_id != invitation.account_id or not may_assign_role(inviter.role, invitation.role):
         return InvitationStatus.VOID
     return InvitationStatus.PENDING if now_ms < invitation.expires_ms else InvitationStatus.EXPIRED
@@ -121,6 +125,7 @@ class InvitationService:
             mailed=self.mailer is not None,
         )
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            await require_fresh_proof(tx, caller, now_ms)
             await check_email_is_free(tx, invitation.email)
             pending = await tx.invitations.list_by_account(caller.account_id)
             members = await tx.memberships.list_members(caller.account_id)
@@ -135,6 +140,7 @@ class InvitationService:
         token, now_ms = self.ids.random_alphanumeric(INVITATION_TOKEN_LENGTH), self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             before = await _get_for_update(tx, caller, invitation_id)
+            await require_fresh_proof(tx, caller, now_ms)
             await check_email_is_free(tx, before.email)
             invitation = replace(
                 before,
@@ -142,6 +148,7 @@ class InvitationService:
                 token_hash=self.digest.sha256(token),
                 expires_ms=now_ms + INVITATION_TTL_MS,
                 mailed=self.mailer is not None,
+                voided_ms=None,
             )
             await tx.invitations.save(invitation)
             mail = await self._prepare_mail(tx, caller, invitation, token, language)

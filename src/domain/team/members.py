@@ -14,6 +14,7 @@ from domain.accounts.policy import (
     check_name,
     check_not_last_owner,
     check_password,
+    may_assign_role,
 )
 from domain.accounts.ports import PendingApprovalCloserPort
 from domain.kernel.caller import Role, SessionCaller
@@ -25,6 +26,7 @@ from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.ports import PasswordHasher
+from domain.sign_in.step_up import require_fresh_proof
 from domain.team.ports import TeamTx
 
 TxT = TypeVar("TxT", bound=TeamTx)
@@ -50,6 +52,7 @@ class MemberService(Generic[TxT]):
         now_ms = self.clock.now_ms()
         user = User(UserId(self.ids.new_id(IdPrefix.USER)), email, name, password_hash, False, now_ms, now_ms)
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            await require_fresh_proof(tx, caller, now_ms)
             await check_email_is_free(tx, email)
             existing = await tx.memberships.list_members(caller.account_id)
             check_capacity(len(existing), "MEMBER_LIMIT", "An account has at most {limit} members")
@@ -60,7 +63,8 @@ class MemberService(Generic[TxT]):
     async def update_member(
         self, caller: SessionCaller, membership_id: str, *, role: Role | None = None, name: str | None = None
     ) -> MembershipWithUser:
-        """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
+        """Raises PermissionDenied (`STEP_UP_REQUIRED` for another role), NotFound, or Conflict `LAST_OWNER`."""
+        now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             owners = await tx.memberships.count_owners(caller.account_id)
             target = await _get_member_for_update(tx, caller, membership_id)
@@ -68,9 +72,9 @@ class MemberService(Generic[TxT]):
             membership, user = target.membership, target.user
             if role is not None and role is not membership.role:
                 check_can_assign_role(caller, role)
+                await require_fresh_proof(tx, caller, now_ms)
                 check_not_last_owner(membership, role, owners)
-                membership = replace(membership, role=role)
-                await tx.memberships.save(membership)
+                membership = await store_role(tx, membership, role, caller, now_ms)
                 self._emit(tx, caller, f"{user.name} is now {role}")
             if name is not None and check_name(name) != user.name:
                 user = replace(user, name=check_name(name))
@@ -105,6 +109,22 @@ async def store_member(
     await tx.users.add(user)
     await tx.memberships.add(membership)
     return MembershipWithUser(membership, user)
+
+
+async def store_role(tx: TeamTx, before: Membership, role: Role, caller: SessionCaller, now_ms: int) -> Membership:
+    """The membership with this role. What needs the role that it had before ends for good, in a transaction that holds the
+    account's lock: service sessions above the new role, and invitations to roles that it may not give any more."""
+    changed = replace(before, role=role)
+    await tx.memberships.save(changed)
+    for made in await tx.service_sessions.list_open(before.account_id, now_ms):
+        if made.membership_id == before.membership_id and not role.is_at_least(made.role):
+            await tx.user_sessions.revoke(made.session_id, now_ms)
+            text = f"Service session {made.name} ({made.prefix}…) ended: its maker is now {role}"
+            tx.emit(event_of(caller, "session_revoked", text, now_ms))
+    for invitation in await tx.invitations.list_by_account(before.account_id):
+        if invitation.invited_by == before.membership_id and not may_assign_role(role, invitation.role):
+            await tx.invitations.save(replace(invitation, voided_ms=now_ms))
+    return changed
 
 
 async def check_email_is_free(tx: TeamTx, email: str) -> None:

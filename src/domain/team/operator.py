@@ -15,7 +15,7 @@ from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, Project
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.ports import PasswordHasher
-from domain.sign_in.sessions import SessionTokenIssuer, revoke_user_sessions
+from domain.sign_in.sessions import SessionTokenIssuer, cut_off_user, revoke_user_sessions
 from domain.team.members import check_email_is_free, store_member
 from domain.team.ports import TeamTx
 
@@ -89,7 +89,7 @@ class OperatorService:
         async with self.uow.write(caller=None) as tx:
             user = await _get_user_for_update(tx, email)
             await tx.users.save(user.with_password(password_hash, now_ms))
-            await revoke_user_sessions(tx, user.user_id, now_ms)
+            await cut_off_user(tx, user.user_id, now_ms)
             await self._emit_to_accounts(tx, user, "password_changed", "password was set")
 
     async def confirm_email(self, email: str) -> None:
@@ -110,13 +110,13 @@ class OperatorService:
             await self._emit_to_accounts(tx, user, "second_factor_removed", "second factor was reset")
 
     async def end_all_sessions(self) -> int:
-        """Of every person and every service session. Returns how many people had one that was open."""
+        """Of every person and every service session; channels are suspended. Returns how many people had one that was open."""
         now_ms, count = self.clock.now_ms(), 0
         async with self.uow.write(caller=None) as tx:
             for account_id in await tx.accounts.list_ids():
                 for member in await tx.memberships.list_members(account_id):
                     count += bool(await tx.user_sessions.list_open(member.user.user_id, now_ms))
-                    await revoke_user_sessions(tx, member.user.user_id, now_ms)
+                    await cut_off_user(tx, member.user.user_id, now_ms)
                 self._emit(tx, account_id, "session_revoked", "All sessions were ended by the operator")
         return count
 

@@ -2,9 +2,10 @@
 
 A service session belongs to the member who made it, as a fine-grained token of a code host does: it acts as that member, with a
 role that is not above the member's and below Owner, for named operations, until it expires. It ends with the membership, with a
-sign-out of all other sessions and with a change of the password. What it made stays when it ends; what it asked for and nobody
-approved ends with it. What it never may: sign-in, members, decisions on approvals, and service sessions themselves. Its row in
-`user_sessions` gives it authority at commit: once it is revoked, no change commits.
+sign-out of all other sessions, with a change of the password, and when the member gets a role below its own. It ends for good.
+While the installation requires a second factor that the member lacks, it may do nothing. What it made stays when it ends; what
+it asked for and nobody approved ends with it. What it never may: sign-in, members, decisions on approvals, and service sessions
+themselves. Its row in `user_sessions` gives it authority at commit: once it is revoked, no change commits.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated, Va
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ServiceSessionToken, UserSession
-from domain.sign_in.policy import STEP_UP_TTL_MS
 from domain.sign_in.ports import TokenHasher
-from domain.sign_in.step_up import require_second_factor_if_enabled
+from domain.sign_in.step_up import require_fresh_proof
 from domain.team.ports import TeamTx
 
 SERVICE_TOKEN_PREFIX = "lbs_"  # noqa: S105 - a prefix, not a secret
@@ -79,10 +79,11 @@ class ServiceSessionTokenService:
             expires_ms=expires_ms,
         )
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
-            await require_second_factor_if_enabled(tx, caller, now_ms, STEP_UP_TTL_MS)
+            await require_fresh_proof(tx, caller, now_ms)
             existing = await tx.service_sessions.list_open(caller.account_id, now_ms)
             check_capacity(len(existing), "SERVICE_SESSION_LIMIT", "An account has at most {limit} service sessions")
-            await tx.user_sessions.add(_user_session(caller, made))
+            own = None if caller.session_id is None else await tx.user_sessions.get(caller.session_id)
+            await tx.user_sessions.add(_user_session(caller, made, None if own is None else own.provider_factor_ms))
             await tx.service_sessions.add(made)
             text = f"Service session {made.name} ({made.prefix}…) was created as {made.role}: {', '.join(made.operations)}"
             tx.emit(event_of(caller, "service_session_created", text, now_ms))
@@ -145,7 +146,8 @@ def _check_new(caller: SessionCaller, role: Role, operations: Sequence[str], exp
             raise ValidationFailed.for_field(f"operations.{index}", message)
 
 
-def _user_session(caller: SessionCaller, made: ServiceSessionToken) -> UserSession:
+def _user_session(caller: SessionCaller, made: ServiceSessionToken, provider_factor_ms: int | None) -> UserSession:
+    """`provider_factor_ms`: as of the session that makes it; whoever has no second factor here has shown it there."""
     return UserSession(
         session_id=made.session_id,
         user_id=caller.user_id,
@@ -155,4 +157,5 @@ def _user_session(caller: SessionCaller, made: ServiceSessionToken) -> UserSessi
         expires_ms=made.expires_ms,
         address=caller.address,
         user_agent=f"Service session {made.name}",
+        provider_factor_ms=provider_factor_ms,
     )

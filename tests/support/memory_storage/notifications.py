@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
+from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId, UserId
 from domain.notifications.model import (
     ChannelErrorCode,
     Notification,
@@ -97,6 +97,22 @@ class MemoryNotificationChannelRepository:
 
     async def delete(self, channel_id: ChannelId) -> None:
         self._database.writable_rows(CHANNELS).pop(channel_id, None)
+
+    async def suspend_by_user(self, user_id: UserId, at_ms: int) -> int:
+        from support.memory_storage.accounts import MEMBERSHIPS
+
+        own = {each.membership_id for each in self._database.rows(MEMBERSHIPS).values() if each.user_id == user_id}
+        found = [
+            each.channel_id
+            for each in self._database.rows(CHANNELS).values()
+            if each.membership_id in own and each.suspended_ms is None
+        ]
+        for channel_id in found:
+            self._change(channel_id, suspended_ms=at_ms)
+        return len(found)
+
+    async def confirm(self, channel_id: ChannelId) -> None:
+        self._change(channel_id, suspended_ms=None)
 
     async def list_sealed_page(self, after: ChannelId | None, limit: int) -> Sequence[NotificationChannel]:
         rows = self._database.rows(CHANNELS)

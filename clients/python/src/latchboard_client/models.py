@@ -252,6 +252,7 @@ class ChannelResponse:
     last_error: str | None
     last_error_code: ChannelErrorCode | None
     last_error_at: datetime | None
+    suspended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,7 @@ def _add_unlock_routes(bp: ApiBlueprint, unlock: SignInUnlockLinkService) -> Non
 
 
 def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
-    @bp.operation("GET /auth/me", AllowedCallers.SESSION, "Get the current user")
+    @bp.operation("GET /auth/me", AllowedCallers.SESSION, "Get the current user", before_factor=True)
     async def get_current_user() -> CurrentUserResponse:
         """The current state of the user, the account and the role of this session."""
         profile = await sessions.get_profile(current_session())

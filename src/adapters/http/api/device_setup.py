@@ -6,7 +6,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade
 from adapters.http.core.schemas import OkResponse, QueryParametersModel, RequestBodyModel, ResponseModel
 from domain.devices.catalog import APPS, BOARDS
 from domain.devices.credentials import DeviceCredentialService, FirmwareProjectService, RevealedCredentials
@@ -141,6 +141,7 @@ def credentials_blueprint(credentials: DeviceCredentialService, firmware: Firmwa
         "Generate or rotate MQTT credentials",
         errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
         idempotent=True,
+        authority=AuthorityMade("credentials_generated", "POST /devices/{deviceId}/revoke", when="credentials are replaced"),
     )
     async def generate_credentials(device_id: DeviceId, body: CredentialsCreateRequest) -> CredentialsResponse:
         """A PENDING or REVOKED device becomes ACTIVE."""

@@ -9,7 +9,7 @@ from quart import request
 
 from adapters.http.api.device_setup import CredentialsResponse
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
-from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import next_link
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
@@ -371,6 +371,7 @@ def bulk_registration_blueprint(bulk: BulkRegistrationService) -> ApiBlueprint:
         "Register many devices",
         errors={403: "ROLE_REQUIRED", 409: "CONFLICT"},
         idempotent=True,
+        authority=AuthorityMade("credentials_generated", "POST /devices/{deviceId}/revoke", when="credentials are replaced"),
     )
     async def register_devices(body: BulkRegistrationRequest) -> BulkRegistrationResponse:
         """Up to 200 devices in one transaction, with an outcome for each. A body with a malformed row is refused as a whole, and

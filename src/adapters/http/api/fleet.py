@@ -22,7 +22,7 @@ from adapters.http.api.rules import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules import ScheduleCreateRequest
 from adapters.http.api.webhooks import FORMAT, EventTypes, Url
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade
 from adapters.http.core.schemas import (
     DisplayName,
     EnumValue,
@@ -407,7 +407,7 @@ def _file_value(field: str, value: Any) -> Any:
 
 _ERRORS = {
     400: "UNKNOWN_METRIC COMMAND_NEEDS_APPROVAL UNKNOWN_COMMAND INVALID_PARAMS",
-    403: "ROLE_REQUIRED OPERATION_NOT_ALLOWED GRANT_MISSING COMMAND_NOT_GRANTED",
+    403: "ROLE_REQUIRED OPERATION_NOT_ALLOWED GRANT_MISSING COMMAND_NOT_GRANTED STEP_UP_REQUIRED",
     409: "CONFLICT EXTERNAL_ID_TAKEN REQUEST_PENDING PROJECT_EMPTY PROJECT_NOT_EMPTY DEFAULT_PROJECT DEVICE_TYPE_IN_USE",
 }
 
@@ -426,7 +426,16 @@ def fleet_blueprint(fleet: FleetFileService) -> ApiBlueprint:
         """What an apply of this document would do, or the error that it would answer with. Nothing is changed."""
         return FleetPlanResponse.from_domain(await fleet.plan(current_session(), to_fleet_request(body)))
 
-    @bp.operation("POST /fleet/apply", AllowedCallers.SESSION, "Apply a fleet", errors=_ERRORS, idempotent=True)
+    @bp.operation(
+        "POST /fleet/apply",
+        AllowedCallers.SESSION,
+        "Apply a fleet",
+        errors=_ERRORS,
+        idempotent=True,
+        authority=AuthorityMade(
+            "key_created", "DELETE /keys/{keyId}", when="API keys are made or enabled, or credentials are replaced"
+        ),
+    )
     async def apply_fleet(body: FleetApplyRequest) -> FleetApplyResponse:
         """Makes and changes what the document names, in one transaction: all of it or nothing. Each change needs what its single
         call needs. Repeat a request whose answer was lost with its `Idempotency-Key`: secrets are in the first answer only."""

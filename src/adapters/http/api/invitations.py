@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, client_info, current_session, request_language
-from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, EnumValue, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.caller import Role
@@ -88,6 +88,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         "response has the link for you to pass on. It is valid for 7 days and can be used once. Requires the role Admin or "
         "Owner; only an Owner can invite an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN INVITATION_EXISTS MEMBER_LIMIT", 429: "LOGIN_THROTTLED"},
+        authority=AuthorityMade("member_invited", "DELETE /invitations/{invitationId}"),
     )
     async def create_invitation(body: InvitationCreateRequest) -> InvitationSentResponse:
         sent = await invitations.invite(
@@ -103,6 +104,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         "on your role.",
         idempotent=True,
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN", 429: "LOGIN_THROTTLED"},
+        authority=AuthorityMade("member_invited", "DELETE /invitations/{invitationId}"),
     )
     async def resend_invitation(invitation_id: str) -> InvitationSentResponse:
         sent = await invitations.resend(current_session(), invitation_id, language=request_language())

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.grants.model import AppliesVia, Grant, Scope
@@ -97,6 +97,7 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         status=201,
         idempotent=True,
         errors={403: "ROLE_REQUIRED", 409: "KEY_LIMIT"},
+        authority=AuthorityMade("key_created", "DELETE /keys/{keyId}"),
     )
     async def create_key(body: ApiKeyCreateRequest) -> ApiKeyCreatedResponse:
         """Shown only in this response. A key has no permissions without a grant. Requires the role Admin or Owner."""
@@ -104,7 +105,11 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         return ApiKeyCreatedResponse.of(made.key, key=made.secret)
 
     @bp.operation(
-        "PATCH /keys/<key_id>", AllowedCallers.SESSION, "Rename, disable or enable a key", errors={403: "ROLE_REQUIRED"}
+        "PATCH /keys/<key_id>",
+        AllowedCallers.SESSION,
+        "Rename, disable or enable a key",
+        errors={403: "ROLE_REQUIRED"},
+        authority=AuthorityMade("key_enabled", "DELETE /keys/{keyId}", when="a disabled key is enabled"),
     )
     async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> None:
         """Requires the role Admin or Owner."""

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade
 from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, ChannelId, MembershipId
@@ -146,6 +146,10 @@ class ChannelResponse(ResponseModel):
     last_error: str | None = Field(description="Why the last attempt failed; null after one that was accepted.")
     last_error_code: ChannelErrorCode | None = Field(description="Null too for an error before this field existed.")
     last_error_at: Timestamp | None
+    suspended_at: Timestamp | None = Field(
+        description="Since when nothing is sent to it: the password was changed, or you signed out everywhere else. Until you "
+        "confirm it."
+    )
 
 
 class ChannelTestResponse(ResponseModel):
@@ -156,6 +160,9 @@ class ChannelTestResponse(ResponseModel):
     @classmethod
     def from_domain(cls, result: ChannelSendResult) -> ChannelTestResponse:
         return cls(sent=result.outcome is NotificationSendOutcome.SENT, error=result.error or None, error_code=result.code)
+
+
+CHANNEL_END = "DELETE /auth/notifications/channels/{channelId}"
 
 
 class PushKeyResponse(ResponseModel):
@@ -172,7 +179,11 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         return NotificationSettingsResponse.of(settings, mail=mail)
 
     @bp.operation(
-        "PUT /auth/notifications", AllowedCallers.SESSION, "Set your notification settings", errors={409: "CHANNEL_LIMIT"}
+        "PUT /auth/notifications",
+        AllowedCallers.SESSION,
+        "Set your notification settings",
+        errors={409: "CHANNEL_LIMIT"},
+        authority=AuthorityMade("channel_added", CHANNEL_END, when="mail becomes a channel"),
     )
     async def update_notification_settings(body: NotificationSettingsRequest) -> NotificationSettingsResponse:
         """Replaces your settings. Requests for approval are told to Owners and Admins only."""
@@ -196,10 +207,22 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         status=201,
         idempotent=True,
         errors={409: "CHANNEL_LIMIT"},
+        authority=AuthorityMade("channel_added", CHANNEL_END),
     )
     async def create_channel(body: ChannelCreateRequest) -> ChannelResponse:
         """A browser, a topic of ntfy or a chat of Telegram. What you send is stored encrypted and never shown again."""
         return ChannelResponse.of(await notifications.add_channel(current_session(), body.name, body.to_destination()))
+
+    @bp.operation(
+        "POST /auth/notifications/channels/<channel_id>/confirm",
+        AllowedCallers.SESSION,
+        "Confirm a suspended channel",
+        authority=AuthorityMade("channel_confirmed", CHANNEL_END),
+    )
+    async def confirm_channel(channel_id: ChannelId) -> ChannelResponse:
+        """A change of the password and a sign-out everywhere else suspend your channels: somebody else may have added one. This
+        says that it is yours; what happened meanwhile is not sent."""
+        return ChannelResponse.of(await notifications.confirm_channel(current_session(), channel_id))
 
     @bp.operation("DELETE /auth/notifications/channels/<channel_id>", AllowedCallers.SESSION, "Delete a channel")
     async def delete_channel(channel_id: ChannelId) -> None:
@@ -210,7 +233,7 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         "POST /auth/notifications/channels/<channel_id>/test",
         AllowedCallers.SESSION,
         "Send a test to a channel",
-        errors={429: "LOGIN_THROTTLED"},
+        errors={409: "CHANNEL_SUSPENDED", 429: "LOGIN_THROTTLED"},
     )
     async def send_test_notification(channel_id: ChannelId) -> ChannelTestResponse:
         """At once, also in the quiet hours; at most 20 in an hour."""

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from adapters.http.api.devices import DeviceName, Tags
 from adapters.http.core.callers import AllowedCallers, client_address, current_session
-from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response, page_response
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
@@ -180,6 +180,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
         status=201,
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "PROVISIONING_CODE_LIMIT"},
         idempotent=True,
+        authority=AuthorityMade("provisioning_code_created", "DELETE /provisioning-codes/{codeId}"),
     )
     async def create_provisioning_code(body: ProvisioningCodeRequest) -> ProvisioningCodeCreatedResponse:
         """Devices with this code in their firmware trade it for credentials of their own. It is void while its maker is no Admin

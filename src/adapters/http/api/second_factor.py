@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from adapters.http.api.authentication import LoginResponse
 from adapters.http.core.callers import AllowedCallers, client_info, current_session
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade
 from adapters.http.core.schemas import DisplayName, OkResponse, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.clock import to_iso
 from domain.sign_in.login import LoginService
@@ -102,7 +102,12 @@ def second_factor_blueprint(
         "POST /auth/login/second-factor",
         AllowedCallers.ANYONE,
         "Complete a sign-in with the second factor",
-        errors={400: "CHALLENGE_EXPIRED PASSKEY_REFUSED", 401: "SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
+        errors={
+            400: "CHALLENGE_EXPIRED PASSKEY_REFUSED",
+            401: "SECOND_FACTOR_INVALID",
+            403: "TOTP_LOCKED",
+            429: "LOGIN_THROTTLED",
+        },
     )
     async def login_with_second_factor(body: SecondFactorLoginRequest) -> LoginResponse:
         """The second step after `POST /auth/login` answered 202. Send `totp`, `recoveryCode` or `passkey`; each works once."""
@@ -114,15 +119,16 @@ def second_factor_blueprint(
         AllowedCallers.SESSION,
         "Confirm that it is you",
         description="Send a code of your second factor or a passkey; the password if you have none. For five minutes this "
-        "session may change the second factor and, with the password, reveal credentials; a user with a second factor may "
-        "approve requests for 15.",
-        errors={400: "PASSKEY_REFUSED", 403: "PASSWORD_MISMATCH SECOND_FACTOR_INVALID", 429: "LOGIN_THROTTLED"},
+        "session may change the second factor, make keys, codes, channels and members, and, with the password, reveal "
+        "credentials; a user with a second factor may approve requests for 15.",
+        errors={400: "PASSKEY_REFUSED", 403: "PASSWORD_MISMATCH SECOND_FACTOR_INVALID TOTP_LOCKED", 429: "LOGIN_THROTTLED"},
+        before_factor=True,
     )
     async def confirm_presence(body: StepUpRequest) -> StepUpResponse:
         until_ms = await step_ups.step_up(current_session(), password=body.password, factor=body.to_factor())
         return StepUpResponse(valid_until=to_iso(until_ms))
 
-    @bp.operation("GET /auth/second-factor", AllowedCallers.SESSION, "Get the state of your second factor")
+    @bp.operation("GET /auth/second-factor", AllowedCallers.SESSION, "Get the state of your second factor", before_factor=True)
     async def get_second_factor() -> SecondFactorStatusResponse:
         """For every role."""
         return SecondFactorStatusResponse.of(await second_factors.get_status(current_session()))
@@ -132,6 +138,7 @@ def second_factor_blueprint(
         AllowedCallers.SESSION,
         "Begin to set up an authenticator app",
         errors={403: STEP_UP, 409: "SECOND_FACTOR_EXISTS"},
+        before_factor=True,
     )
     async def create_totp_secret() -> TotpSetupResponse:
         """Show `qrSvg` or `secret`, and confirm with a code of the app. Until then nothing changes."""
@@ -143,6 +150,8 @@ def second_factor_blueprint(
         AllowedCallers.SESSION,
         "Confirm an authenticator app",
         errors={400: "SECOND_FACTOR_INVALID", 403: STEP_UP, 404: "NOT_FOUND"},
+        authority=AuthorityMade("second_factor_enabled", "DELETE /auth/second-factor/totp"),
+        before_factor=True,
     )
     async def confirm_totp(body: TotpConfirmRequest) -> RecoveryCodesResponse:
         """Turns the second factor on and signs out all other sessions. The recovery codes are shown only now."""
@@ -153,6 +162,7 @@ def second_factor_blueprint(
         AllowedCallers.SESSION,
         "Replace your recovery codes",
         errors={403: STEP_UP, 404: "NOT_FOUND"},
+        authority=AuthorityMade("recovery_codes_renewed", "DELETE /auth/second-factor"),
     )
     async def rotate_recovery_codes() -> RecoveryCodesResponse:
         """Ten new codes, shown only now; the old ones are void."""
@@ -251,6 +261,7 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
         AllowedCallers.SESSION,
         "Get the question to confirm with a passkey",
         errors={404: "NOT_FOUND"},
+        before_factor=True,
     )
     async def create_step_up_options() -> PasskeyOptionsResponse:
         """For every role. The response belongs to `POST /auth/step-up`."""
@@ -261,6 +272,7 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
         AllowedCallers.SESSION,
         "Begin to add a passkey",
         errors={403: STEP_UP, 409: "TOO_MANY_PASSKEYS"},
+        before_factor=True,
     )
     async def create_passkey_options() -> PasskeyOptionsResponse:
         """For every role; at most ten each. Until the passkey is added nothing changes."""
@@ -272,13 +284,15 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
         "Add a passkey",
         status=201,
         errors={400: "PASSKEY_REFUSED", 403: STEP_UP, 409: "PASSKEY_EXISTS TOO_MANY_PASSKEYS"},
+        authority=AuthorityMade("passkey_added", "DELETE /auth/passkeys/{passkeyId}"),
+        before_factor=True,
     )
     async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
         """If it is your first second factor, all other sessions are signed out and recovery codes are returned."""
         passkey, codes = await passkeys.add(current_session(), body.name, body.passkey)
         return PasskeyCreatedResponse.of(passkey, recovery_codes=list(codes))
 
-    @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys")
+    @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys", before_factor=True)
     async def list_passkeys() -> list[PasskeyResponse]:
         """The oldest first."""
         return [PasskeyResponse.of(one, synced=one.is_synced) for one in await passkeys.list(current_session())]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import DisplayName, RequestBodyModel, ResponseModel, Timestamp, TimestampText
@@ -59,6 +59,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> 
         status=201,
         errors={403: "ROLE_REQUIRED STEP_UP_REQUIRED", 409: "SERVICE_SESSION_LIMIT"},
         idempotent=True,
+        authority=AuthorityMade("service_session_created", "DELETE /service-sessions/{sessionId}"),
     )
     async def create_service_session(body: ServiceSessionRequest) -> ServiceSessionCreatedResponse:
         """Send the token as `Authorization: Bearer lbs_…`. It acts as you, with this role, for these operations. Requires the

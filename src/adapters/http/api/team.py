@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, EnumValue, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.accounts.model import MembershipWithUser
@@ -56,6 +56,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
         status=201,
         idempotent=True,
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN MEMBER_LIMIT"},
+        authority=AuthorityMade("member_changed", "DELETE /members/{membershipId}"),
     )
     async def create_member(body: MemberCreateRequest) -> MemberResponse:
         """Requires the role Admin or Owner; only an Owner can add an Owner."""
@@ -67,6 +68,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
         AllowedCallers.SESSION,
         "Change a member's role or name",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
+        authority=AuthorityMade("member_changed", "PATCH /members/{membershipId}", when="the role is another one"),
     )
     async def update_member(membership_id: str, body: MemberUpdateRequest) -> MemberResponse:
         """Requires the role Admin or Owner; only an Owner can change an Owner. The last Owner keeps the role."""

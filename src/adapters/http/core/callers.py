@@ -75,16 +75,16 @@ def parse_credentials(authorization: str | None, api_key: str | None) -> Request
     return RequestCredentials(key=api_key.strip()) if api_key else RequestCredentials()
 
 
-async def authenticate(access: AllowedCallers, authenticator: AuthenticatorPort, *, is_sign_in_path: bool = False) -> None:
+async def authenticate(access: AllowedCallers, authenticator: AuthenticatorPort, *, before_factor: bool = False) -> None:
     """Store the caller of the present request in `g`. Raises Unauthenticated, PermissionDenied `SESSION_REQUIRED`, or
-    `SECOND_FACTOR_REQUIRED` for a session that must set up a second factor first (`is_sign_in_path`: where it can)."""
+    `SECOND_FACTOR_REQUIRED` for a session that must set up a second factor first, but for an operation `before_factor`."""
     g.caller = None
     if access is AllowedCallers.ANYONE:
         return
     shown = parse_credentials(header_value(b"authorization"), header_value(b"x-api-key"))
     if shown.token is not None:
         g.caller, _ = await authenticator.authenticate_token(shown.token, client_address())
-        if g.caller.lacks_second_factor and not is_sign_in_path:
+        if g.caller.lacks_second_factor and not before_factor:
             raise second_factor_required_error()
         return
     if shown.key is None:

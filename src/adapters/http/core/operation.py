@@ -33,6 +33,7 @@ from adapters.http.core.parsing import read_body, read_query
 from adapters.http.core.quart_app import header_value
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
+from domain.kernel.domain_event import EventKind
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
 from domain.kernel.ports import DeniedRequestLog
@@ -70,14 +71,28 @@ class NonJsonResponse:
     """Other content types of the response."""
 
 
+@dataclass(frozen=True, slots=True)
+class AuthorityMade:
+    """Of an operation that makes something which acts without its maker's session: a person proves anew that it is they
+    (403 `STEP_UP_REQUIRED`), `event` is written and told on the maker's older channels, and `end` takes it back. `when`: the
+    only case in which the operation does so; empty for always."""
+
+    event: EventKind
+    end: str
+    when: str = ""
+
+
 class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
     the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
     `on_record`: invalid calls are all audited, as denied ones.
-    `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's."""
+    `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's.
+    `authority`: what it makes that lasts. `before_factor`: open to a session that must set up a second factor first."""
 
     affects: str
+    authority: AuthorityMade
+    before_factor: bool
     description: str
     status: int
     returns: Mapping[int, Any]
@@ -146,6 +161,8 @@ def _build_operation(
         handler_name=handler.__name__,
         tag=bp.tag or "",
         affects=options.get("affects"),
+        authority=options.get("authority"),
+        before_factor=options.get("before_factor", False),
         access=access,
         summary=summary,
         description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
@@ -194,6 +211,8 @@ class ApiOperation:
     handler_name: str
     tag: str
     affects: str | None
+    authority: AuthorityMade | None
+    before_factor: bool
     access: AllowedCallers
     summary: str
     description: str
@@ -259,7 +278,7 @@ async def _audit_denial(
 
 
 async def _authenticate(dependencies: RequestHandlingDependencies, spec: ApiOperation) -> None:
-    await authenticate(spec.access, dependencies.authenticator, is_sign_in_path=spec.path.startswith("/auth/"))
+    await authenticate(spec.access, dependencies.authenticator, before_factor=spec.before_factor)
     if isinstance(g.caller, SessionCaller):
         check_operation(g.caller, spec.tag, is_read=spec.method == "GET", affects=spec.affects)
 

@@ -157,6 +157,8 @@ def possible_errors(spec: ApiOperation) -> dict[int, list[str]]:
         codes[401] = ["UNAUTHENTICATED", "TOKEN_EXPIRED"]
     if spec.access is AllowedCallers.SESSION:
         codes[403] = ["SESSION_REQUIRED"]
+    if spec.authority is not None:
+        codes[403].append("STEP_UP_REQUIRED")
     if spec.path_parameters:
         codes[404] = ["NOT_FOUND"]
     if spec.body is not None:
@@ -205,6 +207,9 @@ def _operation_object(rule: str, spec: ApiOperation, schemas: Mapping[SchemaKey,
     }
     if spec.description:
         made["description"] = spec.description
+    if spec.authority is not None:
+        made["x-authority"] = {"proof": "POST /auth/step-up", "event": spec.authority.event, "end": spec.authority.end}
+        made["x-authority"] |= {"when": spec.authority.when} if spec.authority.when else {}
     parameters = [*_path_parameters(spec), *_query_parameters(rule, spec, schemas, definitions), *_header_parameters(spec)]
     if parameters:
         made["parameters"] = parameters

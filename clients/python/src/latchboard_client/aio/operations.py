@@ -1098,6 +1098,10 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
+    async def confirm_channel(self, channel_id: str) -> models.ChannelResponse:
+        """Confirm a suspended channel."""
+        return await self._call(models.ChannelResponse, "POST", ["auth", "notifications", "channels", channel_id, "confirm"])
+
     async def delete_channel(self, channel_id: str) -> models.OkResponse:
         """Delete a channel."""
         return await self._call(models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id])
@@ -1644,10 +1648,14 @@ class AsyncOperations(AsyncTransport):
             "project_changed",
             "project_deleted",
             "key_created",
+            "key_enabled",
             "key_changed",
             "key_deleted",
             "access_refused",
             "response_replayed",
+            "channel_added",
+            "channel_confirmed",
+            "channel_deleted",
             "grant_created",
             "grant_updated",
             "grant_revoked",

@@ -1081,6 +1081,10 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def confirm_channel(self, channel_id: str) -> models.ChannelResponse:
+        """Confirm a suspended channel."""
+        return self._call(models.ChannelResponse, "POST", ["auth", "notifications", "channels", channel_id, "confirm"])
+
     def delete_channel(self, channel_id: str) -> models.OkResponse:
         """Delete a channel."""
         return self._call(models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id])
@@ -1621,10 +1625,14 @@ class Operations(Transport):
             "project_changed",
             "project_deleted",
             "key_created",
+            "key_enabled",
             "key_changed",
             "key_deleted",
             "access_refused",
             "response_replayed",
+            "channel_added",
+            "channel_confirmed",
+            "channel_deleted",
             "grant_created",
             "grant_updated",
             "grant_revoked",

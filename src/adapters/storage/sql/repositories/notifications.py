@@ -20,8 +20,8 @@ from adapters.storage.sql.mapping import (
 )
 from adapters.storage.sql.session import POSTGRES
 from adapters.storage.sql.statements import listed, listed_integers, upsert
-from adapters.storage.sql.tables import notification_channels, notification_settings, notifications
-from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId
+from adapters.storage.sql.tables import memberships, notification_channels, notification_settings, notifications
+from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId, UserId
 from domain.notifications.model import (
     ChannelErrorCode,
     ChannelKind,
@@ -29,6 +29,7 @@ from domain.notifications.model import (
     NotificationChannel,
     NotificationSettings,
     NotificationTopic,
+    UnconditionalTopic,
 )
 
 CHANNEL = RowMapper(
@@ -49,6 +50,15 @@ COUNT_PENDING = (
 )
 RECORD_SENT = CHANNELS.save.values(
     last_error=null(), last_error_code=null(), last_error_ms=null(), last_sent_ms=bindparam("at_ms")
+)
+SUSPEND_BY_USER = (
+    update(notification_channels)
+    .where(
+        c.suspended_ms.is_(None),
+        c.membership_id.in_(select(memberships.c.membership_id).where(memberships.c.user_id == bindparam("at_user"))),
+    )
+    .values(suspended_ms=bindparam("at_ms"))
+    .returning(c.channel_id)
 )
 _SEALED = c.sealed.is_not(None)
 SEALED_PAGE = (
@@ -76,6 +86,12 @@ class SqlNotificationChannelRepository(SqlEntityRepository[NotificationChannel])
     async def record_error(self, channel_id: ChannelId, code: ChannelErrorCode, error: str, at_ms: int) -> None:
         await self._session.write(CHANNELS.save, at_id=channel_id, last_error=error, last_error_code=code, last_error_ms=at_ms)
 
+    async def suspend_by_user(self, user_id: UserId, at_ms: int) -> int:
+        return await self._count_changed(SUSPEND_BY_USER, at_user=user_id, at_ms=at_ms)
+
+    async def confirm(self, channel_id: ChannelId) -> None:
+        await self._session.write(CHANNELS.save, at_id=channel_id, suspended_ms=None)
+
     async def list_sealed_page(self, after: ChannelId | None, limit: int) -> Sequence[NotificationChannel]:
         return await self._list(CHANNEL, SEALED_PAGE, at_after=after or "", at_limit=limit)
 
@@ -87,8 +103,14 @@ class SqlNotificationChannelRepository(SqlEntityRepository[NotificationChannel])
 
 
 TOPICS = (lambda topics: to_json([topic.value for topic in topics]), lambda text: tuple(map(NotificationTopic, from_json(text))))
+
+
+def _topic_of(text: str) -> NotificationTopic | UnconditionalTopic:
+    return UnconditionalTopic.SECURITY if text == UnconditionalTopic.SECURITY.value else NotificationTopic(text)
+
+
 SETTINGS = RowMapper(notification_settings, NotificationSettings, {"topics": TOPICS})
-NOTIFICATION = RowMapper(notifications, Notification, {"topic": enum_converter(NotificationTopic)})
+NOTIFICATION = RowMapper(notifications, Notification, {"topic": (str, _topic_of)})
 
 s = notification_settings.c
 GET_SETTINGS = SETTINGS.select().where(s.membership_id == bindparam("at_membership"))

@@ -302,7 +302,7 @@ GET_TOTP = TOTP.select().where(totp_secrets.c.user_id == _USER)
 HAS_TOTP = select(totp_secrets.c.user_id).where(totp_secrets.c.user_id == _USER, totp_secrets.c.confirmed_ms.is_not(None))
 IS_ENABLED = HAS_TOTP.union_all(select(passkeys.c.user_id).where(passkeys.c.user_id == _USER)).limit(1)
 DELETE_PASSKEYS = delete(passkeys).where(passkeys.c.user_id == _USER).returning(passkeys.c.user_id)
-UPSERT_TOTP = upsert(totp_secrets, "sealed", "created_ms", "confirmed_ms", "last_step")
+UPSERT_TOTP = upsert(totp_secrets, "sealed", "created_ms", "confirmed_ms", "last_step", "wrong_codes", "wrong_link_codes")
 LIST_TOTP = (
     TOTP.select()
     .where(totp_secrets.c.user_id > bindparam("at_after"))

@@ -73,6 +73,7 @@ invitations = Table(
     integer_column("created_ms"),
     integer_column("expires_ms"),
     Column("mailed", Boolean, nullable=False),
+    integer_column("voided_ms", null=True),
     UniqueConstraint("account_id", "email"),
     one_of_check("role", [role.value for role in Role]),
     Index(None, "account_id", "seq"),
@@ -169,6 +170,8 @@ totp_secrets = Table(
     integer_column("created_ms"),
     integer_column("confirmed_ms", null=True),
     integer_column("last_step"),
+    integer_column("wrong_codes"),
+    integer_column("wrong_link_codes"),
 )
 
 recovery_codes = Table(

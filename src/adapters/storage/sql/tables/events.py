@@ -199,6 +199,7 @@ notification_channels = Table(
     text_column("last_error", null=True),
     text_column("last_error_code", null=True),
     integer_column("last_error_ms", null=True),
+    integer_column("suspended_ms", null=True),
     Index(None, "membership_id"),
     Index(None, "account_id"),
 )

@@ -8,6 +8,7 @@ import { forgetNames, isAdmin } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmedByName, reveal } from "../ui/dialog.js";
 import { ServiceSessions } from "./service_sessions.js";
+import { withStepUp } from "../ui/step_up.js";
 
 export function Keys() {
   const keys = useLoad((signal) => get("/keys", signal), [], ofKind("key_"));
@@ -21,7 +22,7 @@ function Key({ of: key, reload }) {
   const path = `/keys/${key.keyId}`;
   const [grants, setGrants] = useState(null);
   const show = async () => setGrants(grants ? null : await get(`${path}/grants`));
-  const toggle = () => call("PATCH", path, { enabled: !key.enabled }).then(reload);
+  const toggle = () => withStepUp(() => call("PATCH", path, { enabled: !key.enabled })).then(reload);
   const gone = () => confirmedByName(t("Delete the key “{name}”?", { name: key.name }), t("Its grants and webhooks are deleted too, and programs that use it are refused at once."), key.name, t("Delete"), () => call("DELETE", path)).then((done) => done && (forgetNames(), reload()));
   return html`<li class="entry" aria-label=${key.name}>
     <div class="grow"><strong>${key.name}</strong> <code>${key.prefix}…</code> <${Badge} kind=${key.enabled ? "good" : "warn"}>${key.enabled ? t("enabled") : t("disabled")}<//>
@@ -33,7 +34,7 @@ function Key({ of: key, reload }) {
 }
 
 async function create(reload) {
-  const made = await ask({ title: t("New API key"), fields: [{ name: "name", label: t("Name"), required: true, hint: t("For example the program that uses it") }], action: t("Create"), send: (values) => call("POST", "/keys", values) });
+  const made = await ask({ title: t("New API key"), fields: [{ name: "name", label: t("Name"), required: true, hint: t("For example the program that uses it") }], action: t("Create"), send: (values) => withStepUp(() => call("POST", "/keys", values)) });
   if (!made) return;
   forgetNames();
   await reveal(t("The new key"), t("It is shown only now; the service stores only a hash."), [[t("Key"), made.key]]);

@@ -4,7 +4,7 @@ import { call, get } from "../core/api.js";
 import { minuteClock, minuteOf, zone } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { errorText, language, t } from "../core/i18n.js";
-import { useLoad } from "../core/live_data_hooks.js";
+import { ofKind, useLoad } from "../core/live_data_hooks.js";
 import { keepPreferences, preferences } from "../core/browser_notifications.js";
 import { programOf } from "../core/user_agent.js";
 import { canInstall, canPush, install, keepOwnChannel, needsInstall, ownChannel, subscribe, unsubscribe } from "../core/push_subscription.js";
@@ -13,6 +13,7 @@ import { Badge, Button, Card, Empty, Loaded, Time } from "../ui/basic_components
 import { ask, confirmed } from "../ui/dialog.js";
 import { Fields } from "../ui/form_fields.js";
 import { tell } from "../ui/toasts.js";
+import { withStepUp } from "../ui/step_up.js";
 
 const CHANNELS = "/auth/notifications/channels";
 const KINDS = { mail: "Mail", webpush: "Browser", ntfy: "ntfy", telegram: "Telegram" };
@@ -21,7 +22,7 @@ const topics = () => [["approvals", t("An approval waits")], ["offline", t("A de
 
 export function NotificationCards() {
   const settings = useLoad((signal) => get("/auth/notifications", signal), []);
-  const channels = useLoad((signal) => get(CHANNELS, signal), []);
+  const channels = useLoad((signal) => get(CHANNELS, signal), [], ofKind("channel_", "session_"));
   const reload = () => Promise.all([settings.reload(), channels.reload()]);
   return html`<${Card} title=${t("Notifications")}>
       <p class="dim">${t("By the service, on all your channels, also while no browser is open. Nothing is sent unless you choose it.")}</p>
@@ -41,7 +42,7 @@ function SettingsForm({ settings, reload }) {
     { name: "quietTo", label: t("Quiet until"), type: "time", hint: t("Everything waits until the quiet hours end, requests for approval too.") },
   ];
   const save = async () => {
-    await call("PUT", "/auth/notifications", { topics: values.topics, mail: values.mail, offlineMinutes: Number(values.offlineMinutes), quietFromMinute: minuteOf(values.quietFrom), quietToMinute: minuteOf(values.quietTo), timezone: zone(), language: language() });
+    await withStepUp(() => call("PUT", "/auth/notifications", { topics: values.topics, mail: values.mail, offlineMinutes: Number(values.offlineMinutes), quietFromMinute: minuteOf(values.quietFrom), quietToMinute: minuteOf(values.quietTo), timezone: zone(), language: language() }));
     tell(t("Saved."));
     await reload();
   };
@@ -51,7 +52,7 @@ function SettingsForm({ settings, reload }) {
 
 function Channels({ channels, reload }) {
   const add = async (name, destination) => {
-    const made = await call("POST", CHANNELS, { name, ...destination });
+    const made = await withStepUp(() => call("POST", CHANNELS, { name, ...destination }));
     await reload();
     return made;
   };
@@ -77,7 +78,7 @@ function Channels({ channels, reload }) {
 /* The details are the service's and in English; the code says what to do. */
 const channelError = (code, message) => errorText({ code: `CHANNEL_${code}`, message });
 
-function Channel({ channel: { channelId, kind, name, target, lastSentAt, lastError, lastErrorCode, lastErrorAt }, reload }) {
+function Channel({ channel: { channelId, kind, name, target, lastSentAt, lastError, lastErrorCode, lastErrorAt, suspendedAt }, reload }) {
   const test = async () => {
     const { sent, error, errorCode } = await call("POST", `${CHANNELS}/${channelId}/test`);
     tell(sent ? t("The test was accepted.") : channelError(errorCode, error), sent ? "good" : "warn");
@@ -89,10 +90,12 @@ function Channel({ channel: { channelId, kind, name, target, lastSentAt, lastErr
     if (ownChannel() === channelId) await unsubscribe();
     await reload();
   };
+  const confirm = () => withStepUp(() => call("POST", `${CHANNELS}/${channelId}/confirm`)).then(reload);
   const mine = ownChannel() === channelId ? html` <${Badge} kind="good">${t("this one")}<//>` : null;
-  const last = lastError ? html`<small class="bad" title=${lastError}>${channelError(lastErrorCode, lastError)} <${Time} at=${lastErrorAt} /></small>` : lastSentAt ? html`<small>${t("last sent")} <${Time} at=${lastSentAt} /></small>` : null;
-  return html`<li class="entry" aria-label=${name}><div class="grow"><strong>${kind === "mail" ? t("Mail") : name}</strong>${mine}<small>${[KINDS[kind] === name ? null : KINDS[kind], kind === "mail" ? me.value.email : target].filter(Boolean).join(" · ")}</small>${last}</div>
-    <${Button} small act=${test} label=${t("Send a test to {name}", { name })}>${t("Send a test")}<//><${Button} small kind="danger" icon="trash" label=${t("Delete {name}", { name })} act=${remove} /></li>`;
+  const paused = suspendedAt ? html` <${Badge} kind="warn">${t("suspended")}<//>` : null;
+  const last = suspendedAt ? html`<small class="bad">${t("Nothing is sent to it since the password was changed or everything was signed out. Confirm it if it is yours; else delete it.")}</small>` : lastError ? html`<small class="bad" title=${lastError}>${channelError(lastErrorCode, lastError)} <${Time} at=${lastErrorAt} /></small>` : lastSentAt ? html`<small>${t("last sent")} <${Time} at=${lastSentAt} /></small>` : null;
+  return html`<li class="entry" aria-label=${name}><div class="grow"><strong>${kind === "mail" ? t("Mail") : name}</strong>${mine}${paused}<small>${[KINDS[kind] === name ? null : KINDS[kind], kind === "mail" ? me.value.email : target].filter(Boolean).join(" · ")}</small>${last}</div>
+    ${suspendedAt ? html`<${Button} small kind="main" act=${confirm} label=${t("Confirm {name}", { name })}>${t("Confirm")}<//>` : html`<${Button} small act=${test} label=${t("Send a test to {name}", { name })}>${t("Send a test")}<//>`}<${Button} small kind="danger" icon="trash" label=${t("Delete {name}", { name })} act=${remove} /></li>`;
 }
 
 const addNtfy = (add) => ask({

@@ -9,6 +9,7 @@ import { Badge, Button, Card, Loaded, PageHead, Time } from "../ui/basic_compone
 import { ask, confirmedByName } from "../ui/dialog.js";
 import { Invitations, invite } from "./team/invitations.js";
 import { Projects } from "./team/projects.js";
+import { withStepUp } from "../ui/step_up.js";
 
 const ROLES = ["Owner", "Admin", "Member", "Viewer"];
 const roles = () => ROLES.filter((role) => role !== "Owner" || isOwner()).map((role) => [role, word(role)]);
@@ -29,7 +30,7 @@ function Person({ member, reload }) {
   const may = isAdmin() && (member.role !== "Owner" || isOwner());
   const change = async () => {
     const fields = [{ name: "name", label: t("Name"), value: member.name, required: true }, { name: "role", label: t("Role"), options: roles(), value: member.role }];
-    if (await ask({ title: member.email, fields, action: t("Save"), send: (values) => call("PATCH", path, values) })) await changed(reload);
+    if (await ask({ title: member.email, fields, action: t("Save"), send: (values) => withStepUp(() => call("PATCH", path, values)) })) await changed(reload);
   };
   const gone = () => confirmedByName(t("Remove {name}?", { name: member.name }), t("They are signed out, and their grants end."), member.name, t("Remove"), () => call("DELETE", path)).then((done) => done && changed(reload));
   return html`<li class="entry" aria-label=${member.name}><div class="grow"><strong>${member.name}</strong> <${Badge} kind="info" icon="circle-user">${word(member.role)}<//>${member.userId === me.value.userId ? html` <small class="inline">${t("you")}</small>` : null}<small>${member.email} · ${t("joined")} <${Time} at=${member.createdAt} /></small></div>
@@ -51,7 +52,7 @@ async function add(reload) {
       { name: "password", label: t("First password"), type: "password", required: true, hint: t("8 characters or more; they change it after signing in.") },
     ],
     action: t("Add"),
-    send: (values) => call("POST", "/members", values),
+    send: (values) => withStepUp(() => call("POST", "/members", values)),
   });
   if (made) await changed(reload);
 }

@@ -5,12 +5,13 @@ import { html } from "../core/html.js";
 import { chooseLanguage, chosenLanguage, LANGUAGES, t, word } from "../core/i18n.js";
 import { useLoad } from "../core/live_data_hooks.js";
 import { programOf } from "../core/user_agent.js";
-import { me } from "../core/signed_in_user.js";
+import { isAdmin, me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Facts, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmed } from "../ui/dialog.js";
 import { tell } from "../ui/toasts.js";
 import { SignOut } from "../ui/sign_out.js";
 import { NotificationCards } from "./notifications.js";
+import { MadeLately, offerToEnd } from "./made_lately.js";
 import { SecondFactorCard } from "./second_factor.js";
 
 export function Account() {
@@ -26,6 +27,7 @@ export function Account() {
     <${SecondFactorCard} />
     <${NotificationCards} />
     <${Sessions} />
+    ${isAdmin() ? html`<${MadeLately} />` : null}
     <${Card} title=${t("This browser")}>
       <div class="field"><label for="language">${t("Language")}</label><select id="language" value=${chosenLanguage()} onChange=${language}><option value="">${t("as the browser")}</option>${Object.entries(LANGUAGES).map(([code, label]) => html`<option value=${code} selected=${code === chosenLanguage()}>${label}</option>`)}</select></div>
     <//>`;
@@ -34,7 +36,7 @@ export function Account() {
 async function password() {
   const changed = await ask({
     title: t("Change the password"),
-    intro: t("All your sessions end, this one too: sign in again."),
+    intro: t("All your sessions end, this one too: sign in again. Your channels are told nothing until you confirm each. Then look on this page at what was made lately."),
     fields: [
       { name: "currentPassword", label: t("Your password"), type: "password", required: true },
       { name: "newPassword", label: t("New password"), type: "password", required: true, hint: t("8 to 256 characters"), autocomplete: "new-password" },
@@ -48,7 +50,7 @@ async function password() {
 function Sessions() {
   const sessions = useLoad((signal) => get("/auth/sessions", signal), [], ({ eventType }) => /^(login|logout|session_)/.test(eventType));
   const end = (session) => confirmed(t("Sign this session out?"), session.userAgent, t("Sign out"), () => call("DELETE", `/auth/sessions/${session.sessionId}`)).then((done) => done && sessions.reload());
-  const endOthers = () => confirmed(t("Sign out everywhere else?"), t("All your other sessions end at once."), t("Sign out"), () => call("DELETE", "/auth/sessions")).then((done) => done && sessions.reload());
+  const endOthers = () => confirmed(t("Sign out everywhere else?"), t("All your other sessions end at once. Your channels are told nothing until you confirm each."), t("Sign out"), () => call("DELETE", "/auth/sessions")).then((done) => done && sessions.reload().then(() => (isAdmin() ? offerToEnd() : null)));
   return html`<${Card} title=${t("Where you are signed in")} actions=${sessions.data?.length > 1 ? html`<${Button} kind="danger" act=${endOthers}>${t("Sign out everywhere else")}<//>` : null}>
     <${Loaded} of=${sessions}>${(all) => html`<ul class="lines">${all.map((session) => html`<li class="entry" key=${session.sessionId}><div class="grow"><strong>${programOf(session.userAgent)}</strong> ${session.current ? html`<${Badge} kind="good">${t("this one")}<//>` : null}<small>${session.address} · ${t("last used")} <${Time} at=${session.lastUsedAt} /></small></div>${session.current ? null : html`<${Button} small act=${() => end(session)}>${t("Sign out")}<//>`}</li>`)}</ul>`}<//>
   <//>`;

@@ -30,16 +30,18 @@ export function Dialogs() {
   return open.value.map((each) => html`<${Frame} key=${each.id} ...${each} />`);
 }
 
-function Frame({ Content, props, wide, keep, done }) {
+function Frame({ id, Content, props, wide, keep, done }) {
   const frame = useRef(null);
   useEffect(() => {
     const element = frame.current;
+    // One dialog may ask for a proof above another: each has the name of its own heading.
+    for (const heading of element.querySelectorAll("h2")) heading.id ||= `dialog-${id}-title`;
     element.showModal();
     return () => element.close();
   }, []);
   // Chromium closes a dialog at the second Escape even if the first was refused, so the key itself is stopped.
   const refuse = (event) => event.key === "Escape" && event.preventDefault();
-  return html`<dialog ref=${frame} class=${wide ? "wide" : ""} aria-labelledby="dialog-title" onKeyDown=${keep ? refuse : null} onCancel=${(event) => (event.preventDefault(), keep || done(undefined))}>
+  return html`<dialog ref=${frame} class=${wide ? "wide" : ""} aria-labelledby=${`dialog-${id}-title`} onKeyDown=${keep ? refuse : null} onCancel=${(event) => (event.preventDefault(), keep || done(undefined))}>
     <${Content} ...${props} />
   </dialog>`;
 }
@@ -64,7 +66,7 @@ export function DialogForm({ title, intro, action, danger, send, done, mark = ()
     }
   };
   return html`<form ref=${form} class="dialog-form" onSubmit=${submit}>
-    <h2 id="dialog-title">${title}</h2>
+    <h2>${title}</h2>
     <div class="dialog-body">
       ${intro ? html`<p class="dim">${intro}</p>` : null}
       ${children}
@@ -116,7 +118,7 @@ export function reveal(title, intro, entries, file = null) {
 function Reveal({ title, intro, entries, file, done }) {
   const save = () => saveFile(new Blob([file.text], { type: "text/plain" }), file.name);
   return html`<div class="dialog-form">
-    <h2 id="dialog-title">${title}</h2>
+    <h2>${title}</h2>
     <div class="dialog-body"><p class="dim">${intro}</p>${entries.map(([label, text]) => html`<${Secret} label=${label} text=${text} />`)}</div>
     <footer class="dialog-foot">${file ? html`<${Button} icon="download" act=${save}>${t("Download")}<//>` : null}<${Button} kind="main" act=${() => done(true)}>${t("I have stored it")}<//></footer>
   </div>`;

@@ -8,6 +8,7 @@ import { mayEdit } from "../../core/signed_in_user.js";
 import { Button, Card, Facts, Loaded } from "../../ui/basic_components.js";
 import { confirmed, confirmedByName, reveal } from "../../ui/dialog.js";
 import { askForCredentials } from "../add_device/new_device_credentials.js";
+import { withStepUp } from "../../ui/step_up.js";
 
 const FORMATS = ["arduino", "micropython", "tasmota", "esphome", "shelly"];
 
@@ -42,7 +43,7 @@ function Credentials({ device: { deviceStatus, name }, path, reload }) {
     await reload();
   };
   const rotate = async () => {
-    const made = await confirmed(t("New credentials?"), t("“{name}” is disconnected until it has the new ones.", { name }), t("Rotate"), () => call("POST", `${path}/credentials`, { rotate: true }));
+    const made = await confirmed(t("New credentials?"), t("“{name}” is disconnected until it has the new ones.", { name }), t("Rotate"), () => withStepUp(() => call("POST", `${path}/credentials`, { rotate: true })));
     if (made) await show(made);
   };
   const showAgain = async () => {

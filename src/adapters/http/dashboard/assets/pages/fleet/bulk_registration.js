@@ -9,6 +9,7 @@ import { mayEdit } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { Fields, initialValues } from "../../ui/form_fields.js";
 import { Icon } from "../../ui/icons.js";
+import { withStepUp } from "../../ui/step_up.js";
 
 const AT_ONCE = 200;
 const SHOWN = 5;
@@ -91,7 +92,7 @@ async function registerAll(rows, { renew, ...defaults }, show) {
     const part = rows.slice(start, start + AT_ONCE);
     show({ done, total: rows.length, error: null });
     try {
-      const { devices } = await call("POST", "/devices/register/bulk", { devices: part.map(({ device }) => ({ ...defaults, ...device })), credentials: renew ? "UNUSED" : "NEW" });
+      const { devices } = await withStepUp(() => call("POST", "/devices/register/bulk", { devices: part.map(({ device }) => ({ ...defaults, ...device })), credentials: renew ? "UNUSED" : "NEW" }));
       done.push(...devices.map((outcome, index) => ({ ...part[index], outcome })));
     } catch (error) {
       const named = error.details?.length ? error.details.slice(0, SHOWN).map(({ field, message }) => faultOf(field, message, part)) : [errorText(error)];

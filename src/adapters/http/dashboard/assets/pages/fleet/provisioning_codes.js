@@ -9,6 +9,7 @@ import { useRows } from "../../core/live_rows.js";
 import { isAdmin } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, More, Time } from "../../ui/basic_components.js";
 import { ask, confirmed, reveal } from "../../ui/dialog.js";
+import { withStepUp } from "../../ui/step_up.js";
 
 const PAGE = 50;
 const KINDS = { WAITING: "wait", APPROVED: "info", DENIED: "bad", CLAIMED: "good" };
@@ -71,7 +72,7 @@ async function create(reload) {
       { name: "requiresApproval", label: t("Each device waits for approval"), type: "checkbox", value: true },
     ],
     action: t("Create"),
-    send: ({ days, hardwareIds = "", ...values }) => call("POST", "/provisioning-codes", { ...values, hardwareIds: hardwareIds.split(/[\s,;]+/).filter(Boolean), expiresAt: new Date(Date.now() + Number(days) * DAY_MS - 60_000).toISOString() }),
+    send: ({ days, hardwareIds = "", ...values }) => withStepUp(() => call("POST", "/provisioning-codes", { ...values, hardwareIds: hardwareIds.split(/[\s,;]+/).filter(Boolean), expiresAt: new Date(Date.now() + Number(days) * DAY_MS - 60_000).toISOString() })),
   });
   if (!made) return;
   await reveal(t("The code “{name}”", { name: made.name }), t("Put it into the firmware. It is shown only now. Whoever has it can ask for credentials, so revoke it when all devices have come."), [[t("Code"), made.code], [t("First start of a device"), example(made.code)]]);

@@ -8,6 +8,7 @@ import { isOwner } from "../../core/signed_in_user.js";
 import { Badge, Button, Card, Loaded, Time } from "../../ui/basic_components.js";
 import { ask, confirmed, reveal } from "../../ui/dialog.js";
 import { tell } from "../../ui/toasts.js";
+import { withStepUp } from "../../ui/step_up.js";
 
 const STATES = { PENDING: "wait", EXPIRED: "off", VOID: "bad" };
 
@@ -21,7 +22,7 @@ export async function invite(roles) {
       { name: "role", label: t("Role"), options: roles, value: "Member" },
     ],
     action: t("Invite"),
-    send: (values) => call("POST", "/invitations", values),
+    send: (values) => withStepUp(() => call("POST", "/invitations", values)),
   });
   if (sent) await show(sent);
 }
@@ -44,7 +45,7 @@ function Line({ invitation, reload }) {
   const { email, name, role, status, expiresAt } = invitation;
   const path = `/invitations/${invitation.invitationId}`;
   const again = async () => {
-    await show(await call("POST", `${path}/resend`));
+    await show(await withStepUp(() => call("POST", `${path}/resend`)));
     await reload();
   };
   const revoke = () => confirmed(t("Withdraw the invitation of {name}?", { name }), t("Its link no longer works."), t("Withdraw"), () => call("DELETE", path)).then((done) => done && reload());
