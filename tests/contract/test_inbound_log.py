@@ -12,8 +12,9 @@ from nats.js.errors import NotFoundError
 
 from adapters.stream import jetstream as jetstream_module
 from adapters.stream.jetstream import JetStreamLog
+from app.config.settings import Settings
 from domain.kernel.errors import Unavailable
-from domain.partitions.ports import MISSING, InboundLog, InboundLogDamagedError, InboundLogEntry
+from domain.partitions.ports import MISSING, AppendUnconfirmedError, InboundLog, InboundLogDamagedError, InboundLogEntry
 from support.memory_inbound_log import MemoryInboundLog
 from support.nats import NatsNodes, nats_nodes
 from support.waiting import OPERATION_TIMEOUT_S, TIMEOUT_S
@@ -212,3 +213,42 @@ async def test_a_log_without_nodes_is_unavailable() -> None:
     log = JetStreamLog(["nats://127.0.0.1:9"], 1, max_bytes=1_000, open_timeout_s=0.3)
     with pytest.raises(Unavailable, match="LATCHBOARD_CLUSTER"):
         await log.open()
+
+
+async def test_a_full_log_grows_to_its_bound_and_no_further(nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jetstream_module, "FIRST_BYTES", 100_000)
+    monkeypatch.setattr(jetstream_module, "GIVE_UP_S", 0.5)
+    await nodes.wait_until_ready()
+    log = JetStreamLog(nodes.servers, 1, max_bytes=300_000, open_timeout_s=TIMEOUT_S, prefix=f"test{next(_prefixes)}")
+    await log.open()
+    try:
+        for number in range(9):
+            await log.append(0, b"x" * 30_000, f"id-{number}")
+        with pytest.raises(AppendUnconfirmedError, match="disks have room"):
+            for number in range(9, 12):
+                await log.append(0, b"x" * 30_000, f"id-{number}")
+        assert len(await read_all(log, 0, 0, 9)) == 9
+    finally:
+        await log.close()
+
+
+async def test_a_log_that_the_disks_cannot_hold_says_how_much_room_it_needs(
+    nodes: NatsNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream_module, "FIRST_BYTES", 2**50)
+    await nodes.wait_until_ready()
+    log = JetStreamLog(nodes.servers, 2, max_bytes=2**50, open_timeout_s=TIMEOUT_S, prefix=f"test{next(_prefixes)}")
+    with pytest.raises(
+        Unavailable, match=r"no room .* 2,097,152\.0 GiB on each node .*max_file_store.*LATCHBOARD_CLUSTER_LOG_MIB"
+    ):
+        await log.open()
+
+
+async def test_the_log_of_a_new_cluster_fits_on_nodes_with_a_gigabyte() -> None:
+    defaults = {name: field.default for name, field in Settings.model_fields.items()}
+    with nats_nodes() as small:
+        await small.wait_until_ready()
+        max_bytes = defaults["cluster_log_mib"] * 1024 * 1024
+        log = JetStreamLog(small.servers, defaults["cluster_partitions"], max_bytes=max_bytes, open_timeout_s=TIMEOUT_S)
+        await log.open()
+        await log.close()

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -21,7 +22,7 @@ from support.device import Device, DeviceConnection
 from support.nats import NatsNodes, nats_nodes
 from support.service import ApiClient, Service
 from support.thoroughness import usual_or_thorough
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, until
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -299,3 +300,34 @@ async def check(owner: ApiClient, talker: Talker) -> None:
     page = await owner.get(f"{path}/executions?limit=200")
     fired = [one["cmd"] for one in page["data"]].count("ON")
     assert edges <= fired <= edges + (len(numbers) // EDGE_EVERY - edges)
+
+
+@pytest.fixture
+def pair_with_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, NatsNodes]]:
+    """The first of two instances, and nodes that the test may stop."""
+    with nats_nodes() as nodes:
+        asyncio.run(nodes.wait_until_ready())
+        with service_pair(nodes, tmp_path_factory) as (first, _):
+            yield first, nodes
+
+
+async def test_readiness_and_one_log_line_say_that_the_log_does_not_answer(pair_with_nodes: tuple[Service, NatsNodes]) -> None:
+    service, nodes = pair_with_nodes
+    nodes.stop()
+    async with service.api() as api:
+        for path in ("readyz", "readyz/devices"):
+            answer = await until(partial(api.raw.get, f"{service.url}/{path}"), lambda found: found.status_code == 503)
+            assert "has not answered for" in answer.json()["troubles"]["cluster log"]
+    await until_logged(service, "partitions wait for the cluster's log")
+    await asyncio.sleep(3)  # several rounds of every partition
+    assert service.log(1_000_000).count("partitions wait for the cluster's log") == 1
+    for number in range(3):
+        nodes.start(number)
+    await until_logged(service, "the cluster's log answers again")
+
+
+async def until_logged(service: Service, text: str) -> None:
+    async def read() -> str:
+        return service.log(1_000_000)
+
+    await until(read, lambda log: text in log)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiomqtt
+import asyncpg
 import pytest
 
 from faults.setups import Setup, installation
@@ -114,6 +116,47 @@ async def statuses_of(api: ApiClient, switch: Switch, sent: set[str]) -> set[str
         if not page["hasMore"]:
             return {found.get(execution_id, "missing") for execution_id in sent}
         cursor = f"&cursor={page['cursor']}"
+
+
+SENT_IS_NOT_RECORDED = """
+CREATE FUNCTION refuse_sent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'SENT cannot be stored'; END $$;
+CREATE TRIGGER refuse_sent BEFORE UPDATE ON executions FOR EACH ROW WHEN (NEW.status = 'SENT') EXECUTE FUNCTION refuse_sent()
+"""
+
+
+async def execute(service: Service, statements: str) -> None:
+    database = await asyncpg.connect(str(service.settings["LATCHBOARD_DATABASE_URL"]).replace("+asyncpg", ""))
+    try:
+        await database.execute(statements)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+async def test_a_command_is_never_told_expired_when_the_instance_that_sent_it_cannot_say_so(
+    pair: tuple[Service, Service], number: signal.Signals
+) -> None:
+    first, second = pair
+    ran, away = await several_devices(first, 2)
+    async with online_at(ran, first, auto_reply=False) as line, second.api() as owner:
+        await line.report(n=1)
+        await owner.wait_until(ran.path, lambda found: found["isOnline"])
+        await execute(second, SENT_IS_NOT_RECORDED)  # as if the instance had stopped between the wire and the commit
+        never = await owner.post(f"{away.path}/command", {"cmd": "TOGGLE", "ttlSeconds": 2})
+        sent = await owner.post(f"{ran.path}/command", {"cmd": "TOGGLE", "ttlSeconds": 2})
+        assert (await line.next_command())["id"] == sent["executionId"]
+        assert first.process is not None
+        first.process.send_signal(number)
+        try:
+            told = [
+                await owner.wait_until(f"{device.path}/executions/{each['executionId']}", lambda found: found["finishedAt"])
+                for device, each in ((ran, sent), (away, never))
+            ]
+        finally:
+            first.process.send_signal(signal.SIGCONT)
+            first.kill()
+            await execute(second, "DROP FUNCTION refuse_sent CASCADE")
+    assert [each["status"] for each in told] == ["TIMED_OUT", "EXPIRED"]
 
 
 async def test_a_revoked_device_is_disconnected_and_refused_at_every_instance(pair: tuple[Service, Service]) -> None:

@@ -50,7 +50,7 @@ async def several_devices(service: Service, count: int = 6) -> list[Device]:
 
 
 @contextlib.asynccontextmanager
-async def online_at(device: Device, service: Service) -> AsyncIterator[DeviceConnection]:
+async def online_at(device: Device, service: Service, **options: Any) -> AsyncIterator[DeviceConnection]:
     """Connected to this instance, which learns of a new device a moment after the one that registered it."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
@@ -59,5 +59,5 @@ async def online_at(device: Device, service: Service) -> AsyncIterator[DeviceCon
                     break
             except aiomqtt.MqttError:
                 await asyncio.sleep(0.05)
-    async with device.online(service) as line:
+    async with device.online(service, **options) as line:
         yield line

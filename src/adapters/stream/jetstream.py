@@ -48,6 +48,11 @@ STALE_LEADER_S = 15.0
 answer says for longer than that is a loss."""
 READ_TIMEOUT_S = 2.0
 MAX_READ_BYTES = 4 * 1024 * 1024
+FIRST_BYTES = 32 * 1024 * 1024
+"""A new stream may have so much: NATS reserves the bound of a stream on the disk of each node, whether it is used or not."""
+_IS_FULL = 10_077
+_NO_ROOM = frozenset({10_005, 10_023, 10_047})
+"""NATS' codes: a stream has reached its bound; no node, or not enough of them, can reserve what a stream asks for."""
 MIN_NODES = 3
 MIN_VERSION = (2, 12)
 MONITOR_TIMEOUT_S = 3.0
@@ -68,7 +73,8 @@ class JetStreamLog:
         prefix: str = "latchboard",
         open_timeout_s: float = 15.0,
     ) -> None:
-        """`max_bytes` bounds each stream: when it is full, `append` fails and nothing is deleted."""
+        """`max_bytes` bounds each stream, which begins smaller and grows. When it is full, `append` fails and nothing is
+        deleted."""
         self._open_timeout_s = open_timeout_s
         self._servers = list(servers)
         self._count = partition_count
@@ -92,10 +98,20 @@ class JetStreamLog:
                     await self._ensure_stream(partition)
         except _ERRORS as error:
             await self.close()
+            if _is_out_of_room(error):
+                raise Unavailable(self._room_message(error)) from error
             raise Unavailable(
                 f"The cluster's log does not answer ({_error_text(error)}). Check LATCHBOARD_CLUSTER, that NATS runs with "
                 f"JetStream, and that {self._replicas} of its nodes are up."
             ) from error
+
+    def _room_message(self, error: Exception) -> str:
+        return (
+            f"The NATS nodes have no room for the cluster's log ({_error_text(error)}). Its {self._count} streams reserve "
+            f"{mib(self._count * min(FIRST_BYTES, self._max_bytes))} on each node at the start, and up to "
+            f"{mib(self._count * self._max_bytes)} when devices fill them. Give JetStream's store_dir a larger disk, raise "
+            "max_file_store, or lower LATCHBOARD_CLUSTER_PARTITIONS (before the first start) or LATCHBOARD_CLUSTER_LOG_MIB."
+        )
 
     async def _connect(self) -> None:
         await self.client.connect(
@@ -147,6 +163,8 @@ class JetStreamLog:
                 )
                 break
             except _ERRORS as error:
+                if _is_full(error) and await self._grow(partition):
+                    continue
                 if monotonic() > give_up_at:
                     raise AppendUnconfirmedError(
                         f"The cluster's log did not confirm an entry within {GIVE_UP_S:.0f} s ({_error_text(error)}). "
@@ -208,11 +226,26 @@ class JetStreamLog:
                 storage=api.StorageType.FILE,
                 retention=api.RetentionPolicy.LIMITS,
                 discard=api.DiscardPolicy.NEW,
-                max_bytes=self._max_bytes,
+                max_bytes=min(FIRST_BYTES, self._max_bytes),
                 duplicate_window=DUPLICATE_WINDOW_S,
                 allow_direct=True,
                 deny_delete=True,
             )
+
+    async def _grow(self, partition: int) -> bool:
+        """Double the bound of a full stream. False if it has reached `max_bytes`, or the nodes have no room."""
+        try:
+            config = (await self._js.stream_info(self._stream_name(partition))).config
+            before = config.max_bytes or 0
+            if before >= self._max_bytes:
+                return False
+            await self._js.update_stream(config, max_bytes=min(2 * before, self._max_bytes))
+        except _ERRORS as error:
+            reason = self._room_message(error) if _is_out_of_room(error) else _error_text(error)
+            log.warning("a full log of a partition could not be enlarged", partition=partition, error=reason)
+            return False
+        log.info("the log of a partition was enlarged", partition=partition, bytes=min(2 * before, self._max_bytes))
+        return True
 
     async def _stream_info(self, partition: int) -> api.StreamInfo:
         try:
@@ -304,6 +337,25 @@ class JetStreamLog:
     def _record_growth(self, partition: int, position: int) -> None:
         self._last_known[partition] = max(self._last_known[partition], position)
         self._grown[partition].set()
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, js_errors.APIError) and error.err_code == _IS_FULL
+
+
+def _is_out_of_room(error: Exception) -> bool:
+    return isinstance(error, js_errors.APIError) and error.err_code in _NO_ROOM
+
+
+def mib(size: int) -> str:
+    """Bytes as people read them."""
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"
+
+
+def reserved_text(partitions: int, max_bytes: int) -> str:
+    """How much of the disk of each node the log reserves, at the start and at most."""
+    first, most = partitions * min(FIRST_BYTES, max_bytes), partitions * max_bytes
+    return f"the log of {partitions} partitions reserves {mib(first)} of each node's disk at the start and grows to {mib(most)}"
 
 
 class AppendedInboundLogEntryCache:

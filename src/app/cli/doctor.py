@@ -170,14 +170,15 @@ async def _check_broker(settings: Settings, running: bool) -> str:
 async def _check_cluster(settings: Settings) -> str:
     if settings.cluster is None:
         return "off: one instance holds the devices"
-    from adapters.stream.jetstream import find_unsafe
+    from adapters.stream.jetstream import find_unsafe, reserved_text
 
     problems = await find_unsafe(settings.cluster_monitors)
     if problems and not settings.cluster_unsafe:
         raise StartupError(" ".join(problems))
     if problems:
         raise DoctorCheckWarningError(" ".join(problems))
-    return f"{len(settings.cluster_monitors)} NATS nodes keep what they confirm"
+    room = reserved_text(settings.cluster_partitions, settings.cluster_log_mib * 1024 * 1024)
+    return f"{len(settings.cluster_monitors)} NATS nodes keep what they confirm; {room}"
 
 
 async def _check_certificate(settings: Settings) -> str:

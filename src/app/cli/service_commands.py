@@ -6,7 +6,6 @@ The commands of an operator are apart (`commands.py`): they and their libraries 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from typing import Annotated, Any, NoReturn
 
@@ -15,7 +14,7 @@ import typer
 
 from app.cli.support import TerminalOutput, load_settings_or_exit, our_errors_exit, run_async
 from app.config.settings import Settings, unknown_variable_warnings
-from app.runtime import logging
+from app.runtime import logging, output
 from app.version import VERSION
 
 app = typer.Typer(
@@ -65,19 +64,25 @@ def demo() -> None:
 
 
 def _run_service(settings: Settings, *, demo: bool) -> None:
+    with output.queued_outputs():
+        code = _run(settings, demo=demo)
+    _exit_process(code)
+
+
+def _run(settings: Settings, *, demo: bool) -> int:
+    """Returns the exit code."""
     logging.configure_logging(settings.log_format, settings.log_level)
     for message in unknown_variable_warnings():
         structlog.get_logger("settings").warning(f"ignored: {message}")
     if settings.workers > 1:
-        _exit_process(_run_workers(settings))
+        return _run_workers(settings)
     from app.cli.serve import serve as run
     from app.wiring.adapters import with_free_ports
 
     try:
-        code = run_async(run(with_free_ports(settings), demo=demo))
+        return run_async(run(with_free_ports(settings), demo=demo))
     except typer.Exit as exit_request:
-        code = exit_request.exit_code
-    _exit_process(code)
+        return exit_request.exit_code
 
 
 def _run_workers(settings: Settings) -> int:
@@ -94,6 +99,5 @@ def _exit_process(code: int) -> NoReturn:
     if not left:
         raise typer.Exit(code)
     structlog.get_logger("service").debug("threads are still running", threads=left)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    output.drain_outputs()
     os._exit(code)

@@ -162,13 +162,15 @@ class Settings(BaseSettings):
         default=None, description="Nodes of NATS, nats://a:4222,b:4222,c:4222: share the devices with other instances."
     )
     cluster_partitions: int = Field(
-        default=64, ge=1, le=MAX_PARTITIONS, description="Parts of the fleet; fixed by the cluster's first start."
+        default=16, ge=1, le=MAX_PARTITIONS, description="Parts of the fleet; fixed by the cluster's first start."
     )
     cluster_monitor: Annotated[str, checked(check_monitors)] = Field(
         default="",
         description="Monitoring addresses of all NATS nodes, http://a:8222,http://b:8222,…, for the check of the start.",
     )
-    cluster_log_mib: int = Field(default=1_024, ge=1, le=1_048_576, description="Bound of each partition's log.")
+    cluster_log_mib: int = Field(
+        default=1_024, ge=1, le=1_048_576, description="Bound of each partition's log, which begins at 32 MiB and grows."
+    )
     cluster_unsafe: bool = Field(
         default=False, description="Start although the log may lose confirmed messages; for development only."
     )

@@ -1,9 +1,9 @@
 """The parent of worker processes: forks them, replaces one that ends, and passes a stop on, with a bound.
 
-The parent serves nothing and opens nothing, so it has no thread and can fork at any time; what it has imported, the workers
-share. The first worker alone prepares the installation (schema, keys, first account); the others start when it is ready. A worker
-that ends later is replaced, after a pause that grows while it keeps ending. If the parent ends, however it ends, its workers
-stop too.
+The parent serves nothing and opens nothing, so it has no thread but those that write its output and can fork at any time;
+what it has imported, the workers share. The first worker alone prepares the installation (schema, keys, first account); the
+others start when it is ready. A worker that ends later is replaced, after a pause that grows while it keeps ending. If the
+parent ends, however it ends, its workers stop too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import NoReturn
 
 import structlog
 
+from app.runtime.output import drain_outputs
 from domain.kernel.backoff import Backoff
 
 RESTART_BACKOFF = Backoff((0.1, 0.5, 2.0, 5.0, 15.0))
@@ -178,8 +178,7 @@ class WorkerProcessSupervisor:
             traceback.print_exc()
         finally:
             with contextlib.suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
+                drain_outputs()
             os._exit(code)  # nothing of the parent's program runs after this
 
     def _reap(self) -> int | None:

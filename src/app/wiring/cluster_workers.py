@@ -40,7 +40,7 @@ class ClusterWorkers:
         ingest_parts: Mapping[str, Any],
     ) -> None:
         """`pipeline_parts` and `ingest_parts`: what each ingest pipeline and each ingest worker is given."""
-        log_reach = InboundLogReachabilityMonitor(adapters.clock)
+        self.log_reach = log_reach = InboundLogReachabilityMonitor(adapters.clock)
         self.log_probe = InboundLogProbeWorker(reaches_log=cluster.bus.reaches_itself, meter=log_reach)
         self.partitions = PartitionOwnershipService(
             uow=services.uow,

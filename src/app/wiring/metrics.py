@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from app.runtime.metrics import BrokerMetricsCollector, MetricsRegistry, age_s
+from app.runtime.output import dropped_lines
 from app.version import VERSION
 from app.wiring.adapters import ServiceAdapters
 from app.wiring.program import ComposedApplication
@@ -25,6 +26,7 @@ def register_metrics(program: ComposedApplication) -> None:
     metrics.set_build_info(version=VERSION, engine=adapters.engine.name)
     metrics.register_collector(BrokerMetricsCollector(read=adapters.link.stats))
     metrics.register_gauge("disk_free_bytes", "Free bytes on the file system of the data directory.", adapters.disk.free_bytes)
+    metrics.register_counter("log_lines_dropped", "Log lines that were dropped, because nobody read them in time.", dropped_lines)
     _register_worker_process(metrics, program)
     _register_ingest(metrics, workers)
     _register_moved_readings(metrics, workers.reading_mover)

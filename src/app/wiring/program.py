@@ -63,6 +63,8 @@ class ComposedApplication:
             found["broker"] = trouble
         if self.workers.device_lease is not None:
             found |= self.workers.device_lease.readiness_errors()
+        if self.workers.cluster is not None and (trouble := self.workers.cluster.log_reach.problem()) is not None:
+            found["cluster log"] = trouble
         return found
 
     def readiness_warnings(self) -> Mapping[str, str]:

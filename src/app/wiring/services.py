@@ -217,6 +217,7 @@ class DomainServices:
             absence=self.absence,
             wake=wake_events.dispatch.set,
             life=adapters.life,
+            front=adapters.front,
         )
         self.reports = ReportService(execution_waiter=self.execution_waiter)
 

@@ -129,6 +129,10 @@ class OwnedPartitionLogReader:
     _arrived: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     damaged: dict[int, str] = field(default_factory=dict, init=False)
     """Partitions that stand still, with the reason."""
+    _waiting: set[int] = field(default_factory=set, init=False)
+    """Partitions whose log does not answer."""
+    _failed_reads: int = field(default=0, init=False)
+    """Since the first of them waits."""
 
     def follow_ownership(self) -> None:
         """Start readers for gained partitions and end those of lost ones. Call it after each round."""
@@ -136,6 +140,7 @@ class OwnedPartitionLogReader:
         for partition, reader in list(self._readers.items()):
             if owned.get(partition) != reader.epoch:
                 self._end_reader(reader.task)
+                self._waiting.discard(partition)
                 del self._readers[partition]
         for partition in owned.keys() - self._readers.keys():
             entries: asyncio.Queue[Sequence[InboundLogEntry]] = asyncio.Queue(1)
@@ -221,13 +226,28 @@ class OwnedPartitionLogReader:
                 self._stop_damaged(partition, error.message)
                 return
             except Unavailable as error:
-                log.warning("a partition waits for the cluster's log", partition=partition, error=error.message)
+                self._on_unanswered(partition, error)
                 await asyncio.sleep(RETRY_PAUSE_S)
                 continue
+            self._on_answered(partition)
             if entries:
                 await ready.put(entries)
                 self._arrived.set()
                 after = entries[-1].position
+
+    def _on_unanswered(self, partition: int, error: Unavailable) -> None:
+        """Once for each time without the log: with all its nodes gone, all partitions fail again and again."""
+        if not self._waiting:
+            self._failed_reads = 0
+            log.warning("partitions wait for the cluster's log", partition=partition, error=error.message)
+        self._waiting.add(partition)
+        self._failed_reads += 1
+
+    def _on_answered(self, partition: int) -> None:
+        if partition in self._waiting:
+            self._waiting.discard(partition)
+            if not self._waiting:
+                log.info("the cluster's log answers again", failed_reads=self._failed_reads)
 
     def _stop_damaged(self, partition: int, reason: str) -> None:
         self.damaged[partition] = reason

@@ -11,7 +11,7 @@ and periodically.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -94,6 +94,8 @@ class CommandDispatchService:
     absence: AbsenceTracker
     wake: Callable[[], None]
     life: DatabaseLife = field(default_factory=DatabaseLife)
+    front: str | None = None
+    """This instance of a cluster."""
     deadlines: DeadlineClock = field(init=False)
     _subscriptions: Subscriptions = field(init=False)
     _needs_backlog: set[DeviceId] = field(default_factory=set, init=False)
@@ -167,8 +169,19 @@ class CommandDispatchService:
         self._next_expiry_ms = None
         async with self.uow.write(caller=None) as tx:
             overdue = await tx.executions.list_expired(now_ms, PAGE_SIZE)
-            await self._write_transitions(tx, [expire_execution(execution, now_ms) for execution in overdue], now_ms)
+            elsewhere = await self._list_held_elsewhere(tx, overdue)
+            transitions = [expire_execution(each, now_ms, may_be_sent=each.device_no in elsewhere) for each in overdue]
+            await self._write_transitions(tx, transitions, now_ms)
         return len(overdue) == PAGE_SIZE
+
+    async def _list_held_elsewhere(self, tx: CommandsTx, executions: Sequence[Execution]) -> Collection[int]:
+        """The numbers of the devices whose connection another instance has, or had when it was last heard of. It may have sent a
+        command and be hung or killed before it recorded that, so only the instance with the connection knows better."""
+        queued = {one.device_no: one.device_id for one in executions if one.status is ExecutionStatus.QUEUED}
+        if self.front is None or not queued:
+            return ()
+        fronts = await tx.device_sessions.fronts(queued)
+        return {no for no, front in fronts.items() if front != self.front or not self.link.is_connected(queued[no])}
 
     async def next_expiry_ms(self) -> int | None:
         """A time not later than the next deadline. Read from the database once, then kept up to date by each new command."""

@@ -313,9 +313,10 @@ def build_result(code: str | None, relay: bool | None = None, data: Json = None)
     return {"code": code, "relay": None if relay is None else "ON" if relay else "OFF", "data": data}
 
 
-def expire_execution(execution: Execution, now_ms: int) -> ExecutionTransition:
-    """The transition of an execution whose deadline has passed. Only one that was surely never sent is EXPIRED."""
-    never_had = execution.status is ExecutionStatus.QUEUED and execution.sent_ms is None
+def expire_execution(execution: Execution, now_ms: int, *, may_be_sent: bool = False) -> ExecutionTransition:
+    """The transition of an execution whose deadline has passed. Only one that was surely never sent is EXPIRED. `may_be_sent`:
+    whether another instance may have sent it without having recorded it yet."""
+    never_had = execution.status is ExecutionStatus.QUEUED and execution.sent_ms is None and not may_be_sent
     status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
     result = build_result(NOT_DELIVERED if never_had else NO_ANSWER)
     return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status

@@ -221,6 +221,11 @@ class DeviceConnectionHolderRepository(Protocol):
         """Set NO_FRONT for the devices of all instances that are not among `live`. Returns the numbers of all that have it."""
 
 
+class PossiblySentCommands(Protocol):
+    async def mark_possibly_sent(self, at_ms: int, device_ids: Collection[DeviceId] | None = None) -> int:
+        """What is queued for these devices may have been sent by an instance that is gone. Returns how many."""
+
+
 class DeviceHealthRepository(Protocol):
     async def list_by_numbers(self, numbers: Collection[int]) -> Mapping[int, DeviceHealth]:
         """Of those devices about which anything is known."""
@@ -300,6 +305,9 @@ class DevicesTx(KeysTx, Protocol):
 
     @property
     def device_sessions(self) -> DeviceConnectionHolderRepository: ...
+
+    @property
+    def executions(self) -> PossiblySentCommands: ...
 
     @property
     def device_health(self) -> DeviceHealthRepository: ...

@@ -105,6 +105,8 @@ class PresenceService:
             numbers = set(await tx.device_sessions.abandon(live))
             found = await tx.devices.list_by_numbers(numbers) if numbers else ()
             online = [device for device in found if device.is_online]
+            if found:  # those instances can no longer record what they have sent
+                await tx.executions.mark_possibly_sent(self.clock.now_ms(), {device.device_id for device in found})
             await tx.device_sessions.detach(numbers - {device.device_no for device in online}, self.front)
         return self._start_restart_grace(online)
 

@@ -227,6 +227,13 @@ class InboundLogReachabilityMonitor:
         is_steady = now_ms - self._answered_ms <= GAP_MS and now_ms - self._steady_since_ms >= STEADY_MS
         return InboundLogReachability.STEADY if is_steady else InboundLogReachability.RECENT
 
+    def problem(self) -> str | None:
+        """What to say while the log does not answer."""
+        if self.lost_in_ms() > 0:
+            return None
+        silent_s = (self._clock.monotonic_ms() - self._answered_ms) / 1000
+        return f"The cluster's log has not answered for {silent_s:.0f} s: nothing that devices report is confirmed. Check NATS."
+
     def lost_in_ms(self) -> int:
         """How long until it is lost without an answer; 0 or less when it is."""
         return self._answered_ms + LOST_MS - self._clock.monotonic_ms()

@@ -256,6 +256,23 @@ class TestAbsence:
         assert (await stored(world, perhaps)).status is ExecutionStatus.TIMED_OUT
         assert (await stored(world, never)).status is ExecutionStatus.EXPIRED
 
+    async def test_what_the_instance_with_the_connection_may_have_sent_is_never_told_as_expired_by_another(
+        self, world: DeviceWorld
+    ) -> None:
+        away, there, gone, here = [await world.device() for _ in range(4)]
+        executions = [await send(world, device, ttl_ms=60_000) for device in (away, there, gone, here)]
+        async with world.uow.write() as tx:
+            await tx.device_sessions.attach([gone.device_no], "dead")
+            await tx.device_sessions.attach([here.device_no], "this")
+            await tx.device_sessions.abandon({"this"})
+            await tx.device_sessions.attach([there.device_no], "other")
+        world.dispatch.front = "this"
+        world.link.listening.add(here.device_id)
+        world.clock.forward(60_000)
+        await world.dispatch.expire_batch()
+        told = [(await stored(world, execution)).status.value for execution in executions]
+        assert told == ["EXPIRED", "TIMED_OUT", "TIMED_OUT", "EXPIRED"]
+
     async def test_after_a_crash_a_queued_command_is_sent_again_unless_stock_firmware_would_run_it_twice(
         self, world: DeviceWorld
     ) -> None:
