@@ -351,6 +351,7 @@ async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: S
         assert await tx.rules.get(world.device.device_id, second.rule_id) == second
         assert await tx.rules.get(new_id("dev"), second.rule_id) is None
         assert await tx.rules.find_by_number(first.rule_no) == first
+        assert list(await tx.rules.list_by_numbers([first.rule_no, 999_999])) == [first]
         changed = replace(first, name="renamed", clear_conditions=(), revision=2)
         await tx.rules.save(changed)
         assert await tx.rules.find_by_number(first.rule_no) == changed

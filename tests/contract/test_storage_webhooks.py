@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from domain.webhooks.model import WebhookDeliveryState
+from domain.webhooks.model import WebhookDeliveryState, WebhookRecovery
 from support.storage import NOW, StoredAccount, a_delivery, a_key, a_webhook, an_attempt, new_id
 
 
@@ -240,3 +240,60 @@ async def test_a_busy_webhook_does_not_hide_the_others(world: StoredAccount) -> 
         assert not {one.webhook_id for one in claimed} & set(busy)
         assert len(await tx.deliveries.claim(NOW, NOW + 60, 5, busy=busy)) == 1
         assert len(await tx.deliveries.claim(NOW, NOW + 60, 9, busy=[hook_row.webhook_id for hook_row in hooks])) == 0
+
+
+async def test_undelivered_deliveries_are_found_in_the_order_of_their_events(world: StoredAccount) -> None:
+    webhook, other = a_webhook(world), a_webhook(world)
+    states = WebhookDeliveryState
+    async with world.uow.write() as tx:
+        for one in (webhook, other):
+            await tx.webhooks.add(one)
+        made = [(NOW + 5, states.GIVEN_UP), (NOW + 1, states.CANCELLED), (NOW + 1, states.GIVEN_UP), (NOW + 2, states.DELIVERED)]
+        made += [(NOW - 1, states.GIVEN_UP), (NOW + 9, states.GIVEN_UP), (NOW + 3, states.PENDING)]
+        await tx.deliveries.add_many([a_delivery(webhook, created_ms=at_ms, state=state, attempts=6) for at_ms, state in made])
+        await tx.deliveries.add_many([a_delivery(other, created_ms=NOW + 1, state=states.GIVEN_UP)])
+        position = WebhookRecovery(webhook.webhook_id, webhook.account_id, NOW, 0, NOW + 8)
+        assert await tx.deliveries.count_undelivered(position, 99) == 3
+        assert await tx.deliveries.count_undelivered(position, 2) == 2
+        found = []
+        while (one := await tx.deliveries.find_undelivered(position)) is not None:
+            found.append(one)
+            position = replace(position, from_ms=one.created_ms, after_no=one.no)
+        assert [one.created_ms for one in found] == [NOW + 1, NOW + 1, NOW + 5]
+        assert found[0].no < found[1].no
+        await tx.deliveries.revive(found[0].no, NOW + 7)
+        revived = replace(found[0], state=states.PENDING, attempts=0, due_ms=NOW + 7)
+        assert await tx.deliveries.get(found[0].no) == revived
+        await tx.deliveries.revive(found[0].no, NOW + 99)
+        assert await tx.deliveries.get(found[0].no) == revived
+        assert [one.no for one in await tx.deliveries.claim(NOW + 7, NOW + 60, 9)][-1] == found[0].no
+
+
+async def test_a_recovery_is_ready_when_its_delivery_has_ended(world: StoredAccount) -> None:
+    webhooks = sorted((a_webhook(world) for _ in range(3)), key=lambda one: one.webhook_id)
+    async with world.uow.write() as tx:
+        for one in webhooks:
+            await tx.webhooks.add(one)
+            await tx.deliveries.add_many([a_delivery(one)])
+        claimed = {one.webhook_id: one for one in await tx.deliveries.claim(NOW, NOW + 60, 9)}
+        assert not await tx.recoveries.has_any()
+        stored = [
+            WebhookRecovery(one.webhook_id, one.account_id, NOW, 0, NOW + 8, claimed[one.webhook_id].no, 1, 2, 3)
+            for one in webhooks
+        ]
+        stored[2] = replace(stored[2], current_no=None)
+        for recovery in stored:
+            await tx.recoveries.save(recovery)
+        assert await tx.recoveries.has_any()
+        assert await tx.recoveries.list_ready(None, 9) == [stored[2]]
+        await tx.deliveries.finish_many([replace(claimed[webhooks[0].webhook_id], state=WebhookDeliveryState.DELIVERED)])
+        assert await tx.recoveries.list_ready(None, 9) == [stored[0], stored[2]]
+        assert await tx.recoveries.list_ready(None, 1) == [stored[0]]
+        assert await tx.recoveries.list_ready(stored[0].webhook_id, 9) == [stored[2]]
+        changed = replace(stored[0], from_ms=1, after_no=2, until_ms=3, current_no=None, sent=4, failed=5, failed_in_row=6)
+        await tx.recoveries.save(changed)
+        assert await tx.recoveries.get_for_update(changed.webhook_id) == changed
+        await tx.recoveries.delete(changed.webhook_id)
+        assert await tx.recoveries.get_for_update(changed.webhook_id) is None
+        await tx.webhooks.delete(stored[2].webhook_id)
+        assert await tx.recoveries.list_ready(None, 9) == []

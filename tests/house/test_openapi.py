@@ -87,7 +87,7 @@ POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/appr
 GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export /telemetry/series
 GET /events /events/export /webhooks /webhooks/{webhookId}/deliveries
 POST /webhooks /webhooks/{webhookId}/rotate-secret /webhooks/{webhookId}/ping
-POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver
+POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver /webhooks/{webhookId}/recover
 PATCH /webhooks/{webhookId}
 DELETE /webhooks/{webhookId}
 """
@@ -96,7 +96,7 @@ UNDESCRIBED = {"/api/v1/ws"}
 METHODS = {"get", "post", "put", "patch", "delete"}
 VERBS = (
     "accept|apply|approve|cancel|change|claim|confirm|create|declare|delete|deny|explain|export|generate|get|list|login|logout|ping|plan|preview|"
-    "redeliver|refresh|register|request|resend|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
+    "recover|redeliver|refresh|register|request|resend|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
 )
 """What an operation's name begins with; a noun follows."""
 ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")

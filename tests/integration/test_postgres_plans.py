@@ -46,6 +46,9 @@ INSERT INTO deliveries (webhook_id, account_id, device_id, event_id, event_type,
   SELECT '{DONE}', 'acc_1', 'dev_1', 'evt_' || i, 'relay_changed', 'x'::bytea, 'DELIVERED', 1, i, i, i
     FROM generate_series(1, {ROWS} / 2) AS i
   UNION ALL SELECT '{LATE}', 'acc_1', 'dev_1', 'evt_late', 'relay_changed', 'x'::bytea, 'PENDING', 0, {ROWS}, {ROWS}, 0;
+INSERT INTO deliveries (webhook_id, account_id, device_id, event_id, event_type, data, state, attempts, due_ms, ready_ms, created_ms)
+  SELECT '{DEAD}', 'acc_1', 'dev_1', 'evt_' || i, 'relay_changed', 'x'::bytea, 'GIVEN_UP', 6, i, i, i
+    FROM generate_series(1, {ROWS} / 2) AS i;
 INSERT INTO attempts (delivery_id, delivery_no, webhook_id, event_id, event_type, number, created_ms, succeeded)
   SELECT 'whd_' || no, no, webhook_id, event_id, event_type, 1, 0, false FROM deliveries ORDER BY webhook_id <> '{QUIET}', no
 """
@@ -92,6 +95,10 @@ def claims() -> Iterator[tuple[str, Any, Any]]:
         half = {"at_id": webhook_id, "at_after": ROWS // 2, "at_limit": LIMIT}
         yield f"forget of {webhook_id}", webhook_deliveries.DELETE_BATCH_OF_WEBHOOK[POSTGRES], half
         yield f"log of {webhook_id}", webhook_deliveries.LIST_ATTEMPTS, {"at_webhook": webhook_id, "at_limit": LIMIT}
+        since = {"at_id": webhook_id, "at_from": ROWS // 2, "at_after": 0, "at_until": ROWS}
+        yield f"lost by {webhook_id}", webhook_deliveries.FIND_UNDELIVERED, since
+        yield f"how much {webhook_id} lost", webhook_deliveries.COUNT_UNDELIVERED, since | {"at_limit": LIMIT}
+    yield "revived", webhook_deliveries.REVIVE, {"at_no": 7, "at_due": 0}
     yield "forget before", webhook_deliveries.DELETE_OLDER_THAN, {"at_before": ROWS // 2, "at_limit": LIMIT}
     yield "an attempt", webhook_deliveries.GET_ATTEMPT, {"at_id": "whd_1"}
     numbers, ids = list(range(1, 33)), [f"whd_{number}" for number in range(1, 33)]

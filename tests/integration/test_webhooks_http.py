@@ -57,7 +57,7 @@ async def site() -> AsyncIterator[Site]:
 
     def blueprints(world: HttpWorld) -> list[Blueprint]:
         return [
-            webhooks_blueprint(hooks.webhooks, hooks.log),
+            webhooks_blueprint(hooks.webhooks, hooks.log, hooks.recoveries),
             events_blueprint(hooks.events, AuditExportGenerator(uow=hooks.uow, clock=hooks.clock, keys=KEYS)),
         ]
 

@@ -178,6 +178,7 @@ DELETE /webhooks/{webhookId}                                     401   200   200
 POST /webhooks/{webhookId}/rotate-secret                         401   200   200    403    403     403     403 403  403  403   404
 GET /webhooks/{webhookId}/deliveries                             401   200   200    200    200     200     200 403  403  403   404
 POST /webhooks/{webhookId}/ping                                  401   200   200    403    403     403     403 403  403  403   404
+POST /webhooks/{webhookId}/recover                               401   200   200    403    403     403     403 403  403  403   404
 POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200    403    403     403     403 403  403  403   404
 """
 

@@ -363,5 +363,6 @@ BODIES: dict[str, Body] = {
     "POST /groups/{groupId}/grants": lambda ids: {"commands": ["ON"], "apiKeyId": ids["keyId"]},
     "PATCH /groups/{groupId}/grants/{grantId}": lambda ids: {"commands": ["ON", "OFF"]},
     "POST /webhooks": lambda ids: {"keyId": ids["keyId"], "url": RECEIVER_URL},
+    "POST /webhooks/{webhookId}/recover": lambda ids: {"since": 0},
     "PATCH /webhooks/{webhookId}": lambda ids: {"enabled": False},
 }

@@ -32,6 +32,7 @@ from domain.webhooks.model import DeliveryAttempt
 from domain.webhooks.ports import CreateSigner
 from domain.webhooks.queues import EndpointQueues
 from domain.webhooks.recipients import WebhookDeliveryFanout, WebhookRecipientCache
+from domain.webhooks.recovery import WebhookRecoveryService
 from domain.webhooks.service import WebhookService, WebhookWithSecret
 from support.device_world import TransparentVault
 from support.empty_database import empty_postgres, empty_sqlite
@@ -76,6 +77,7 @@ class WebhookWorld:
         self.ids = RandomIdAndSecretGenerator()
         self.vault = TransparentVault()
         self.wake_event = WakeEvent()
+        self.recovery_wake_event = WakeEvent()
         self.feed = InProcessFeedHub()
         self.scopes = WebhookRecipientCache(exclusive=exclusive)
         self.fanout = WebhookDeliveryFanout(recipients=self.scopes, clock=self.clock, wake_worker=self.wake_event.set)
@@ -101,6 +103,7 @@ class WebhookWorld:
         self.webhooks = WebhookService(
             **shared, ids=self.ids, vault=self.vault, courier=self.courier, on_changed=self.loop.cancel_webhook
         )
+        self.recoveries = WebhookRecoveryService(**shared, wake_delivery=self.wake_event.set, wake=self.recovery_wake_event.set)
         self.log = WebhookDeliveryLogService(**shared, ids=self.ids, deliveries=self.deliveries, send=self.loop.send_manual)
 
     async def populate(self) -> WebhookWorld:

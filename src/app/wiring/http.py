@@ -203,7 +203,7 @@ def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:
         approval_links_blueprint(s.notifications.links),
         telemetry_blueprint(s.stored_telemetry.queries, s.stored_telemetry.downsampling),
         events_blueprint(s.events, s.audit_exporter),
-        webhooks_blueprint(webhooks=webhooks, log=log),
+        webhooks_blueprint(webhooks=webhooks, log=log, recoveries=s.recoveries),
     ]
 
 

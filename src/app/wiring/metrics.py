@@ -209,6 +209,11 @@ def _register_commands(metrics: MetricsRegistry, adapters: ServiceAdapters, serv
     metrics.register_counter("commands_sent", "Commands sent to devices.", lambda: dispatch.sent)
     metrics.register_counter("commands_resent", "Commands sent again after a device reconnected.", lambda: dispatch.resent)
     metrics.register_counter(
+        "commands_expired_in_queue",
+        "Commands of connected devices that expired before they could be sent: a backlog was longer than their deadlines.",
+        lambda: dispatch.expired_in_queue,
+    )
+    metrics.register_counter(
         "command_reports_ignored",
         "Command results from devices that changed nothing, by reason.",
         lambda: dict(services.reports.ignored),

@@ -75,6 +75,7 @@ from domain.telemetry.rollups import RollupService
 from domain.webhooks.delivery import WebhookDeliveryService
 from domain.webhooks.queues import EndpointQueues
 from domain.webhooks.recipients import WebhookDeliveryFanout, WebhookRecipientCache
+from domain.webhooks.recovery import WebhookRecoveryService
 
 if TYPE_CHECKING:
     from adapters.clickhouse.reading_store import ClickHouseReadingStore
@@ -123,7 +124,7 @@ class DomainServices:
         self.notifications = NotificationServices(self.uow, settings, adapters, self.sign_in, self.approvals)
         self._wire_schedules(adapters, wake_events)
         self._wire_telemetry(adapters, wake_events)
-        self._wire_webhooks(adapters)
+        self._wire_webhooks(adapters, wake_events)
 
     def _wire_accounts(self, settings: Settings, adapters: ServiceAdapters) -> None:
         hasher = adapters.hasher
@@ -283,7 +284,7 @@ class DomainServices:
             is_connected=adapters.link.is_connected,
         )
 
-    def _wire_webhooks(self, adapters: ServiceAdapters) -> None:
+    def _wire_webhooks(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         self.deliveries = WebhookDeliveryService(
             **self.creating,
             vault=adapters.vault,
@@ -291,6 +292,9 @@ class DomainServices:
             recipients=self.recipient_cache,
             jitter=random_spread,
             queues=EndpointQueues(),
+        )
+        self.recoveries = WebhookRecoveryService(
+            uow=self.uow, clock=adapters.clock, wake_delivery=wake_events.deliveries.set, wake=wake_events.recoveries.set
         )
 
 

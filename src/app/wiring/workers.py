@@ -29,6 +29,7 @@ from app.workers.periodic import (
     delete_rows_of_deleted_webhooks,
     expire_presence,
     keep_steady_time,
+    recover_webhooks,
     seal_event_log,
     write_dropped_messages,
 )
@@ -48,7 +49,9 @@ if TYPE_CHECKING:
     from app.wiring.cluster_workers import ClusterWorkers
     from app.workers.homeassistant import HomeAssistantWorker
 
-ON_ONE_INSTANCE = frozenset({"rollups", "device_cleanup", "webhook_cleanup", "homeassistant", "reading_mover"})
+ON_ONE_INSTANCE = frozenset(
+    {"rollups", "device_cleanup", "webhook_cleanup", "webhook_recovery", "homeassistant", "reading_mover"}
+)
 """Workers that serve the whole fleet: in a cluster, the owner of partition 0 runs them."""
 
 
@@ -221,6 +224,7 @@ class Workers:
                 "dropped_messages", partial(write_dropped_messages, services.dropped_messages), wake_events.dropped_messages
             ),
             DueWorker("webhook_cleanup", partial(delete_rows_of_deleted_webhooks, webhook_rows)),
+            DueWorker("webhook_recovery", partial(recover_webhooks, services.recoveries), wake_events.recoveries),
             *([] if self.homeassistant is None else [self.homeassistant]),
         ]
         if cluster is None:

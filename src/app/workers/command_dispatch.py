@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from dataclasses import field
 from time import monotonic
 
+import structlog
+
 from app.workers.due import MAX_SLEEP_S, DueLoop, seconds_until
 from domain.commands.dispatch import CommandCrashRecovery, CommandDispatchService
 from domain.kernel.dataclasses import service
+
+log = structlog.get_logger("command_dispatch")
 
 
 @service
@@ -47,9 +51,13 @@ class CommandDispatchWorker(DueLoop):
             self.recovery = None
         while await self.dispatch.send_queued():
             pass
+        before = self.dispatch.expired_in_queue
         due_ms = await self.dispatch.next_expiry_ms()
         while due_ms is not None and due_ms <= self.dispatch.deadlines.now_ms():
             while await self.dispatch.expire_batch():
                 pass
             due_ms = await self.dispatch.next_expiry_ms()
+        expired = self.dispatch.expired_in_queue - before
+        if expired:
+            log.warning("commands of connected devices expired before they could be sent", expired=expired)
         return seconds_until(due_ms, self.dispatch.deadlines.now_ms())

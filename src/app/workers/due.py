@@ -161,6 +161,7 @@ class WakeEvents:
     device_cleanup: WakeEvent = field(default_factory=WakeEvent)
     dropped_messages: WakeEvent = field(default_factory=WakeEvent)
     deliveries: WakeEvent = field(default_factory=WakeEvent)
+    recoveries: WakeEvent = field(default_factory=WakeEvent)
     rule_timers: WakeEvent = field(default_factory=WakeEvent)
     feed_interest: WakeEvent = field(default_factory=WakeEvent)
     event_log: WakeEvent = field(default_factory=WakeEvent)

@@ -152,6 +152,7 @@ class OtherInstanceEventHandler:
         elif kind == "webhook":
             self._changed_webhooks.add(WebhookId(str(event.payload.get("webhookId"))))
             self.wake_events.deliveries.set()
+            self.wake_events.recoveries.set()
 
     async def apply(self) -> None:
         """Reload everything noted. A part whose reload fails stays noted."""

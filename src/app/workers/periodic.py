@@ -26,6 +26,7 @@ from domain.kernel.errors import Unavailable
 from domain.kernel.steady_time import KEEP_INTERVAL_S, SteadyTimePersistenceService
 from domain.telemetry.rollups import RollupService
 from domain.webhooks.delivery import DeletedWebhookCleanup
+from domain.webhooks.recovery import WebhookRecoveryService
 
 DROPPED_MESSAGES_INTERVAL_S = 1.0
 """Shortest time between two writes: a fleet that sends nonsense costs one transaction a second."""
@@ -33,6 +34,12 @@ ROLLUP_POLL_INTERVAL_S = 5.0
 """Finds hours that have received late readings; a poll costs one index seek."""
 ROLLUP_PAUSE_S = 0.01
 FLUSH_INTERVAL_S = 5.0
+RECOVERY_PAUSE_S = 0.05
+"""Between two deliveries that a webhook gets again: at most 20 in a second."""
+RECOVERY_LOOKS = 20
+"""How often it looks for the end of an attempt before it takes the receivers for slow."""
+RECOVERY_POLL_INTERVAL_S = 1.0
+"""While all recoveries wait for a slow receiver or a retry."""
 CLEANUP_INTERVAL_S = 3_600.0
 """Of deleted devices, when nothing wakes the worker earlier."""
 
@@ -90,6 +97,18 @@ async def delete_rows_of_deleted_webhooks(cleanup: DeletedWebhookCleanup) -> flo
     while await cleanup.run_once():
         await pause()
     return MAX_SLEEP_S
+
+
+async def recover_webhooks(recoveries: WebhookRecoveryService) -> float:
+    """Go on with what webhooks get again, a delivery of each in turn. It pauses most of the time, so that others can write."""
+    pause = ProportionalPause(times=3, shortest_s=RECOVERY_PAUSE_S)
+    fruitless = 0
+    while fruitless < RECOVERY_LOOKS:
+        fruitless = 0 if await recoveries.run_once() else fruitless + 1
+        if not await recoveries.has_any():
+            return MAX_SLEEP_S
+        await pause()
+    return RECOVERY_POLL_INTERVAL_S
 
 
 @service

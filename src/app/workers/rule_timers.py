@@ -27,6 +27,9 @@ from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import TelemetryEngine
 
+STEP_RECORDS = 500
+"""What rules did, changes of state included, per transaction: some 250 rules that fire, a fraction of a second. When thousands
+fire at once, one transaction for all would take longer than a transaction may, and begin anew for ever."""
 LINK_LOOK_S = 1.0
 RETRY_PAUSE_S = 1.0
 """After an error. One device whose rules are refused delays the due rules of the others by this much at most."""
@@ -61,7 +64,7 @@ class RuleTimerWorker:
                 await self.wake_event.wait(min(seconds_until(due_ms, now_ms), self._next_look_s()))
                 continue
             async with self.engine_commit_lock:
-                complete = await self._store_or_take_back(IngestResult.of(self.engine.tick(now_ms)))
+                complete = await self.store_steps(IngestResult.of(self.engine.tick(now_ms)))
             if not complete:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
@@ -69,7 +72,7 @@ class RuleTimerWorker:
         async with self.engine_commit_lock:
             shifted = self.engine_clock.follow_steps()
             if shifted is not None:
-                await self._store_or_take_back(shifted)
+                await self.store_steps(shifted)
 
     async def _follow_absence(self) -> None:
         """While devices cannot be heard, their silences and waits stand still; when the grace after that is over, all go on."""
@@ -81,7 +84,7 @@ class RuleTimerWorker:
         self._in_grace = is_open
         if was_open and not is_open:
             async with self.engine_commit_lock:
-                await self._store_or_take_back(IngestResult.of(self.engine.hear_all(self.engine_clock.now_ms())))
+                await self.store_steps(IngestResult.of(self.engine.hear_all(self.engine_clock.now_ms())))
 
     def _next_look_s(self) -> float:
         grace_s = self.absence.rules_grace_left_ms / SECOND_MS
@@ -89,9 +92,13 @@ class RuleTimerWorker:
             return min(grace_s or LINK_LOOK_S, LINK_LOOK_S)
         return grace_s or MAX_SLEEP_S
 
+    async def store_steps(self, result: IngestResult) -> bool:
+        """Store the result in steps. False if the rules of a device were refused and are due again."""
+        stored = [await self._store_or_take_back(step) for step in result.in_steps(STEP_RECORDS)]
+        return all(stored)
+
     async def _store_or_take_back(self, result: IngestResult) -> bool:
-        """Store the result in one transaction, or device by device when that is refused. False if the rules of a device were
-        refused and are due again."""
+        """In one transaction, or device by device when that is refused."""
         if await self._is_stored(result):
             return True
         refused = [part for part in result.split() if not await self._is_stored(part)]

@@ -109,6 +109,8 @@ class CommandDispatchService:
     """A lower bound of the next deadline; None: unknown."""
     sent: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
+    expired_in_queue: int = field(default=0, init=False)
+    """Commands that expired although their device was connected: they waited here for longer than their deadlines."""
     _rescans: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -172,6 +174,7 @@ class CommandDispatchService:
             elsewhere = await self._list_held_elsewhere(tx, overdue)
             transitions = [expire_execution(each, now_ms, may_be_sent=each.device_no in elsewhere) for each in overdue]
             await self._write_transitions(tx, transitions, now_ms)
+        self.expired_in_queue += sum(one.sent_ms is None and self.link.is_connected(one.device_id) for one in overdue)
         return len(overdue) == PAGE_SIZE
 
     async def _list_held_elsewhere(self, tx: CommandsTx, executions: Sequence[Execution]) -> Collection[int]:

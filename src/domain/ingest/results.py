@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, cast
 
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.submission import CommandSubmissionService
-from domain.devices.model import DeviceStatus
+from domain.devices.model import Device, DeviceStatus
 from domain.events.dispatcher import EventDispatcher
 from domain.events.model import Event
 from domain.ingest.ports import IngestTx
@@ -73,6 +73,25 @@ class IngestResult:
         of_rules = self._by_device("rule_transitions", "rule_firings", "rule_suppressions")
         return [*metrics.values(), *readings, *(replace(NOTHING, **found) for found in of_rules.values())]
 
+    def in_steps(self, size: int) -> list[IngestResult]:
+        """The same in parts with about `size` records of rules each, those first that fired first; all that rules of one device
+        did is in one part. A part is stored in a moment, so others can write in between, and the first commands go out while the
+        rest is stored."""
+        if len(self.rule_firings) + len(self.rule_transitions) + len(self.rule_suppressions) <= size:
+            return [self]
+        by_device = self._by_device("rule_transitions", "rule_firings", "rule_suppressions").values()
+        oldest_first = sorted(by_device, key=lambda found: min((one.at_ms for one in found.get("rule_firings", ())), default=0))
+        rest = replace(self, rule_transitions=(), rule_firings=(), rule_suppressions=())
+        parts = [] if rest.is_empty and not rest.watched_readings else [rest]
+        step: dict[str, list[Any]] = {}
+        for found in oldest_first:
+            for name, records in found.items():
+                step.setdefault(name, []).extend(records)
+            if sum(map(len, step.values())) >= size:
+                parts.append(replace(NOTHING, **step))
+                step = {}
+        return [*parts, replace(NOTHING, **step)] if step else parts
+
     def _by_device(self, *names: str) -> dict[int, dict[str, Any]]:
         """The parts of these fields, by the device number that their rows begin with."""
         found: dict[int, dict[str, Any]] = {}
@@ -116,10 +135,11 @@ class EngineResultWriter:
         it names the epochs. Raises PartitionLostError."""
         if self.owned is not None:
             await tx.partitions.require_owned(self.owned.epochs_of(result.device_nos))
-        await self.store(tx, result)
+        await self.store(tx, result, queued_ms=self.clock.now_ms())
 
-    async def store(self, tx: IngestTx, result: IngestResult) -> None:
-        """Write the result in the caller's transaction."""
+    async def store(self, tx: IngestTx, result: IngestResult, *, queued_ms: int | None = None) -> None:
+        """Write the result in the caller's transaction. `queued_ms`: when the deadlines of its commands begin; None: when their
+        rules fired."""
         if result.new_metrics:
             await tx.readings.upsert_device_metrics([(device, metric, unit) for device, metric, _, unit in result.new_metrics])
         announced = await self._announcer.prepare(tx, result) if result.watched_readings else ((), ())
@@ -132,7 +152,7 @@ class EngineResultWriter:
         if result.rule_transitions:
             await tx.rules.save_states(result.rule_transitions)
         if result.rule_firings:
-            await self._run_fired_rules(tx, result.rule_firings)
+            await self._run_fired_rules(tx, result.rule_firings, queued_ms)
         for suppressed in result.rule_suppressions:
             await self._emit_suppressed(tx, suppressed)
         await self._announcer.publish(tx, *announced)
@@ -144,29 +164,43 @@ class EngineResultWriter:
             await tx.due_rollups.mark(unmarked, now_ms)
             tx.after_commit(lambda: self._rollup_marks.remember(unmarked))
 
-    async def _run_fired_rules(self, tx: IngestTx, firings: Sequence[RuleFiring]) -> None:
+    async def _run_fired_rules(self, tx: IngestTx, firings: Sequence[RuleFiring], queued_ms: int | None) -> None:
+        """In a few statements for all rules that fired at one moment."""
         looping = self._loop_guard.find_looping(firings)
-        for firing in firings:
-            await self._run_rule(tx, firing, is_looping=firing in looping)
+        numbers = {firing.rule_no for firing in firings}
+        rules = {rule.rule_no: rule for rule in await tx.rules.list_by_numbers(numbers) if rule.enabled}
+        found = await tx.devices.list_by_ids({rule.device_id for rule in rules.values()})
+        devices = {device.device_id: device for device in found}
+        for at_ms, group in groupby(firings, key=attrgetter("at_ms")):
+            runs: list[tuple[Rule, Device]] = []
+            for firing in group:
+                rule = rules.get(firing.rule_no)
+                if rule is None or rule.device_id not in devices:
+                    continue  # deleted or disabled since it fired
+                if looping and firing in looping:
+                    await self._disable_rule(tx, rules.pop(firing.rule_no), at_ms)
+                else:
+                    runs.append((rule, devices[rule.device_id]))
+            await self._run_rules(tx, runs, at_ms, at_ms if queued_ms is None else queued_ms)
         tx.after_commit(lambda: self._loop_guard.record_firings(firings, looping))
 
-    async def _run_rule(self, tx: IngestTx, firing: RuleFiring, *, is_looping: bool) -> None:
-        rule = await tx.rules.find_by_number(firing.rule_no)
-        device = None if rule is None else await tx.devices.find(rule.device_id)
-        if rule is None or device is None or not rule.enabled:
-            return  # deleted or disabled since it fired
-        if is_looping:
-            await self._disable_rule(tx, rule, firing.at_ms)
-            return
-        tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", firing.at_ms))
-        if device.status is not DeviceStatus.ACTIVE:
-            return
-        request = CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS)
-        command = AutomationCommand(_rule_caller(rule), request, TriggeredBy.RULE)
-        [outcome] = await self.commands.run_unattended(tx, [command], firing.at_ms)
-        if isinstance(outcome, DomainError):
-            description = f"Rule {rule.name!r} could not run {rule.action.command}: {outcome.message}"
-            tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=outcome.code))
+    async def _run_rules(self, tx: IngestTx, runs: Sequence[tuple[Rule, Device]], at_ms: int, queued_ms: int) -> None:
+        for rule, _ in runs:
+            tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", at_ms))
+        active = [(rule, device) for rule, device in runs if device.status is DeviceStatus.ACTIVE]
+        commands = [
+            AutomationCommand(
+                _rule_caller(rule),
+                CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS),
+                TriggeredBy.RULE,
+            )
+            for rule, device in active
+        ]
+        outcomes = await self.commands.run_unattended(tx, commands, queued_ms) if commands else ()
+        for (rule, _), outcome in zip(active, outcomes, strict=True):
+            if isinstance(outcome, DomainError):
+                description = f"Rule {rule.name!r} could not run {rule.action.command}: {outcome.message}"
+                tx.emit(_rule_event(rule, "rule_skipped", description, at_ms, code=outcome.code))
 
     async def _disable_rule(self, tx: IngestTx, rule: Rule, at_ms: int) -> None:
         reason = f"It fired more than {MAX_FIRINGS_PER_MINUTE} times within a minute. Add hysteresis or a cooldown, then enable it again."  # noqa: E501

@@ -45,7 +45,15 @@ _ScheduleKind = Literal[
 _RuleKind = Literal[
     "rule_created", "rule_updated", "rule_deleted", "rule_matched", "rule_skipped", "rule_suppressed", "rule_disabled"
 ]
-_WebhookKind = Literal["webhook_created", "webhook_updated", "webhook_secret_rotated", "webhook_deleted", "webhook_disabled"]
+_WebhookKind = Literal[
+    "webhook_created",
+    "webhook_updated",
+    "webhook_secret_rotated",
+    "webhook_deleted",
+    "webhook_disabled",
+    "webhook_recovery_started",
+    "webhook_recovery_ended",
+]
 _ServiceKind = Literal["database_restored"]
 EventKind = Literal[
     _SignInKind,

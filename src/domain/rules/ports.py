@@ -6,7 +6,7 @@ same calls. No call does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from domain.commands.ports import CommandsTx
@@ -31,6 +31,9 @@ class RuleRepository(Protocol):
     async def get(self, device_id: DeviceId, rule_id: RuleId) -> Rule | None: ...
 
     async def find_by_number(self, rule_no: int) -> Rule | None: ...
+
+    async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Rule]:
+        """In no particular order."""
 
     async def list_by_device(self, device_id: DeviceId) -> Sequence[Rule]:
         """By priority, then age."""

@@ -120,6 +120,32 @@ class WebhookDelivery:
         return cls(0, of.webhook_id, of.account_id, device_id, event_id, event_type, data, state, 0, due_ms, None, now_ms)
 
 
+UNDELIVERED = frozenset({WebhookDeliveryState.GIVEN_UP, WebhookDeliveryState.CANCELLED})
+"""The states from which a recovery sends a delivery again."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRecovery:
+    """What a webhook did not get is sent again: oldest first, and the next one only when the one before has ended. A webhook has
+    at most one. All times are wall time."""
+
+    webhook_id: WebhookId
+    account_id: AccountId
+    from_ms: int
+    """With `after_no`, where it stands: what is to be sent has a later (`created_ms`, `no`)."""
+
+    after_no: int
+    until_ms: int
+    """What fails after the recovery was asked for does not belong to it."""
+
+    current_no: int | None = None
+    """The delivery that is being sent again."""
+
+    sent: int = 0
+    failed: int = 0
+    failed_in_row: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryAttempt:
     """One try to send a delivery. Stored when it begins (`finished_ms` None), completed when it ends."""

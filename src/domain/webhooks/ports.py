@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from domain.approvals.ports import ApprovalsTx
 from domain.kernel.ids import AccountId, DeliveryId, WebhookId
-from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery
+from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery, WebhookRecovery
 
 
 class WebhookRepository(Protocol):
@@ -92,6 +92,31 @@ class WebhookDeliveryRepository(Protocol):
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
         """Deletes up to `limit` finished deliveries with their attempts; returns how many."""
 
+    async def find_undelivered(self, recovery: WebhookRecovery) -> WebhookDelivery | None:
+        """The next delivery of the recovery: the oldest by (`created_ms`, `no`) that follows its position."""
+
+    async def count_undelivered(self, recovery: WebhookRecovery, limit: int) -> int:
+        """How many deliveries follow the position of the recovery; counts up to `limit`."""
+
+    async def revive(self, no: int, due_ms: int) -> None:
+        """Makes an undelivered delivery PENDING again, with no attempts. `due_ms`: steady time."""
+
+
+class WebhookRecoveryRepository(Protocol):
+    async def get_for_update(self, webhook_id: WebhookId) -> WebhookRecovery | None:
+        """Locked until the transaction ends."""
+
+    async def list_ready(self, after: WebhookId | None, limit: int) -> Sequence[WebhookRecovery]:
+        """Those whose current delivery has ended, by webhook id."""
+
+    async def has_any(self) -> bool: ...
+
+    async def save(self, recovery: WebhookRecovery) -> None:
+        """Stores it or replaces the one of this webhook."""
+
+    async def delete(self, webhook_id: WebhookId) -> None:
+        """It goes with its webhook too."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutboundHttpRequest:
@@ -169,3 +194,6 @@ class WebhooksTx(ApprovalsTx, Protocol):
 
     @property
     def deliveries(self) -> WebhookDeliveryRepository: ...
+
+    @property
+    def recoveries(self) -> WebhookRecoveryRepository: ...

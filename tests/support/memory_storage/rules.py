@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from domain.kernel.ids import DeviceId, RuleId
@@ -27,6 +27,9 @@ class MemoryRuleRepository:
 
     async def find_by_number(self, rule_no: int) -> Rule | None:
         return next((rule for rule in self._database.rows(RULES).values() if rule.rule_no == rule_no), None)
+
+    async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Rule]:
+        return [rule for rule in self._database.rows(RULES).values() if rule.rule_no in set(numbers)]
 
     async def list_by_device(self, device_id: DeviceId) -> Sequence[Rule]:
         mine = [rule for rule in self._database.rows(RULES).values() if rule.device_id == device_id]

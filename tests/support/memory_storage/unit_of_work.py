@@ -71,7 +71,7 @@ from support.memory_storage.steady_time import MemorySteadyTimeRepository
 from support.memory_storage.tables import Database, Tables
 from support.memory_storage.telemetry import MemoryReadingRepository
 from support.memory_storage.user_sessions import MemoryUserSessionRepository
-from support.memory_storage.webhooks import MemoryDeliveryRepository, MemoryWebhookRepository
+from support.memory_storage.webhooks import MemoryDeliveryRepository, MemoryWebhookRecoveryRepository, MemoryWebhookRepository
 from support.waiting import TIMEOUT_S
 
 
@@ -128,6 +128,7 @@ class MemoryTransaction:
         self.service_secrets = MemoryServiceSecretRepository(database)
         self.webhooks = MemoryWebhookRepository(database)
         self.deliveries = MemoryDeliveryRepository(database)
+        self.recoveries = MemoryWebhookRecoveryRepository(database)
         self.steady_time = MemorySteadyTimeRepository(database)
         self.life = MemoryLifeRepository(database)
         self.partitions = MemoryPartitionOwnershipRepository(database)

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
 from domain.keys.model import ApiKey
-from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.model import UNDELIVERED, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState, WebhookRecovery
 from support.memory_storage.tables import Database, Table
 
 WEBHOOKS: Table[WebhookId, Webhook] = Table("webhooks")
 DELIVERIES: Table[int, WebhookDelivery] = Table("deliveries")
+RECOVERIES: Table[WebhookId, WebhookRecovery] = Table("webhook_recoveries")
 ATTEMPTS: Table[DeliveryId, DeliveryAttempt] = Table("attempts")
 _API_KEYS: Table[KeyId, ApiKey] = Table("keys")
 
@@ -75,6 +76,7 @@ class MemoryWebhookRepository:
 
 def delete_webhook(database: Database, webhook_id: WebhookId) -> None:
     database.delete(WEBHOOKS, [webhook_id])
+    database.delete(RECOVERIES, [webhook_id])
 
 
 def delete_deliveries(database: Database, numbers: list[int]) -> int:
@@ -166,6 +168,24 @@ class MemoryDeliveryRepository:
         finished = [d for d in self._database.rows(DELIVERIES).values() if d.state is not WebhookDeliveryState.PENDING]
         return delete_deliveries(self._database, [d.no for d in finished if d.created_ms < created_ms][:limit])
 
+    async def find_undelivered(self, recovery: WebhookRecovery) -> WebhookDelivery | None:
+        return next(iter(self._undelivered(recovery)), None)
+
+    async def count_undelivered(self, recovery: WebhookRecovery, limit: int) -> int:
+        return min(limit, len(self._undelivered(recovery)))
+
+    async def revive(self, no: int, due_ms: int) -> None:
+        rows = self._database.writable_rows(DELIVERIES)
+        if no in rows and rows[no].state in UNDELIVERED:
+            rows[no] = replace(rows[no], state=WebhookDeliveryState.PENDING, attempts=0, due_ms=due_ms, claimed_until_ms=None)
+
+    def _undelivered(self, recovery: WebhookRecovery) -> list[WebhookDelivery]:
+        rows = self._database.rows(DELIVERIES).values()
+        mine = [one for one in rows if one.webhook_id == recovery.webhook_id and one.state in UNDELIVERED]
+        position = (recovery.from_ms, recovery.after_no)
+        following = [one for one in mine if (one.created_ms, one.no) > position and one.created_ms <= recovery.until_ms]
+        return sorted(following, key=lambda one: (one.created_ms, one.no))
+
     def _pending(self) -> list[WebhookDelivery]:
         return [d for d in self._database.rows(DELIVERIES).values() if d.state is WebhookDeliveryState.PENDING]
 
@@ -173,3 +193,26 @@ class MemoryDeliveryRepository:
 def _ready_ms(delivery: WebhookDelivery) -> int:
     """The Unix ms from which it may be claimed: its due time or the end of its lease."""
     return delivery.due_ms if delivery.claimed_until_ms is None else delivery.claimed_until_ms
+
+
+class MemoryWebhookRecoveryRepository:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get_for_update(self, webhook_id: WebhookId) -> WebhookRecovery | None:
+        return self._database.rows(RECOVERIES).get(webhook_id)
+
+    async def list_ready(self, after: WebhookId | None, limit: int) -> Sequence[WebhookRecovery]:
+        deliveries = self._database.rows(DELIVERIES)
+        pending = {no for no, one in deliveries.items() if one.state is WebhookDeliveryState.PENDING}
+        rows = sorted(self._database.rows(RECOVERIES).items())
+        return [one for key, one in rows if key > (after or "") and one.current_no not in pending][:limit]
+
+    async def has_any(self) -> bool:
+        return bool(self._database.rows(RECOVERIES))
+
+    async def save(self, recovery: WebhookRecovery) -> None:
+        self._database.writable_rows(RECOVERIES)[recovery.webhook_id] = recovery
+
+    async def delete(self, webhook_id: WebhookId) -> None:
+        self._database.delete(RECOVERIES, [webhook_id])

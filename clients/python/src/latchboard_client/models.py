@@ -1607,6 +1607,12 @@ class WebhookDetailsResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookRecoveryStartedResponse:
+    ok: bool
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSecretRotatedResponse:
     webhook_id: str
     secret: str

@@ -8,10 +8,20 @@ from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
-from adapters.http.core.schemas import EnumValue, IdText, OkResponse, PatchBody, RequestBodyModel, ResponseModel, Timestamp
+from adapters.http.core.schemas import (
+    EnumValue,
+    IdText,
+    InstantMs,
+    OkResponse,
+    PatchBody,
+    RequestBodyModel,
+    ResponseModel,
+    Timestamp,
+)
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
 from domain.webhooks.delivery_log import WebhookDeliveryLogService
 from domain.webhooks.model import WebhookFormat
+from domain.webhooks.recovery import WebhookRecoveryService
 from domain.webhooks.service import WebhookService
 
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.com/hooks/latchboard"])]
@@ -87,11 +97,21 @@ class DeliveryStartedResponse(OkResponse):
     delivery_id: str
 
 
+class WebhookRecoverRequest(RequestBodyModel):
+    since: InstantMs = Field(description="Unix milliseconds or ISO 8601, inclusive: when the event was stored.")
+
+
+class WebhookRecoveryStartedResponse(OkResponse):
+    deliveries: int = Field(description="How many are sent again, counted up to 10,000.")
+
+
 WEBHOOK_ERRORS = {403: "ROLE_REQUIRED"}
 MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 409: "WEBHOOK_DISABLED"}
 
 
-def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService) -> ApiBlueprint:
+def webhooks_blueprint(
+    webhooks: WebhookService, log: WebhookDeliveryLogService, recoveries: WebhookRecoveryService
+) -> ApiBlueprint:
     bp = ApiBlueprint("webhooks", "Webhooks")
 
     @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks")
@@ -171,5 +191,17 @@ def webhooks_blueprint(webhooks: WebhookService, log: WebhookDeliveryLogService)
     async def redeliver_webhook(webhook_id: str, delivery_id: str) -> DeliveryStartedResponse:
         """Sends the event of an earlier delivery again, as a new delivery."""
         return DeliveryStartedResponse(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))
+
+    @bp.operation(
+        "POST /webhooks/<webhook_id>/recover",
+        AllowedCallers.SESSION,
+        "Send again what was not delivered",
+        errors={403: "ROLE_REQUIRED", 409: "WEBHOOK_DISABLED"},
+        idempotent=True,
+    )
+    async def recover_webhook(webhook_id: str, body: WebhookRecoverRequest) -> WebhookRecoveryStartedResponse:
+        """Sends the events since then whose deliveries failed or were cancelled: oldest first, each after the one before, at most
+        20 in a second. What was delivered is not sent again, so it may be called again at any time."""
+        return WebhookRecoveryStartedResponse(deliveries=await recoveries.start(current_session(), webhook_id, body.since))
 
     return bp

@@ -75,7 +75,7 @@ from adapters.storage.sql.repositories.sign_in import (
 )
 from adapters.storage.sql.repositories.stored_responses import SqlStoredResponseRepository
 from adapters.storage.sql.repositories.telemetry import SqlReadingArrivalRepository, SqlReadingRepository
-from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository
+from adapters.storage.sql.repositories.webhook_deliveries import SqlWebhookDeliveryRepository, SqlWebhookRecoveryRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.session import POSTGRES, Row, SqlSession
 from adapters.storage.sql.tables import api_keys, memberships, user_sessions
@@ -219,6 +219,7 @@ class SqlTransaction:
     notifications = LazyRepository(SqlNotificationOutboxRepository)
     webhooks = LazyRepository(SqlWebhookRepository)
     deliveries = LazyRepository(SqlWebhookDeliveryRepository)
+    recoveries = LazyRepository(SqlWebhookRecoveryRepository)
     service_secrets = LazyRepository(SqlServiceSecretRepository)
     steady_time = LazyRepository(SqlSteadyTimeRepository)
     life = LazyRepository(SqlLifeRepository)

@@ -1715,6 +1715,8 @@ class AsyncOperations(AsyncTransport):
             "webhook_secret_rotated",
             "webhook_deleted",
             "webhook_disabled",
+            "webhook_recovery_started",
+            "webhook_recovery_ended",
             "database_restored",
         ]
         | Unset = UNSET,
@@ -1869,5 +1871,17 @@ class AsyncOperations(AsyncTransport):
             models.DeliveryStartedResponse,
             "POST",
             ["webhooks", webhook_id, "deliveries", delivery_id, "redeliver"],
+            idempotency_key=idempotency_key,
+        )
+
+    async def recover_webhook(
+        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET
+    ) -> models.WebhookRecoveryStartedResponse:
+        """Send again what was not delivered."""
+        return await self._call(
+            models.WebhookRecoveryStartedResponse,
+            "POST",
+            ["webhooks", webhook_id, "recover"],
+            body={"since": since},
             idempotency_key=idempotency_key,
         )

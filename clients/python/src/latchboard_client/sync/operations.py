@@ -1692,6 +1692,8 @@ class Operations(Transport):
             "webhook_secret_rotated",
             "webhook_deleted",
             "webhook_disabled",
+            "webhook_recovery_started",
+            "webhook_recovery_ended",
             "database_restored",
         ]
         | Unset = UNSET,
@@ -1846,5 +1848,17 @@ class Operations(Transport):
             models.DeliveryStartedResponse,
             "POST",
             ["webhooks", webhook_id, "deliveries", delivery_id, "redeliver"],
+            idempotency_key=idempotency_key,
+        )
+
+    def recover_webhook(
+        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET
+    ) -> models.WebhookRecoveryStartedResponse:
+        """Send again what was not delivered."""
+        return self._call(
+            models.WebhookRecoveryStartedResponse,
+            "POST",
+            ["webhooks", webhook_id, "recover"],
+            body={"since": since},
             idempotency_key=idempotency_key,
         )

@@ -7,7 +7,7 @@ PostgreSQL has an index on the hash of a device's number, so the cost depends on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sqlalchemy import TextClause, bindparam, update
@@ -22,7 +22,7 @@ from adapters.storage.sql.mapping import (
     to_json,
 )
 from adapters.storage.sql.session import POSTGRES, SQLITE
-from adapters.storage.sql.statements import text_with_bigints
+from adapters.storage.sql.statements import listed_integers, text_with_bigints
 from adapters.storage.sql.tables import PARTITION_HASH, rules
 from domain.ingest.ports import HashRange
 from domain.kernel.columnar_records import read_column
@@ -59,6 +59,7 @@ r = rules.c
 ADD = RULES.add.returning(r.rule_no)
 GET = RULES.get[False].where(r.device_id == bindparam("at_device"))
 FIND_BY_NUMBER = RULE.select().where(r.rule_no == bindparam("at_no"))
+LIST_BY_NUMBERS = RULE.select().where(r.rule_no.in_(listed_integers()))
 LIST = RULE.select().where(r.device_id == bindparam("at_device")).order_by(r.priority, r.rule_no)
 REARM = RULES.save.values(matched=False, held_since_ms=None)
 SAVE_STATE = update(rules).where(r.rule_no == bindparam("at_no"))
@@ -75,6 +76,9 @@ class SqlRuleRepository(SqlRepository):
 
     async def find_by_number(self, rule_no: int) -> Rule | None:
         return await self._first(RULE, FIND_BY_NUMBER, at_no=rule_no)
+
+    async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Rule]:
+        return await self._list(RULE, LIST_BY_NUMBERS, at_listed=to_json(sorted(numbers)))
 
     async def list_by_device(self, device_id: DeviceId) -> Sequence[Rule]:
         return await self._list(RULE, LIST, at_device=device_id)

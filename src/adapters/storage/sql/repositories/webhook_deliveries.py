@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Table, TextClause, bindparam, delete, insert, select, text
+from sqlalchemy import Table, TextClause, bindparam, delete, insert, or_, select, text
 
 from adapters.storage.sql.mapping import RowMapper, SqlRepository, enum_converter, to_json
 from adapters.storage.sql.session import POSTGRES, SQLITE
-from adapters.storage.sql.statements import BulkStatement, delete_batch, text_with_bigints
-from adapters.storage.sql.tables import attempts, deliveries, webhooks
-from adapters.storage.sql.tables.events import FINISHED_DELIVERY, PENDING_DELIVERY
+from adapters.storage.sql.statements import BulkStatement, delete_batch, for_update, text_with_bigints, upsert
+from adapters.storage.sql.tables import attempts, deliveries, webhook_recoveries, webhooks
+from adapters.storage.sql.tables.events import FINISHED_DELIVERY, PENDING_DELIVERY, UNDELIVERED_DELIVERY
 from domain.kernel.ids import DeliveryId, WebhookId
-from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState
+from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState, WebhookRecovery
 
 DELIVERY = RowMapper(deliveries, WebhookDelivery, {"state": enum_converter(WebhookDeliveryState)})
 ATTEMPT = RowMapper(attempts, DeliveryAttempt)
+RECOVERY = RowMapper(webhook_recoveries, WebhookRecovery)
 
 o = deliveries.c
 w = webhooks.c
+r = webhook_recoveries.c
 
 _INSERT_COLUMNS = [column.name for column in deliveries.columns if column.name != "no"]
 ADD = insert(deliveries).from_select(
@@ -127,6 +129,27 @@ DELETE_BATCH_OF_WEBHOOK = {
 for example), so a batch from the start would read all rows that earlier batches deleted. Locked rows are left for the next
 pass."""
 DELETE_OLDER_THAN = delete_batch(deliveries, FINISHED_DELIVERY & (o.created_ms < bindparam("at_before")), o.created_ms)
+
+_UNDELIVERED_OF_WEBHOOK = f"""FROM deliveries
+  WHERE {UNDELIVERED_DELIVERY.text} AND (webhook_id, created_ms, no) > (:at_id, :at_from, :at_after)
+    AND (webhook_id, created_ms) <= (:at_id, :at_until)"""
+"""By index from the position on, however many were sent again before."""
+FIND_UNDELIVERED = text_with_bigints(
+    f"SELECT {_COLUMNS} {_UNDELIVERED_OF_WEBHOOK} ORDER BY webhook_id, created_ms, no LIMIT 1", "at_from", "at_after", "at_until"
+)
+COUNT_UNDELIVERED = text_with_bigints(
+    f"SELECT count(*) FROM (SELECT 1 {_UNDELIVERED_OF_WEBHOOK} ORDER BY webhook_id, created_ms, no LIMIT :at_limit) AS counted",  # noqa: S608
+    "at_from",
+    "at_after",
+    "at_until",
+    "at_limit",
+)
+REVIVE = text_with_bigints(
+    f"""UPDATE deliveries SET state = '{WebhookDeliveryState.PENDING.value}', attempts = 0, due_ms = :at_due, ready_ms = :at_due,
+  claimed_until_ms = NULL WHERE no = :at_no AND {UNDELIVERED_DELIVERY.text}""",  # noqa: S608 - of constants
+    "at_due",
+    "at_no",
+)
 
 _ATTEMPTS_OF_WEBHOOK = attempts.c.webhook_id.between(bindparam("at_webhook"), bindparam("at_webhook"))
 LIST_ATTEMPTS = (
@@ -256,3 +279,51 @@ class SqlWebhookDeliveryRepository(SqlRepository):
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
         return await self._count_changed(DELETE_OLDER_THAN, at_before=created_ms, at_limit=limit)
+
+    async def find_undelivered(self, recovery: WebhookRecovery) -> WebhookDelivery | None:
+        return await self._first(DELIVERY, FIND_UNDELIVERED, **_position(recovery))
+
+    async def count_undelivered(self, recovery: WebhookRecovery, limit: int) -> int:
+        return await self._number(COUNT_UNDELIVERED, **_position(recovery), at_limit=limit)
+
+    async def revive(self, no: int, due_ms: int) -> None:
+        await self._session.write(REVIVE, at_no=no, at_due=due_ms)
+
+
+def _position(recovery: WebhookRecovery) -> dict[str, Any]:
+    return {
+        "at_id": recovery.webhook_id,
+        "at_from": recovery.from_ms,
+        "at_after": recovery.after_no,
+        "at_until": recovery.until_ms,
+    }
+
+
+GET_RECOVERY = for_update(RECOVERY.select().where(r.webhook_id == bindparam("at_id")))
+LIST_READY_RECOVERIES = (
+    RECOVERY.select()
+    .outerjoin(deliveries, o.no == r.current_no)
+    .where(r.webhook_id > bindparam("at_after"), or_(o.no.is_(None), o.state != WebhookDeliveryState.PENDING.value))
+    .order_by(r.webhook_id)
+    .limit(bindparam("at_limit"))
+)
+ANY_RECOVERY = select(r.webhook_id).limit(1)
+SAVE_RECOVERY = upsert(webhook_recoveries, "from_ms", "after_no", "until_ms", "current_no", "sent", "failed", "failed_in_row")
+DELETE_RECOVERY = delete(webhook_recoveries).where(r.webhook_id == bindparam("at_id"))
+
+
+class SqlWebhookRecoveryRepository(SqlRepository):
+    async def get_for_update(self, webhook_id: WebhookId) -> WebhookRecovery | None:
+        return await self._first(RECOVERY, GET_RECOVERY[self._takes_locks], at_id=webhook_id)
+
+    async def list_ready(self, after: WebhookId | None, limit: int) -> Sequence[WebhookRecovery]:
+        return await self._list(RECOVERY, LIST_READY_RECOVERIES, at_after=after or "", at_limit=limit)
+
+    async def has_any(self) -> bool:
+        return bool(await self._session.read(ANY_RECOVERY))
+
+    async def save(self, recovery: WebhookRecovery) -> None:
+        await self._session.write(SAVE_RECOVERY, **RECOVERY.values(recovery))
+
+    async def delete(self, webhook_id: WebhookId) -> None:
+        await self._session.write(DELETE_RECOVERY, at_id=webhook_id)

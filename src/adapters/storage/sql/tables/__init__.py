@@ -52,6 +52,7 @@ from adapters.storage.sql.tables.events import events as events
 from adapters.storage.sql.tables.events import notification_channels as notification_channels
 from adapters.storage.sql.tables.events import notification_settings as notification_settings
 from adapters.storage.sql.tables.events import notifications as notifications
+from adapters.storage.sql.tables.events import webhook_recoveries as webhook_recoveries
 from adapters.storage.sql.tables.events import webhooks as webhooks
 from adapters.storage.sql.tables.service import database_life as database_life
 from adapters.storage.sql.tables.service import members as members

@@ -21,7 +21,7 @@ from adapters.storage.sql.tables.columns import (
     partial_index,
     text_column,
 )
-from domain.webhooks.model import WebhookDeliveryState
+from domain.webhooks.model import UNDELIVERED, WebhookDeliveryState
 
 events = Table(
     "events",
@@ -122,6 +122,8 @@ PENDING_DELIVERY = text("state = 'PENDING'")
 
 FINISHED_DELIVERY = text("state <> 'PENDING'")
 
+UNDELIVERED_DELIVERY = text(f"state IN ({', '.join(repr(state.value) for state in sorted(UNDELIVERED))})")
+
 deliveries = Table(
     "deliveries",
     metadata,
@@ -144,7 +146,22 @@ deliveries = Table(
     partial_index("ix_deliveries__owed", "ready_ms", "no", "webhook_id", where=PENDING_DELIVERY),
     partial_index("ix_deliveries__owed_to", "webhook_id", "ready_ms", "no", where=PENDING_DELIVERY),
     partial_index("ix_deliveries__settled", "created_ms", where=FINISHED_DELIVERY),
+    partial_index("ix_deliveries__undelivered", "webhook_id", "created_ms", "no", where=UNDELIVERED_DELIVERY),
     sqlite_autoincrement=True,
+)
+
+webhook_recoveries = Table(
+    "webhook_recoveries",
+    metadata,
+    Column("webhook_id", Text, ForeignKey("webhooks.webhook_id", ondelete="CASCADE"), primary_key=True),
+    text_column("account_id"),
+    integer_column("from_ms"),
+    integer_column("after_no"),
+    integer_column("until_ms"),
+    integer_column("current_no", null=True),
+    integer_column("sent"),
+    integer_column("failed"),
+    integer_column("failed_in_row"),
 )
 
 attempts = Table(

@@ -58,11 +58,26 @@ const hostOf = (url) => {
 function Deliveries({ path }) {
   const attempts = useLoad((signal) => get(`${path}/deliveries`, signal), [path], LOOK_EVERY);
   const redeliver = ({ deliveryId }) => call("POST", `${path}/deliveries/${deliveryId}/redeliver`).then(() => (tell(t("It is queued again.")), attempts.reload()));
-  return html`<div class="inner"><${Loaded} of=${attempts}>${(all) => html`<div class="line"><h3 class="grow">${t("The last attempts")}</h3><${Button} small icon="rotate-ccw" act=${attempts.reload}>${t("Refresh")}<//></div>
+  const recover = () => askToRecover(path).then((done) => done && attempts.reload());
+  return html`<div class="inner"><${Loaded} of=${attempts}>${(all) => html`<div class="line"><h3 class="grow">${t("The last attempts")}</h3>${isAdmin() ? html`<${Button} small act=${recover}>${t("Send what failed again")}<//>` : null}<${Button} small icon="rotate-ccw" act=${attempts.reload}>${t("Refresh")}<//></div>
     ${all.length ? html`<ul class="lines">${all.map((each) => html`<li class="execution" key=${each.deliveryId}>
       <${Badge} kind=${each.succeeded ? "good" : each.statusCode === null && each.error === null ? "wait" : "bad"}>${each.statusCode ?? (each.error ? t("failed") : t("in progress"))}<//>
       <div class="grow"><strong>${word(each.eventType)}</strong> <small>${[t("attempt {number}", { number: each.attempt }), each.error, each.durationMs === null ? null : `${each.durationMs} ms`].filter(Boolean).join(" · ")}${each.nextAttemptAt ? html` · ${t("again")} <${Time} at=${each.nextAttemptAt} />` : null}</small></div>
       <small><${Time} at=${each.createdAt} /></small>${isAdmin() ? html`<${Button} small act=${() => redeliver(each)}>${t("Send again")}<//>` : null}</li>`)}</ul>` : html`<p class="dim">${t("Nothing has been sent yet.")}</p>`}`}<//></div>`;
+}
+
+const HOUR_MS = 3_600_000;
+
+async function askToRecover(path) {
+  const made = await ask({
+    title: t("Send what failed again?"),
+    intro: t("Events that the receiver did not get are sent again, oldest first and one after the other. It gets nothing twice that it has confirmed."),
+    fields: [{ name: "hours", label: t("Since when"), value: "24", options: [["1", t("an hour ago")], ["24", t("a day ago")], ["168", t("a week ago")]] }],
+    action: t("Send again"),
+    send: ({ hours }) => call("POST", `${path}/recover`, { since: Date.now() - Number(hours) * HOUR_MS }),
+  });
+  if (made) tell(made.deliveries ? t("{count} events are sent again.", { count: made.deliveries }) : t("There is nothing to send again."));
+  return made;
 }
 
 async function create(keys, reload) {
