@@ -24,7 +24,7 @@ from support.mqtt_packets import CONNACK, DISCONNECT, PING, PONG, PUBACK, SUBACK
 from support.service import ApiClient, Service
 from support.waiting import TIMEOUT_S, until
 
-NOT_AUTHORIZED, MALFORMED, PROTOCOL_ERROR, QUOTA = 0x87, 0x81, 0x82, 0x97
+NOT_AUTHORIZED, MALFORMED, PROTOCOL_ERROR, QUOTA, CLIENT_ID_REFUSED = 0x87, 0x81, 0x82, 0x97, 0x85
 SHARED, SUBSCRIPTION_IDS = 0x9E, 0xA1
 
 
@@ -308,11 +308,14 @@ async def test_a_will_of_64_kib_closes_the_connection(scene: Scene) -> None:
 
 
 async def test_no_client_id_or_user_name_takes_over_another_device(scene: Scene) -> None:
-    """The attacker uses the victim's client id, for which a session is stored."""
-    theirs = scene.victim.device_id
-    await scene.raw(theirs)
-    taken = await scene.raw(theirs, clean=False)
-    await finished(taken)
+    """The attacker uses the victim's client id, with credentials of its own and with others."""
+    theirs, own = scene.victim.device_id, scene.mallory.credentials
+    for client_id in (theirs, "latchboard", "latchboard-telemetry-0"):
+        login = mqtt_packets.connect(own["mqttUsername"], own["mqttPassword"], client_id)
+        raw = await mqtt_packets.open_raw(scene.service.mqtt_port, login)
+        head, body = await raw.next_packet()
+        assert (head, body[1]) == (CONNACK, CLIENT_ID_REFUSED)
+        await raw.close()
     for name, password in ((theirs, scene.mallory.credentials["mqttPassword"]), (theirs, ""), ("", ""), (theirs + "\0", "x")):
         raw = await mqtt_packets.open_raw(scene.service.mqtt_port, mqtt_packets.connect(name, password, theirs))
         head, body = await raw.next_packet()
