@@ -73,7 +73,7 @@ async def _scene(service: Service, owner: ApiClient) -> AsyncIterator[Scene]:
         assert (seen["isOnline"], seen["relayState"]) == (True, None)
         assert await owner.get(f"{victim.path}/telemetry") == []
         log = [each["eventType"] for each in await owner.get(f"{victim.path}/events")]
-        assert set(log) <= {"device_registered", "credentials_generated", "device_online", "command_sent"}, log
+        assert set(log) <= {"device_registered", "credentials_generated", "device_online", "device_refused", "command_sent"}, log
     assert (await owner.raw.get(f"{service.url}/readyz")).status_code == 200
     assert service.error_lines() == []
 

@@ -212,8 +212,11 @@ class Boards:
         for name in ("holds", "pressed", "silent"):
             switched = [command["cmd"] for command in made[name].commands]
             found.count("wrong", len(switched), f"the board '{name}' was switched: {switched}")
-        made_good = [command["cmd"] for command in made["powerless"].commands]
         wanted = [] if has_expired else ["ON"]
+        deadline = time.monotonic() + SETTLE_S
+        while len(made["powerless"].commands) < len(wanted) and time.monotonic() < deadline:
+            await asyncio.sleep(0.5)  # it is told as fired when it is queued
+        made_good = [command["cmd"] for command in made["powerless"].commands]
         found.count("wrong", int(made_good != wanted), f"the board without power was sent {made_good}, not {wanted}")
         for name in expected:
             relay = (await self._work.api.get(made[name].device.path))["relayState"]

@@ -34,6 +34,7 @@ SMALL_OR_AT_START = {
     "device_state.LIST_BY_DEVICE": "an operator's command",
     "device_state.MARK_ALL": "an operator's command",
     "devices.COUNT_DEAD_LETTERS": "reads the messages set aside, which are few, at most 100,000",
+    "devices.SKIP_SCHED_REVS": "after a restore, once",
     "devices.LIST_DELETING": "runs once after a deletion, on a reader, and finds few rows",
     "devices.LIST_TOMBSTONES": "devices deleted in the last quarter of an hour",
     "device_state.LIST_ACTIVE_WITH_CREDENTIALS": "reads all rows, once at start",

@@ -31,7 +31,7 @@ async def follow(world: WebhookWorld) -> None:
         execution_waiter=unused,
         approval_waiter=unused,
         deliveries=world.loop,
-        wake_events=cast("Any", SimpleNamespace(deliveries=world.wake_event)),
+        wake_events=cast("Any", SimpleNamespace(deliveries=world.wake_event, recoveries=Mock())),
     )
     async with world.uow.read() as tx:
         events = await tx.events.list_after(EventLogCursor(), 500)

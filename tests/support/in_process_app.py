@@ -26,7 +26,8 @@ import httpx
 from adapters.crypto.passwords import Argon2PasswordHasher
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
-from app.wiring.compose import ComposedApplication, compose
+from app.wiring.compose import compose
+from app.wiring.program import ComposedApplication
 from domain.ingest.pipeline import assign_metric_numbers
 from domain.ingest.results import IngestResult
 from domain.kernel.caller import Role

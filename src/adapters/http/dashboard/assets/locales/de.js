@@ -207,7 +207,7 @@ export const texts = {
   "needs TLS": "braucht TLS",
   "On every page, and from the system while a tab is open in the background.": "Auf jeder Seite, und vom System, solange ein Tab im Hintergrund offen ist.",
   Notifications: "Benachrichtigungen",
-  "By the service, on all your channels, also while no browser is open. Nothing is sent unless you choose it.": "Vom Dienst, auf allen Ihren Kanälen, auch wenn kein Browser offen ist. Gesendet wird nur, was Sie wählen.",
+  "By the service, on all your channels, also while no browser is open. You are always told when somebody gets access; the rest is up to you.": "Vom Dienst, auf allen Ihren Kanälen, auch wenn kein Browser offen ist. Neue Zugänge werden immer gemeldet; alles andere wählen Sie.",
   "By mail to {email}": "Per E-Mail an {email}",
   "A message was set aside": "Eine Nachricht wurde zurückgelegt",
   "Everything waits until the quiet hours end, requests for approval too.": "Alles wartet bis zum Ende der Ruhezeit, auch Freigaben.",

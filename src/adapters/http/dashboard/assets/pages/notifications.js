@@ -25,7 +25,7 @@ export function NotificationCards() {
   const channels = useLoad((signal) => get(CHANNELS, signal), [], ofKind("channel_", "session_"));
   const reload = () => Promise.all([settings.reload(), channels.reload()]);
   return html`<${Card} title=${t("Notifications")}>
-      <p class="dim">${t("By the service, on all your channels, also while no browser is open. Nothing is sent unless you choose it.")}</p>
+      <p class="dim">${t("By the service, on all your channels, also while no browser is open. You are always told when somebody gets access; the rest is up to you.")}</p>
       <${Loaded} of=${settings}>${(found) => html`<${SettingsForm} key=${found.mail} settings=${found} reload=${reload} />`}<//>
     <//>
     <${Channels} channels=${channels} reload=${reload} />
