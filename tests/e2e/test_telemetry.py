@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from domain.kernel.clock import to_iso
+from domain.kernel.clock import from_iso, to_iso
 from support.database_probe import rows
 from support.device import Device, DeviceConnection, cancel_tasks, create_device
 from support.service import ApiClient, Service
@@ -101,6 +101,19 @@ async def delete_readings(service: Service, meter: Device, over: int) -> None:
     await rows(service, f"DELETE FROM readings WHERE device_no = {of} AND ts < {before_ms} RETURNING 1")
 
 
+async def test_a_time_far_ahead_counts_as_the_arrival_and_is_told(service: Service, owner: ApiClient) -> None:
+    meter = await create_device(owner)
+    now_ms = int(time.time() * 1000)
+    far_ahead = (now_ms + 2 * 86_400_000, 99_999_999_999_999)
+    async with meter.online(service) as line:
+        for value, ts in enumerate(far_ahead):
+            await line.publish("telemetry", {"ts": ts, "m": {"t": value}})
+    stored = await owner.get(f"{meter.path}/telemetry")
+    assert [one["value"] for one in stored] == [1.0, 0.0]
+    assert all(abs(from_iso(one["recordedAt"]) - now_ms) < 120_000 for one in stored)
+    assert [from_iso(one["reportedAt"]) for one in stored] == list(reversed(far_ahead))
+
+
 async def test_every_payload_form_unit_and_value_type_is_returned(service: Service, owner: ApiClient) -> None:
     meter = await create_device(owner)
     now_ms = int(time.time() * 1000)
@@ -109,7 +122,6 @@ async def test_every_payload_form_unit_and_value_type_is_returned(service: Servi
         await line.publish("telemetry", [{"ts": now_ms - 2, "m": {"t": 22}}, {"ts": now_ms - 1, "m": {"open": True}}])
         await line.publish("telemetry", {"ts": now_ms, "t": -0.5, "u": {"t": "kelvin"}})
         await line.publish("telemetry", b"{not json")
-        await line.publish("telemetry", {"ts": now_ms + 2 * 86_400_000, "m": {"t": 1}})
     reported = await owner.get(f"{meter.path}/telemetry")
     assert [(one["metric"], one["value"], one["valueText"], one["unit"]) for one in reported] == [
         ("t", -0.5, None, "kelvin"),

@@ -47,6 +47,8 @@ SMALL_OR_AT_START = {
     "notifications.COUNT_SEALED": "runs once per key rotation, for its progress bar",
     "api_keys.LIST_SECRETS": "a handful of rows, once per key rotation",
     "notifications.COUNT": "reads an index of at most 500 entries a channel, for a metric",
+    "schedules.LIST_DECIDED_AFTER": "reads pages of all slots, when the clock was set or a doubt ends",
+    "schedules.LIST_DECIDED_AFTER_FOR_UPDATE": "is the same on PostgreSQL",
     "telemetry.LIST_METRIC_NAMES": "reads all rows, once at start",
     "schedules.LIST_LEFT_TO_RESOLVE": "reads the edges left to devices, which are few",
     "telemetry.LIST_LATEST": "reads all rows, once at start",

@@ -48,17 +48,20 @@ class ClockWatch:
     """Time of the last doubt that was told, and whether its end is still to be told."""
     _is_end_pending: bool = field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        self.wall.on_set = self._follow
+
     def look(self) -> None:
         """Call once at the start, and then every second."""
         decisions = self.wall.judge(confirmed=self.steady_time.is_clock_confirmed)
         self.on_time(self.wall.now_ms())
         for decision in decisions:
-            self._follow(decision)
             self._tell(decision)
         if any(decision.step_ms for decision in decisions):
             self.on_step()
 
     def _follow(self, decision: ClockDecision) -> None:
+        self.on_time(self.wall.now_ms())
         if decision.step_ms < MIN_JUMP_MS:
             return
         if decision.doubt.kind is DoubtKind.STEPPED:

@@ -87,6 +87,8 @@ class WallClock:
         self._doubted_ms = self._since_ms = 0
         """The offset of the clock in doubt, and since when it has that, by monotonic time."""
         self.doubt: ClockDoubt | None = None
+        self.on_set: Callable[[ClockDecision], None] = lambda _: None
+        """Is called at the moment in which the time that the service goes by is set, before anybody reads the new one."""
         self._begun: list[ClockDecision] = []
 
     def now_ms(self) -> int:
@@ -184,7 +186,7 @@ class WallClock:
 
     def _begin(self, doubt: ClockDoubt, doubted_ms: int, monotonic_ms: int, step_ms: int = 0, before_ms: int = 0) -> None:
         self.doubt, self._doubted_ms, self._since_ms = doubt, doubted_ms, monotonic_ms
-        self._begun.append(ClockDecision(doubt, is_over=False, step_ms=step_ms, until_ms=before_ms))
+        self._decide(ClockDecision(doubt, is_over=False, step_ms=step_ms, until_ms=before_ms))
 
     def _believe(self, monotonic_ms: int, wall_ms: int) -> None:
         before_ms = monotonic_ms + self._offset_ms
@@ -194,4 +196,9 @@ class WallClock:
     def _end(self, step_ms: int, before_ms: int) -> None:
         doubt, self.doubt, self._reference_ms = self.doubt, None, None
         if doubt is not None:
-            self._begun.append(ClockDecision(doubt, is_over=True, step_ms=step_ms, until_ms=before_ms))
+            self._decide(ClockDecision(doubt, is_over=True, step_ms=step_ms, until_ms=before_ms))
+
+    def _decide(self, decision: ClockDecision) -> None:
+        self._begun.append(decision)
+        if decision.step_ms:
+            self.on_set(decision)

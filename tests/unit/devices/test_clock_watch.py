@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices.absence import AbsenceTracker
+from domain.devices.absence import Absence, AbsenceTracker
 from domain.devices.clock_watch import CLOCK_DOUBTED, CLOCK_TRUSTED, EVENT_INTERVAL_MS, ClockWatch
 from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Unavailable
@@ -19,9 +19,9 @@ WEEK = 7 * 24 * 60
 
 
 class Machine:
-    def __init__(self, world: DeviceWorld, **more: Any) -> None:
+    def __init__(self, world: DeviceWorld, hold_ms: int = HOLD_MS, **more: Any) -> None:
         self.world, self.clock = world, ManualClock(world.clock.now_ms())
-        self.wall = WallClock(self.clock.now_ms, self.clock.monotonic_ms)
+        self.wall = WallClock(self.clock.now_ms, self.clock.monotonic_ms, hold_ms=hold_ms)
         self.wall.start(self.clock.now_ms())
         service_clock: Any = JudgedManualClock(self.clock, self.wall)
         self.absence = AbsenceTracker(uow=world.uow, clock=service_clock)
@@ -85,6 +85,15 @@ async def test_a_step_that_is_believed_is_an_interval_that_nobody_lived_through(
     assert machine.steps == [machine.clock.now_ms()]
     assert machine.absence.stepped_over_s(stepped.since_ms + MINUTE_MS) == WEEK * 60
     assert machine.absence.stepped_over_s(stepped.since_ms - MINUTE_MS) == 0
+
+
+def test_without_a_hold_a_step_is_followed_by_all_in_the_same_moment(world: DeviceWorld) -> None:
+    machine = Machine(world, hold_ms=0)
+    before_ms = machine.wall.now_ms()
+    machine.clock.step(minutes=WEEK)
+    now_ms = machine.wall.now_ms()
+    assert machine.times == [now_ms], "the broker stamps messages by the same time"
+    assert machine.absence.stepped == Absence(before_ms, now_ms)
 
 
 async def test_a_step_back_leaves_no_time_out(world: DeviceWorld) -> None:
