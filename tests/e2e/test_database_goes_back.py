@@ -115,3 +115,15 @@ async def test_an_edge_that_ran_before_the_failover_is_not_run_again(tmp_path: P
             )
             assert slots.json()[0]["lastOutcome"] == "MISSED"
             assert (await line.drain_commands(owner)).count("TOGGLE") == 1
+
+
+async def test_a_device_that_connected_after_the_copy_stays_online_and_gets_its_commands(tmp_path: Path) -> None:
+    async with own_postgres(tmp_path) as (cluster, service), service.api() as owner:
+        pump = await create_device(owner)
+        standby = cluster.copy_standby()
+        async with pump.online(service) as line, service.feed(owner) as feed:
+            await asyncio.to_thread(cluster.fail_over, standby)
+            await next_initial_state(feed)
+            await owner.wait_until(pump.path, lambda found: found["isOnline"])
+            await owner.post(f"{pump.path}/command", {"cmd": "ON"})
+            await line.next_command("ON")

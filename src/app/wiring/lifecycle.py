@@ -161,6 +161,7 @@ async def reload_life(program: ComposedApplication) -> None:
         workers.feed_interest.begin_life()
     if adapters.is_leader:
         await services.credential_sync.sync_all()
+    await services.presence.begin_life()
     await workers.feed_interest.refresh()
     for event in (
         program.workers.wake_events.schedules,

@@ -91,6 +91,24 @@ class PresenceService:
         self.needs_recovery = False
         return self._start_restart_grace(online)
 
+    async def begin_life(self) -> None:
+        """The database has gone back and may not know who has connected or left since: announce as online whoever is connected
+        here, and give the others their grace. Raises Unavailable."""
+        self.on_suspension_ended()
+        async with self.uow.read() as tx:
+            stored = await tx.credentials.list_of_active_devices()
+        missing = {device.device_id for device, _ in stored if not device.is_online and self.link.is_connected(device.device_id)}
+        if not missing:
+            return
+        async with self.uow.write(caller=None) as tx:
+            batch, now_ms = PresenceBatch(), self.clock.now_ms()
+            devices = [each for each in await tx.devices.list_by_ids(missing) if self.link.is_connected(each.device_id)]
+            for device in devices:
+                self.on_connected(batch, device, now_ms)
+            await batch.write(tx)
+            if self.front is not None and devices:
+                await tx.device_sessions.attach({device.device_no for device in devices}, self.front)
+
     def on_suspension_ended(self) -> None:
         """Devices were disconnected, and what they told then was not stored."""
         self.needs_recovery = True
