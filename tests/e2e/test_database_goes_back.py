@@ -122,6 +122,8 @@ async def test_a_device_that_connected_after_the_copy_stays_online_and_gets_its_
         pump = await create_device(owner)
         standby = cluster.copy_standby()
         async with pump.online(service) as line, service.feed(owner) as feed:
+            await owner.wait_until(pump.path, lambda found: found["isOnline"])
+            await line.report(temperature=1)
             await asyncio.to_thread(cluster.fail_over, standby)
             await next_initial_state(feed)
             await owner.wait_until(pump.path, lambda found: found["isOnline"])
