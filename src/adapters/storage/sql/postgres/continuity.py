@@ -91,16 +91,19 @@ class PostgresContinuity:
         self._life.adopt(stored_life(found["life"], found["began_ms"], found["pending"]))
 
     async def note(self, driver: Any) -> CommittedTransaction | None:
-        """Call before the commit of a transaction, and `committed` with the result afterwards."""
+        """Call before the commit of a transaction that may write, and `committed` with the result afterwards. Those that wrote
+        nothing do not count, so that readers do not keep the next writer from being noted."""
         now = time.monotonic()
         if now - self._noted_at < NOTE_INTERVAL_S:
             return None
-        self._noted_at = now
         try:
             noted = CommittedTransaction(*await driver.fetchrow(_NOTE))
         except asyncpg.InFailedSQLTransactionError:
             return None  # the commit says it
-        return None if noted.transaction is None else noted
+        if noted.transaction is None:
+            return None
+        self._noted_at = now
+        return noted
 
     def committed(self, noted: CommittedTransaction | None) -> None:
         if noted is not None:

@@ -144,7 +144,7 @@ class PostgresSession:
         """Raises Unavailable if the database rolled back instead, because a statement had failed and its error was caught."""
         if not self.has_begun:
             return
-        follows = self._continuity
+        follows = self._continuity if self.writable else None
         with translated_errors():
             noted = None if follows is None else await follows.note(self._driver)
             ended = await self._driver.execute("COMMIT")
@@ -154,7 +154,8 @@ class PostgresSession:
             raise Unavailable("The database did not save the change. Try again in a moment.")
         if follows is not None:
             follows.committed(noted)
-            follows.heard()
+        if self._continuity is not None:
+            self._continuity.heard()
 
     async def roll_back(self) -> None:
         """Raises TimeoutError soon: behind a silent network, and on a connection whose last statement got no answer, it would
