@@ -16,7 +16,7 @@ from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, EventKind
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.ids import DeviceId, ExecutionId
 from domain.schedules.device_plan import DevicePlanSyncService, fits_firmware
 from domain.schedules.model import Schedule
@@ -39,17 +39,17 @@ class PlannedSlotAuthority:
         """Withdraw slots that lost the permission in these events, and give back those that have it again. Returns the events of
         that."""
         reviewed = {event.account_id: event for event in events if event.kind in _ACCOUNT_REVIEWED}
-        told: list[DomainEvent] = []
+        changes: list[DomainEvent] = []
         for event in reviewed.values():
-            told += await self._review(tx, event, await tx.schedules.list_active_by_account(event.account_id))
+            changes += await self._review(tx, event, await tx.schedules.list_active_by_account(event.account_id))
         saved = {
             event.device_id: event
             for event in events
             if event.kind in _SAVED and event.device_id is not None and event.account_id not in reviewed
         }
         for device_id, event in saved.items():
-            told += await self._review(tx, event, await tx.schedules.list_active(device_id))
-        return told
+            changes += await self._review(tx, event, await tx.schedules.list_active(device_id))
+        return changes
 
     async def _review(self, tx: SchedulesTx, event: DomainEvent, active: Sequence[Schedule]) -> list[DomainEvent]:
         found = await tx.devices.list_by_ids({each.device_id for each in active}) if active else ()
@@ -110,7 +110,7 @@ def _changed_event(event: DomainEvent, schedule: Schedule, device: Device, code:
     text = f"Slot {schedule.slot} is on the device again: who saved it may run it"
     if code is not None:
         text = f"Slot {schedule.slot} was withdrawn from the device, because who saved it may not run it when it is due ({code})"
-    data = {"scheduleId": schedule.schedule_id, "slot": schedule.slot, "withdrawn": code is not None}
+    data: dict[str, Json] = {"scheduleId": schedule.schedule_id, "slot": schedule.slot, "withdrawn": code is not None}
     return DomainEvent(
         account_id=event.account_id,
         kind="schedule_updated",
