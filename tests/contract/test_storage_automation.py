@@ -491,3 +491,17 @@ async def test_left_edges_are_taken_once_and_mark_their_device(world: StoredAcco
         await tx.schedules.save_resolved(done, replace(records[0], outcome=EdgeOutcome.RAN_ON_DEVICE, at_ms=NOW + 1))
         assert list(await tx.schedules.list_by_ids({slot.schedule_id, new_id("sched")})) == [done]
         assert list(await tx.schedules.list_left_by_devices({device.device_id})) == []
+
+
+async def test_a_slot_is_withdrawn_and_given_back_and_nothing_else_of_it_changes(world: StoredAccount) -> None:
+    slot, other = a_schedule(world), a_schedule(world, slot=1)
+    async with world.uow.write() as tx:
+        await tx.schedules.add(slot)
+        await tx.schedules.add(other)
+        await tx.schedules.set_withdrawn([slot.schedule_id], True)
+    async with world.uow.read() as tx:
+        assert await tx.schedules.list_active(world.device.device_id) == [replace(slot, withdrawn=True), other]
+    async with world.uow.write() as tx:
+        await tx.schedules.set_withdrawn([slot.schedule_id], False)
+    async with world.uow.read() as tx:
+        assert await tx.schedules.list_active(world.device.device_id) == [slot, other]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from domain.devices.model import DeviceLifecycleAction
 from domain.grants.authorizer import AccessPermit, AutomationGrantCheckInput
 from domain.grants.checks import GrantCheckInput
 from domain.kernel.caller import Role, SystemCaller
@@ -195,3 +196,26 @@ async def test_a_command_is_decided_by_one_look(pair: TwoInstances) -> None:
         tx.session.read = counted
         assert await tx.command_contexts.get(pair.account.account.account_id, device, None) is not None
     assert looks == (1 if pair.database == "postgres" else 0)
+
+
+@pytest.mark.parametrize("end", ["revoke", "disable"])
+async def test_no_command_is_accepted_while_its_device_is_cut_off(pair: TwoInstances, end: str) -> None:
+    """It would run hours later, when the device has new credentials."""
+    device = await a_device(pair)
+    await pair.owner.send_ok("POST", f"{device}/credentials", {})
+    sending = pair.owner_at_second.send("POST", f"{device}/command", {"cmd": "ON", "ttlSeconds": 86_400})
+    async with concurrent_change(pair, sending, 403) as (tx, others_come):
+        stored = await tx.devices.get_to_cut_off(pair.account.account.account_id, DeviceId(device.rpartition("/")[2]))
+        await others_come()
+        await tx.devices.save(stored.transition(DeviceLifecycleAction(end)))
+
+
+async def test_a_device_is_not_cut_off_while_a_command_is_accepted(pair: TwoInstances) -> None:
+    """Else nobody would call it off."""
+    device = await a_device(pair)
+    await pair.owner.send_ok("POST", f"{device}/credentials", {})
+    device_id, account_id = DeviceId(device.rpartition("/")[2]), pair.account.account.account_id
+    revoking = pair.owner_at_second.send("POST", f"{device}/revoke")
+    async with concurrent_change(pair, revoking) as (tx, others_come):
+        await tx.command_contexts.get(account_id, device_id, None)
+        await others_come()

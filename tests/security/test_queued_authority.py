@@ -260,7 +260,39 @@ async def test_the_firmware_does_not_keep_a_slot_whose_member_may_not_run_it(sit
     after = await site.plan()
     assert after == (before[0] + 1, [(1, now_s + 600, now_s + 1_200, False)])
     slots = {each["slot"]: each["enabled"] for each in await site.owner.send_ok("GET", f"{site.pump}/schedules")}
-    assert slots == {1: False, 2: True}
+    assert slots == {1: True, 2: True}, "the slot stays: the service tells when each of its edges is skipped"
+
+
+async def test_the_firmware_holds_the_slot_again_when_its_member_may_run_it_again(site: Site) -> None:
+    member, membership_id = await site.member(Role.MEMBER)
+    terms = {"membershipId": membership_id, "commands": ["ON", "OFF"]}
+    grant = await site.grant(site.pump, **terms)
+    now_s = site.app.clock.now_ms() // 1000
+    await member.send_ok("POST", f"{site.pump}/schedules", {"slot": 1, "onTs": now_s + 600, "offTs": now_s + 1_200})
+    await site.owner.send_ok("DELETE", grant)
+    revision, rows = await site.plan()
+    assert rows == [(1, now_s + 600, now_s + 1_200, False)]
+    await site.grant(site.pump, **terms)
+    assert await site.plan() == (revision + 1, [(1, now_s + 600, now_s + 1_200, True)])
+
+
+@pytest.mark.parametrize("terms", ["expires", "window"])
+async def test_the_firmware_never_holds_a_slot_beyond_the_time_of_its_grant(site: Site, terms: str) -> None:
+    member, membership_id = await site.member(Role.MEMBER)
+    now_ms = site.app.clock.now_ms()
+    now_s, minute = now_ms // 1000, now_ms // 60_000 % 1_440
+    limits = {
+        "expires": {"expiresAt": to_iso(now_ms + 900_000)},
+        "window": {"activeFromMinute": minute, "activeToMinute": minute + 15},
+    }
+    limits["window"]["activeToMinute"] %= 1_440
+    await site.grant(site.pump, membershipId=membership_id, commands=["ON", "OFF"], **limits[terms])
+    slot = {"slot": 1, "onTs": now_s + 300, "offTs": now_s + 1_200}
+    saved = await member.send_ok("POST", f"{site.pump}/schedules", slot)
+    assert not saved["firmwareSynced"]
+    assert (await site.plan())[1] == [(1, now_s + 300, now_s + 1_200, False)]
+    await member.send_ok("PUT", f"{site.pump}/schedules/1", {"offTs": now_s + 600})
+    assert (await site.plan())[1] == [(1, now_s + 300, now_s + 600, True)]
 
 
 async def test_a_grant_that_expires_or_closes_while_the_command_waits_ends_it(site: Site) -> None:

@@ -100,8 +100,12 @@ class QueuedCommandAuthority:
                 tx.after_commit(partial(self._announce, after))
         return events
 
-    async def find_unauthorized(self, tx: CommandsTx, executions: Sequence[Execution], now_ms: int) -> Mapping[ExecutionId, str]:
-        """Which of these open executions may not run any more, each with the code of what it lacks."""
+    async def find_unauthorized(
+        self, tx: CommandsTx, executions: Sequence[Execution], now_ms: int, *, run_ms: Mapping[ExecutionId, int] | None = None
+    ) -> Mapping[ExecutionId, str]:
+        """Which of these open executions may not run any more, each with the code of what it lacks. `run_ms`: when they would
+        run, Unix ms, for those that do not run now: a grant may expire before, or its window be closed then."""
+        run_ms = run_ms or {}
         devices = {one.device_id: one for one in await tx.devices.list_by_ids({each.device_id for each in executions})}
         contexts = await load_contexts(tx, list(devices.values())) if devices else {}
         requesters = await self._load_requesters(tx, executions, now_ms)
@@ -109,7 +113,11 @@ class QueuedCommandAuthority:
         found: dict[ExecutionId, str] = {}
         for each in executions:
             context = contexts.get(each.device_id)
-            code = "DEVICE_DELETED" if context is None else self._lacks(each, context, requesters[_key(each)], grants, now_ms)
+            code = (
+                "DEVICE_DELETED"
+                if context is None
+                else self._lacks(each, context, requesters[_key(each)], grants, run_ms.get(each.execution_id, now_ms))
+            )
             if code is not None:
                 found[each.execution_id] = code
         return found
@@ -155,7 +163,7 @@ class QueuedCommandAuthority:
         context: CommandContext,
         requester: _Requester,
         grants: Mapping[GrantSubject, Sequence[Grant]],
-        now_ms: int,
+        at_ms: int,
     ) -> str | None:
         """The code of what the execution lacks to run; None when it may."""
         if context.device.status is DeviceStatus.DELETING:
@@ -178,7 +186,7 @@ class QueuedCommandAuthority:
         applying = [grant for grant in grants.get(subject, ()) if grant.applies_to(context.device)]
         if not applying:
             return GRANT_MISSING
-        passing, denials = filter_applicable(applying, request, now_ms, self.evaluator)
+        passing, denials = filter_applicable(applying, request, at_ms, self.evaluator)
         return None if passing else closest_denial(denials).code
 
     def _announce(self, execution: Execution) -> None:

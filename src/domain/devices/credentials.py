@@ -22,7 +22,7 @@ from domain.devices.firmware import (
     render_config,
     setup_note,
 )
-from domain.devices.lookup import get_device, save_device
+from domain.devices.lookup import get_device, get_device_to_cut_off, save_device
 from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleAction, DeviceStatus
 from domain.devices.ports import DevicesTx
 from domain.devices.presence import PresenceService
@@ -145,7 +145,7 @@ class DeviceCredentialService:
         """Delete the secret and disconnect the device, whether or not it had credentials."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
+            device = await get_device_to_cut_off(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleAction.REVOKE))
             await tx.credentials.delete(device_id)
             tx.emit(event_of(caller, "credentials_revoked", "Credentials revoked", now_ms, device))

@@ -31,6 +31,14 @@ async def get_device(tx: DevicesTx, account_id: AccountId, device_id: DeviceId, 
     return device
 
 
+async def get_device_to_cut_off(tx: DevicesTx, account_id: AccountId, device_id: DeviceId) -> Device:
+    """`get_device`, to revoke, disable or delete it: a command that is being accepted is stored before, or refused after."""
+    device = await tx.devices.get_to_cut_off(account_id, device_id)
+    if device is None or device.status is DeviceStatus.DELETING:
+        raise NotFound.for_resource("device", device_id)
+    return device
+
+
 async def ids_for_log(uow: UnitOfWork[DevicesTx], numbers: Collection[int]) -> list[str]:
     """The ids of the devices with these internal numbers, which tell a reader of the log nothing. A number stays where the device
     is gone or the database does not answer."""

@@ -31,6 +31,10 @@ class DeviceRepository(Protocol):
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         """Lock the row until the writing transaction ends: its type and project stay the same."""
 
+    async def get_to_cut_off(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+        """Lock the row until the writing transaction ends, against commands too: those that are being accepted are stored first,
+        others find what this transaction leaves."""
+
     async def find(self, device_id: DeviceId) -> Device | None:
         """Of any account; for internal use."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
-from domain.devices.lookup import get_device, save_device
+from domain.devices.lookup import get_device, get_device_to_cut_off, save_device
 from domain.devices.model import UNKNOWN_HEALTH, Device, DeviceHealth, DeviceLifecycleAction, DeviceMetadata, DeviceStatus
 from domain.devices.ports import DevicesTx
 from domain.devices.presence import PresenceService
@@ -117,7 +117,7 @@ class DeviceService:
         """ACTIVE ↔ DISABLED. Raises Conflict `DEVICE_STATE` for a device that is neither."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
+            device = await get_device_to_cut_off(tx, caller.account_id, device_id)
             trigger = DeviceLifecycleAction.ENABLE if device.status is DeviceStatus.DISABLED else DeviceLifecycleAction.DISABLE
             device = await save_device(tx, device.transition(trigger))
             kind: EventKind = "device_enabled" if device.is_active else "device_disabled"
@@ -132,7 +132,7 @@ class DeviceService:
         """When this returns, nobody can see the device any more; its readings are deleted in the background (`erasure.py`)."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
-            device = await get_device(tx, caller.account_id, device_id)
+            device = await get_device_to_cut_off(tx, caller.account_id, device_id)
             device = await save_device(tx, replace(device.transition(DeviceLifecycleAction.DELETE), external_id=None))
             await tx.credentials.delete(device_id)
             await self.presence.mark_revoked(tx, device, now_ms)

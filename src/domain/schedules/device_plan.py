@@ -132,7 +132,7 @@ class DevicePlanSyncService:
 
 def is_firmware_synced(device: Device, schedule: Schedule) -> bool:
     """Whether the device stores this slot in its current version."""
-    return fits_firmware(device.profile, schedule) and device.sched_rev == device.sched_rev_device
+    return not schedule.withdrawn and fits_firmware(device.profile, schedule) and device.sched_rev == device.sched_rev_device
 
 
 def runs_on_device(device: Device, schedule: Schedule) -> bool:
@@ -153,11 +153,12 @@ def fits_firmware(profile: FirmwareProfile, schedule: Schedule) -> bool:
 
 
 def _build_plan(device: Device, schedules: Iterable[Schedule]) -> tuple[PlanRow, ...]:
-    """The rows by slot, without the slots that the firmware cannot store; the service runs those."""
+    """The rows by slot, without the slots that the firmware cannot store; the service runs those. It has those that it must not
+    run by itself as paused."""
     fitting = sorted(
         (schedule for schedule in schedules if fits_firmware(device.profile, schedule)), key=lambda schedule: schedule.slot
     )
-    return tuple((row.slot, row.on_ts, row.off_ts, row.enabled) for row in fitting)
+    return tuple((row.slot, row.on_ts, row.off_ts, row.enabled and not row.withdrawn) for row in fitting)
 
 
 def encode_sched_payload(revision: int, rows: Iterable[PlanRow]) -> bytes:

@@ -105,6 +105,8 @@ class Schedule:
     created_by: MembershipId | None
     created_ms: int
     updated_ms: int
+    withdrawn: bool = False
+    """The device must not run it by itself, because who saved it may not run it then. The service decides each edge."""
 
 
 @fast_frozen

@@ -53,6 +53,9 @@ class ScheduleRepository(Protocol):
         """Write the state of the decided slots and the records of their edges. Raises Conflict, at the latest on commit, when
         one of the edges is already recorded."""
 
+    async def set_withdrawn(self, schedule_ids: Collection[ScheduleId], withdrawn: bool) -> None:
+        """Change nothing else of them."""
+
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
         """In any status. A writing transaction locks them."""
 

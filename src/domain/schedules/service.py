@@ -138,7 +138,7 @@ class ScheduleService:
                     raise NotFound(f"Slot {slot} of this device is empty. Set onTs and offTs to fill it.")
                 return await self.put_in_transaction(tx, caller, device, slot, ScheduleInput(**changes), now_ms)
             rows = await self.plans.plan_rows(tx, device)
-            schedule = replace(before, **changes, created_by=caller.membership_id, updated_ms=now_ms)
+            schedule = replace(before, **changes, created_by=caller.membership_id, updated_ms=now_ms, withdrawn=False)
             await self._check_schedule(tx, caller, device, schedule, now_ms)
             schedule = _prepare_for_save(schedule, before, now_ms // 1000, self.recurrence)
             await tx.schedules.save(schedule)

@@ -37,6 +37,9 @@ class MemoryDeviceRepository:
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         return await self.get(account_id, device_id)
 
+    async def get_to_cut_off(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+        return await self.get(account_id, device_id)
+
     async def find(self, device_id: DeviceId) -> Device | None:
         return self._database.rows(DEVICES).get(device_id)
 

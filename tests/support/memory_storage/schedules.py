@@ -100,6 +100,12 @@ class MemoryScheduleRepository:
                 raise edge_recorded_error()
             rows[key] = edge
 
+    async def set_withdrawn(self, schedule_ids: Collection[ScheduleId], withdrawn: bool) -> None:
+        rows = self._database.writable_rows(SCHEDULES)
+        for schedule_id in schedule_ids:
+            if schedule_id in rows:
+                rows[schedule_id] = replace(rows[schedule_id], withdrawn=withdrawn)
+
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
         return [schedule for key, schedule in self._database.rows(SCHEDULES).items() if key in schedule_ids]
 

@@ -303,10 +303,13 @@ def _as_json_array(rows: Select[Any]) -> ColumnElement[Any]:
     return select(cast(every, Text)).select_from(inner).scalar_subquery()
 
 
-def _single_statement(*grants_of: Select[Any]) -> Select[Any]:
-    return GET_DEVICE.add_columns(
+def _single_statement(*grants_of: Select[Any]) -> dict[bool, Select[Any]]:
+    """By whether the transaction may write. Then it holds the device, so that nobody revokes, disables or deletes it meanwhile;
+    its reports of state are not held up."""
+    one = GET_DEVICE.add_columns(
         COUNT_OPEN.scalar_subquery(), *[_as_json_array(rows) for rows in (APPLYING_DEFINITIONS, *grants_of)]
     )
+    return {False: one, True: one.with_for_update(read=True, key_share=True, of=devices)}
 
 
 CONTEXT, CONTEXT_WITH_KEY_GRANTS, CONTEXT_WITH_MEMBERSHIP_GRANTS = (
@@ -349,7 +352,7 @@ class SqlCommandContextRepository(SqlRepository):
         if subject is not None:
             statement = CONTEXT_WITH_KEY_GRANTS if subject.key_id is not None else CONTEXT_WITH_MEMBERSHIP_GRANTS
             params["at_subject"] = subject.key_id or subject.membership_id or ""
-        rows = await self._session.read(statement, **params)
+        rows = await self._session.read(statement[self._session.writable], **params)
         if not rows:
             return None
         opened, own, *rest = rows[0][len(DEVICE.columns) :]

@@ -121,6 +121,8 @@ def _select_device_numbers(dialect: str) -> Select[Any]:
 ADD = insert(devices).returning(d.device_no)
 GET = _SELECT.where(_ID, d.account_id == bindparam("at_account")).execution_options(**LOOK_UP)
 GET_FOR_UPDATE = for_update(GET)
+GET_TO_CUT_OFF = {False: GET, True: GET.with_for_update()}
+"""FOR UPDATE: it waits for the transactions that accept a command and hold the device FOR KEY SHARE, and they for it."""
 FIND = _SELECT.where(_ID)
 LIST_BY_IDS = _SELECT.where(d.device_id.in_(listed()))
 LIST_BY_HARDWARE_ID = _SELECT.where(d.account_id == bindparam("at_account"), func.upper(d.external_id) == bindparam("at_upper"))
@@ -177,6 +179,9 @@ class SqlDeviceRepository(SqlRepository):
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         statement = GET_FOR_UPDATE[self._session.writable]
         return await self._first(DEVICE, statement, at_id=device_id, at_account=account_id)
+
+    async def get_to_cut_off(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+        return await self._first(DEVICE, GET_TO_CUT_OFF[self._session.writable], at_id=device_id, at_account=account_id)
 
     async def find(self, device_id: DeviceId) -> Device | None:
         return await self._first(DEVICE, FIND, at_id=device_id)

@@ -168,6 +168,9 @@ FORGET_SKIPPED_EDGES = delete(schedule_edges).where(
 LIST_DECIDED_EDGES = select(_f.schedule_id, _f.revision, _f.edge, _f.due_ts).where(
     _f.schedule_id.in_(listed()), _f.due_ts >= bindparam("at_from")
 )
+SET_WITHDRAWN = (
+    update(schedules).where(s.schedule_id.in_(listed())).values(withdrawn=bindparam("at_withdrawn", type_=s.withdrawn.type))
+)
 ADD_EDGES = bulk_insert(schedule_edges, FIRED_EDGE.names)
 _edge_values = attrgetter(*FIRED_EDGE.names)
 _FIRING_COLUMNS = ("status", "next_fire_ts", "next_edge", "last_fired_ms", "last_outcome", "updated_ms")
@@ -236,6 +239,9 @@ class SqlScheduleRepository(SqlStoredEntityRepository[Schedule], SqlOfflineSched
         saved, added = list(map(_fired_values, schedules)), list(map(_edge_values, edges))
         with unique_violation_as(edge_recorded_error):
             await self._session.bulk_write_all([(SAVE_FIRED, saved), (ADD_EDGES, added)])
+
+    async def set_withdrawn(self, schedule_ids: Collection[ScheduleId], withdrawn: bool) -> None:
+        await self._session.write(SET_WITHDRAWN, at_listed=to_json(sorted(schedule_ids)), at_withdrawn=withdrawn)
 
     async def list_by_ids(self, schedule_ids: Collection[ScheduleId]) -> Sequence[Schedule]:
         statement = LOCK_BY_IDS if self._takes_locks else LIST_BY_IDS

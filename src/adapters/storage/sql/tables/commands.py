@@ -200,6 +200,7 @@ schedules = Table(
     text_column("created_by", null=True),
     integer_column("created_ms"),
     integer_column("updated_ms"),
+    Column("withdrawn", Boolean, nullable=False),
     CheckConstraint(f"slot >= 0 AND slot < {SLOTS_PER_DEVICE}", name="slot_range"),
     one_of_check("status", [status.value for status in ScheduleStatus]),
     one_of_check("misfire", [misfire.value for misfire in MisfirePolicy]),
