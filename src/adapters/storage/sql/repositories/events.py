@@ -9,12 +9,16 @@ of different numbers side by side. Its position is the last one committed under 
 of everything that the snapshot contains (see `domain.events.cursors`). The lowest free number is taken, so few numbers
 are in use at a time. PostgreSQL frees the number of a transaction that ends, however it ends; no reader ever waits for one.
 
+Transactions with events of one device commit one after the other, under an advisory lock that is taken before positions are
+drawn: whoever follows the log gets the events of a device in the order of their positions.
+
 Deletes old events, whole sealed parts of the log from its beginning, so that what is left of each chain can be verified.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +66,17 @@ _HEADS = """
     SELECT json_agg(json_build_array(account_id, sequence, hash, position))
     FROM event_totals WHERE writer = {writer} AND account_id = ANY(:at_accounts)
     """
+
+
+DEVICE_LOCKS = 512
+"""Devices share so many locks: a batch of thousands of devices must not fill PostgreSQL's table of locks."""
+_DEVICE_LOCK_CLASS = 549_202_533
+"""With two integers, so these locks are none of those with one key (the leader's, a process's)."""
+_LOCKS: BindParameter[Sequence[int]] = bindparam("at_locks", type_=ARRAY(Integer()))
+LOCK_DEVICES = text(
+    f"SELECT count(pg_advisory_xact_lock({_DEVICE_LOCK_CLASS}, held)) FROM unnest(:at_locks) AS held"  # noqa: S608 - of constants
+).bindparams(_LOCKS)
+"""In the order of the array, which is sorted, so that two transactions cannot deadlock."""
 
 
 def _reserve(slot: str) -> TextClause:
@@ -126,8 +141,14 @@ class EventWriterReservation:
     heads: Mapping[AccountId, EventChainHead]
 
 
-async def reserve_positions(session: SqlSession, count: int, accounts: Collection[AccountId] = ()) -> EventWriterReservation:
-    """Of `count` positions for events of these accounts. For PostgreSQL."""
+async def reserve_positions(
+    session: SqlSession, count: int, accounts: Collection[AccountId] = (), devices: Collection[DeviceId] = ()
+) -> EventWriterReservation:
+    """Of `count` positions for events of these accounts and devices. Waits while another transaction with events of one of the
+    devices is open. For PostgreSQL."""
+    if devices:
+        locks = sorted({zlib.crc32(device.encode()) % DEVICE_LOCKS for device in devices})
+        await session.read(LOCK_DEVICES, at_locks=locks)
     names = sorted(accounts)
     rows = await session.write(RESERVE_POSITIONS, at_count=count, at_accounts=names)
     if not rows:
@@ -302,7 +323,8 @@ class SqlEventRepository(SqlRepository):
             return []
         accounts = {event.account_id for event in events}
         if self._session.dialect == POSTGRES:
-            reserved = await reserve_positions(self._session, len(events), accounts)
+            devices = {event.device_id for event in events if event.device_id is not None}
+            reserved = await reserve_positions(self._session, len(events), accounts, devices)
             numbered, writes = _plan_append(events, reserved, hasher)
             await self._session.bulk_write_all(writes)
             return numbered
