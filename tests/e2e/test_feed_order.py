@@ -85,7 +85,9 @@ class Follower:
 
     def take(self, event: dict[str, Any]) -> None:
         before, self.newest = self.newest, FeedCursor.decode(event["cursor"])
-        if before is not None and any(self.position(before, each) > self.position(self.newest, each) for each in range(MAX_WRITERS)):
+        if before is not None and any(
+            self.position(before, each) > self.position(self.newest, each) for each in range(MAX_WRITERS)
+        ):
             self.went_back.append((before.encode(), event["cursor"]))
         if event.get("deviceId") and event["type"] != "telemetry":
             self.seen.append((event["deviceId"], event["eventId"]))

@@ -68,20 +68,18 @@ _HEADS = """
     """
 
 
-DEVICE_LOCKS = 512
+DEVICE_LOCKS = 1_024
 """Devices share so many locks: a batch of thousands of devices must not fill PostgreSQL's table of locks."""
 _DEVICE_LOCK_CLASS = 549_202_533
 """With two integers, so these locks are none of those with one key (the leader's, a process's)."""
 _LOCKS: BindParameter[Sequence[int]] = bindparam("at_locks", type_=ARRAY(Integer()))
-LOCK_DEVICES = text(
-    f"SELECT count(pg_advisory_xact_lock({_DEVICE_LOCK_CLASS}, held)) FROM unnest(:at_locks) AS held"  # noqa: S608 - of constants
-).bindparams(_LOCKS)
-"""In the order of the array, which is sorted, so that two transactions cannot deadlock."""
 
 
 def _reserve(slot: str) -> TextClause:
     return text(f"""
-        WITH slot AS MATERIALIZED ({slot}),
+        WITH held AS MATERIALIZED (
+            SELECT count(pg_advisory_xact_lock({_DEVICE_LOCK_CLASS}, device)) FROM unnest(:at_locks) AS device),
+        slot AS MATERIALIZED ({slot}),
         given AS MATERIALIZED (
             SELECT slot.writer, nextval('events_position_seq') AS position FROM slot, generate_series(1, :at_count)),
         noted AS (
@@ -90,14 +88,18 @@ def _reserve(slot: str) -> TextClause:
             slot.position = (SELECT position FROM event_writers w WHERE w.writer = slot.writer) AS is_current,
             ({_HEADS.format(writer="slot.writer")}) AS heads
         FROM slot
-        """).bindparams(bindparam("at_count", type_=Integer()), _ACCOUNTS)  # noqa: S608 - of constants
+        """).bindparams(bindparam("at_count", type_=Integer()), _ACCOUNTS, _LOCKS)  # noqa: S608 - of constants
 
 
-RESERVE_POSITIONS = _reserve("SELECT writer, position FROM event_writers ORDER BY writer LIMIT 1 FOR UPDATE SKIP LOCKED")
-"""Positions are drawn after the writer number is locked, so they ascend in the order of its commits. The statement reads the
-heads of the chains in the snapshot that it began with; the third column says whether that has the number's last commit."""
+RESERVE_POSITIONS = _reserve(
+    "SELECT writer, position FROM held, event_writers ORDER BY writer LIMIT 1 FOR UPDATE OF event_writers SKIP LOCKED"
+)
+"""The devices are locked first, in the order of the array, which is sorted: two transactions cannot deadlock. Positions are drawn
+after the writer number is locked too, so they ascend in the order of the commits of each device and of the number. The statement
+reads the heads of the chains in the snapshot that it began with; the third column says whether that has the number's last commit."""
 RESERVE_WHEN_ALL_ARE_TAKEN = _reserve(
-    f"SELECT writer, position FROM event_writers WHERE writer = pg_backend_pid() % {MAX_WRITERS} FOR UPDATE"  # noqa: S608
+    "SELECT writer, position FROM held, event_writers "
+    f"WHERE writer = pg_backend_pid() % {MAX_WRITERS} FOR UPDATE OF event_writers"  # noqa: S608
 )
 """Waits for the transaction that holds the number."""
 WRITER_POSITIONS = select(event_writers.c.writer, event_writers.c.position).order_by(event_writers.c.writer)
@@ -146,16 +148,14 @@ async def reserve_positions(
 ) -> EventWriterReservation:
     """Of `count` positions for events of these accounts and devices. Waits while another transaction with events of one of the
     devices is open. For PostgreSQL."""
-    if devices:
-        locks = sorted({zlib.crc32(device.encode()) % DEVICE_LOCKS for device in devices})
-        await session.read(LOCK_DEVICES, at_locks=locks)
-    names = sorted(accounts)
-    rows = await session.write(RESERVE_POSITIONS, at_count=count, at_accounts=names)
+    locks = sorted({zlib.crc32(device.encode()) % DEVICE_LOCKS for device in devices})
+    wanted = {"at_count": count, "at_accounts": sorted(accounts), "at_locks": locks}
+    rows = await session.write(RESERVE_POSITIONS, **wanted)
     if not rows:
-        rows = await session.write(RESERVE_WHEN_ALL_ARE_TAKEN, at_count=count, at_accounts=names)
+        rows = await session.write(RESERVE_WHEN_ALL_ARE_TAKEN, **wanted)
     [(writer, positions, is_current, found)] = rows
     if not is_current:
-        found = (await session.read(HEADS_OF_WRITER, at_writer=writer, at_accounts=names))[0][0]
+        found = (await session.read(HEADS_OF_WRITER, at_writer=writer, at_accounts=sorted(accounts)))[0][0]
     return EventWriterReservation(writer, positions, _heads_by_account(found or ()))
 
 
