@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import asyncpg
@@ -149,7 +150,7 @@ async def test_of_a_device_each_client_gets_the_events_in_the_order_of_their_pos
             by_device[device_id].append(positions[event_id])
         assert len(by_device) == DEVICES
         for device_id, came in by_device.items():
-            late = [(before, after) for before, after in zip(came, came[1:], strict=False) if before >= after]
+            late = [(before, after) for before, after in pairwise(came) if before >= after]
             assert late == [], f"of {len(came)} events of {device_id}"
         assert follower.went_back == []
 

@@ -118,14 +118,18 @@ async def test_transactions_of_the_same_devices_in_any_order_do_not_deadlock(wor
 
     async def follow() -> None:
         cursor, newest = EventLogCursor(), dict.fromkeys(devices, 0)
-        for _ in range(MAX_WRITERS * 5 * 300):
+        while True:
+            is_last = writing.done()
             for event in await unread(world, cursor):
                 assert event.position > newest[event.device_id], "a client has seen a later one of this device"
                 cursor, newest[event.device_id] = cursor.after([event]), event.position
-            if writing.done():
+            if is_last:
                 return
 
-    writing = asyncio.ensure_future(asyncio.gather(*[write() for _ in range(6)]))
+    async def write_all() -> None:
+        await asyncio.gather(*[write() for _ in range(6)])
+
+    writing = asyncio.create_task(write_all())
     async with asyncio.timeout(TIMEOUT_S):
         await asyncio.gather(writing, follow())
 

@@ -132,8 +132,8 @@ def install_error_handlers(app: Quart) -> None:
 
 
 def answering_always(inner: Any) -> Any:
-    """The ASGI application, which answers also where no handler can: after a fault of the framework or of a hook, or a cancellation
-    that is not of this request. The server's own answer would be a 500 without a body, or none."""
+    """The ASGI application, which answers also where no handler can: after a fault of the framework or of a hook, or a
+    cancellation that is not of this request. The server's own answer would be a 500 without a body, or none."""
 
     async def answered(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":

@@ -95,11 +95,12 @@ RESERVE_POSITIONS = _reserve(
     "SELECT writer, position FROM held, event_writers ORDER BY writer LIMIT 1 FOR UPDATE OF event_writers SKIP LOCKED"
 )
 """The devices are locked first, in the order of the array, which is sorted: two transactions cannot deadlock. Positions are drawn
-after the writer number is locked too, so they ascend in the order of the commits of each device and of the number. The statement
-reads the heads of the chains in the snapshot that it began with; the third column says whether that has the number's last commit."""
+after the writer number is locked too, so they ascend in the order of the commits of each device and of the number. The
+statement reads the heads of the chains in the snapshot that it began with; the third column says whether that has the number's
+last commit."""
 RESERVE_WHEN_ALL_ARE_TAKEN = _reserve(
-    "SELECT writer, position FROM held, event_writers "
-    f"WHERE writer = pg_backend_pid() % {MAX_WRITERS} FOR UPDATE OF event_writers"  # noqa: S608
+    "SELECT writer, position FROM held, event_writers "  # noqa: S608 - of constants
+    f"WHERE writer = pg_backend_pid() % {MAX_WRITERS} FOR UPDATE OF event_writers"
 )
 """Waits for the transaction that holds the number."""
 WRITER_POSITIONS = select(event_writers.c.writer, event_writers.c.position).order_by(event_writers.c.writer)
