@@ -6,8 +6,8 @@ others start when it is ready. A worker that ends later is replaced, after a pau
 parent ends, however it ends, its workers stop too.
 
 A worker that hangs ends too: the kernel would go on giving it connections, and it keeps the devices' ports. Each worker writes to
-A worker that hangs ends too: the kernel would go on giving it connections, and it keeps the devices' ports. Each one writes to
-its lease on the devices ends, so the next leader finds the ports free.
+its pipe every second once it is ready; one from which nothing comes for `SILENCE_TIMEOUT_S` is killed and replaced. That is
+before its lease on the devices ends, so the next leader finds the ports free.
 """
 
 from __future__ import annotations
