@@ -33,7 +33,7 @@ from support.waiting import TIMEOUT_S
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
 DEVICES = 3
-TURNS = usual_or_thorough(15, 150)
+TURNS = usual_or_thorough(25, 150)
 LAST = "The last name"
 
 
