@@ -55,7 +55,8 @@ async def test_a_reader_misses_and_doubles_nothing_while_eight_writers_commit_ou
         for _ in range(12):
             async with world.uow.write() as tx:
                 await asyncio.sleep(chance.random() / 500)
-                await tx.events.append_many([an_event(world) for _ in range(chance.randrange(1, 4))])
+                device_id = chance.choice((world.device.device_id, None))
+                await tx.events.append_many([an_event(world, device_id=device_id) for _ in range(chance.randrange(1, 4))])
                 await asyncio.sleep(chance.random() / 200)
 
     async def follow() -> None:
@@ -85,6 +86,8 @@ async def test_a_reader_misses_and_doubles_nothing_while_eight_writers_commit_ou
     assert len(log) >= 96
     for writer in {event.writer for event in log}:
         assert [event for event in followed if event.writer == writer] == [event for event in log if event.writer == writer]
+    of_device = [event.position for event in followed if event.device_id is not None]
+    assert of_device == sorted(of_device), "of one device whoever follows sees the order of the positions"
 
 
 async def test_pages_do_not_shift_while_events_are_added(world: StoredAccount) -> None:

@@ -20,6 +20,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from app.runtime.processes import SILENCE_TIMEOUT_S
 from support import postgres
 from support.device import Device, create_device
 from support.empty_database import empty_postgres
@@ -282,3 +283,69 @@ def test_workers_on_sqlite_are_refused_with_what_to_do(tmp_path: Path) -> None:
     assert "LATCHBOARD_DATABASE_URL" in service.log()
     assert "move-to" in service.log()
     assert not service.data_dir.exists()
+
+
+@needs_postgres
+@pytest.mark.parametrize("role", ["leader", "other"])
+async def test_a_worker_that_hangs_is_replaced_and_the_devices_are_taken_over_once(program: Workers, role: str) -> None:
+    """A stopped process keeps its ports, its connections, and what the kernel gives it: nobody waits for it any longer."""
+    async with program.api() as owner:
+        pump = await reachable_device(program, owner)
+        leader = leader_of(program)
+        victim = leader if role == "leader" else 3 - leader
+        stopped, survivor = await program.pid_of(victim), 3 - victim
+        async with httpx.AsyncClient(base_url=program.own_url(victim), timeout=TIMEOUT_S) as kept:
+            assert (await kept.get("/healthz")).status_code == 200
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                with pytest.raises(httpx.TransportError):  # it has a clear end, although the process never runs again
+                    await asyncio.wait_for(kept.get("/healthz"), TIMEOUT_S)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(stopped, signal.SIGCONT)
+        assert await get_on_new_connection(f"{program.own_url(survivor)}/healthz") == 200
+        async with asyncio.timeout(TIMEOUT_S):
+            while await program.pid_of(victim) == stopped:
+                await asyncio.sleep(0.05)
+        await program.all_ready()
+        await until_reachable(program, owner, pump)
+        assert {await get_on_new_connection(f"{program.url}/healthz") for _ in range(50)} == {200}
+    assert not is_alive(stopped)
+    lines = program.log(100_000)
+    assert lines.count("has not answered for") == 1
+    assert "Address already in use" not in lines
+    assert "a worker failed and will be restarted" not in lines
+    assert lines.count("this instance is now the leader") == (1 if role == "leader" else 0)
+
+
+def leader_of(program: Workers) -> int:
+    """The worker that has written last that devices can connect."""
+    held = [json.loads(line) for line in program.log(100_000).splitlines() if '"devices can connect"' in line]
+    return int(held[-1]["worker"])
+
+
+@needs_postgres
+async def test_a_worker_that_is_stopped_for_a_moment_goes_on(program: Workers) -> None:
+    before = program.pids()
+    for worker in (1, 2):
+        pid = await program.pid_of(worker)
+        os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(0.5)
+        os.kill(pid, signal.SIGCONT)
+        assert await get_on_new_connection(f"{program.own_url(worker)}/healthz") == 200
+    assert program.pids() == before
+
+
+@needs_postgres
+async def test_workers_that_were_stopped_with_their_parent_go_on(program: Workers) -> None:
+    """Ctrl-Z, or a virtual machine that was frozen: no worker is to blame for the time that was missing."""
+    assert program.process is not None
+    stopped = [program.process.pid, *program.pids()]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    await asyncio.sleep(SILENCE_TIMEOUT_S + 1)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    await asyncio.sleep(1)
+    await program.all_ready()
+    assert "has not answered for" not in program.log(100_000)

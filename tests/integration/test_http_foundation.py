@@ -68,6 +68,7 @@ def probes(world: HttpWorld) -> Sequence[ApiBlueprint]:
             "stale": VersionMismatch("other version"),
             "away": Unavailable("not now"),
             "bug": RuntimeError("the secret is 42"),
+            "cancelled": asyncio.CancelledError("a task that another request shares, the secret is 42"),
         }[how]
 
     return [bp]
@@ -167,6 +168,7 @@ async def test_an_operation_without_query_refuses_parameters(http: HttpClient) -
         ("POST", "/api/v1/fail/stale", {}, 412, "PRECONDITION_FAILED"),
         ("POST", "/api/v1/fail/away", {}, 503, "UNAVAILABLE"),
         ("POST", "/api/v1/fail/bug", {}, 500, "INTERNAL_ERROR"),
+        ("POST", "/api/v1/fail/cancelled", {}, 500, "INTERNAL_ERROR"),
         ("POST", "/api/v1/fail/a%00b", {}, 404, "NOT_FOUND"),
         ("POST", "/api/v1/fail/" + "a" * 200, {}, 404, "NOT_FOUND"),
     ],

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from quart import Blueprint, Quart
 
 from adapters.http.core.callers import TLS_AT_PROXY, TRUSTED_PROXIES, AuthenticatorPort, TrustedProxies
-from adapters.http.core.errors import install_error_handlers
+from adapters.http.core.errors import answering_always, install_error_handlers
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import (
     HttpMiddlewareSettings,
@@ -54,6 +54,7 @@ def create_app(
     install_error_handlers(app)
     for blueprint in blueprints:
         app.register_blueprint(blueprint)
+    app.asgi_app = answering_always(app.asgi_app)  # type: ignore[method-assign]
     if feed is not None:
         mount(app, feed)
     return app
@@ -69,13 +70,13 @@ class MountableAsgiApp(Protocol):
 
 def mount(app: Quart, mounted: MountableAsgiApp) -> None:
     """Requests that `mounted` matches never reach `app`."""
-    beside = app.asgi_app
+    beside, answering = app.asgi_app, answering_always(mounted)
 
     async def route(scope: Any, receive: Any, send: Any) -> None:
         if not mounted.matches(scope):
             await beside(scope, receive, send)
         elif scope["type"] == "http":
-            await run_with_whole_body(mounted, scope, receive, send)
+            await run_with_whole_body(answering, scope, receive, send)
         else:
             await mounted(scope, receive, send)
 

@@ -129,7 +129,10 @@ class NatsClusterBus:
         await self._subscribe("readings", lambda sender, body: call(sender, decode_readings(body)))
 
     async def announce_readings(self, readings: PeerFeedReadingsMessage) -> None:
-        await self._publish("readings", encode(readings))
+        """Lost while there is no connection. NATS' client would keep it and send it later, after newer readings of devices that
+        another instance serves by then; the receivers notice the gap, and their clients resume."""
+        if self.client.is_connected:
+            await self._publish("readings", encode(readings))
 
     async def on_interest(self, call: Callable[[str, PeerFeedInterestMessage], Awaitable[None] | None]) -> None:
         await self._subscribe("interest", lambda sender, body: call(sender, decode_interest(body)))

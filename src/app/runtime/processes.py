@@ -4,10 +4,15 @@ The parent serves nothing and opens nothing, so it has no thread but those that 
 what it has imported, the workers share. The first worker alone prepares the installation (schema, keys, first account); the
 others start when it is ready. A worker that ends later is replaced, after a pause that grows while it keeps ending. If the
 parent ends, however it ends, its workers stop too.
+
+A worker that hangs ends too: the kernel would go on giving it connections, and it keeps the devices' ports. Each worker writes to
+its pipe every second once it is ready; one from which nothing comes for `SILENCE_TIMEOUT_S` is killed and replaced. That is
+before its lease on the devices ends, so the next leader finds the ports free.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -31,6 +36,11 @@ STABLE_AFTER_S = 30.0
 """A worker that has run for so long starts without a pause when it ends."""
 STOP_TIMEOUT_S = 8.0
 """A worker stops within five seconds. What is left then is killed."""
+BEAT_INTERVAL_S = 1.0
+SILENCE_TIMEOUT_S = 4.5
+"""Shorter than the lease of a leader, after which another worker takes the devices over (`leadership.LEASE_S`)."""
+OVERSLEPT_S = 0.5
+"""A parent that wakes so late was stopped itself, or the machine is out of breath: the silence of each begins anew."""
 DUPLICATE_SIGNAL_S = 0.5
 """A shell and `timeout` signal the process and its group: a second signal this soon is the first one again."""
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -49,7 +59,7 @@ class WorkerProcessContext:
     """For files of all workers of this parent; nobody else may enter it."""
     parent_pipe: int = field(repr=False)
     """A descriptor that becomes readable when the parent has ended."""
-    ready_pipe: int = field(repr=False)
+    report_pipe: int = field(repr=False)
 
     @property
     def is_first_start(self) -> bool:
@@ -57,10 +67,10 @@ class WorkerProcessContext:
         return self.number == 1 and self.restarts == 0
 
     def report_ready(self) -> None:
-        """Call it once, when the worker serves requests."""
-        with contextlib.suppress(OSError):  # the parent has ended; the other pipe tells
-            os.write(self.ready_pipe, b"r")
-        os.close(self.ready_pipe)
+        """Call it once, on the event loop, when the worker serves requests. The loop then says every second that it runs."""
+        with contextlib.suppress(OSError):  # the parent has ended, and the other pipe tells; or it is stopped, and the pipe full
+            os.write(self.report_pipe, b".")
+        asyncio.get_running_loop().call_later(BEAT_INTERVAL_S, self.report_ready)
 
 
 @dataclass(slots=True)
@@ -69,8 +79,10 @@ class _WorkerProcessSlot:
 
     number: int
     pid: int = 0
-    ready_pipe: int = -1
+    report_pipe: int = -1
     started_at: float = 0.0
+    silent_since: float | None = None
+    """When it was last heard; None before it is ready."""
     start_due_at: float | None = None
     starts: int = 0
     failures: int = 0
@@ -96,8 +108,9 @@ class WorkerProcessSupervisor:
             self._slots[0].start_due_at = 0.0
             while True:
                 self._start_due()
-                if self._wait(self._next_start_s()):
+                if self._wait(self._next_look_s()):
                     return self._stop()
+                self._kill_silent()
                 code = self._reap()
                 if code is not None:
                     return code
@@ -117,25 +130,47 @@ class WorkerProcessSupervisor:
 
     def _wait(self, timeout_s: float | None) -> bool:
         """Wait for a signal, a worker's report, or the time. True for a signal to stop."""
-        ready_pipes = [slot.ready_pipe for slot in self._slots if slot.ready_pipe >= 0]
-        wakeups = self._wakeups[0]
-        readable, _, _ = select.select([wakeups.fileno(), *ready_pipes], [], [], timeout_s)
+        pipes = [slot.report_pipe for slot in self._slots if slot.report_pipe >= 0]
+        wakeups, began = self._wakeups[0], monotonic()
+        readable, _, _ = select.select([wakeups.fileno(), *pipes], [], [], timeout_s)
+        overslept_s = monotonic() - began - (timeout_s or 0.0)
         for slot in self._slots:
-            if slot.ready_pipe in readable:
+            if slot.report_pipe in readable:
                 self._read_report(slot)
+            elif slot.silent_since is not None and overslept_s > OVERSLEPT_S:
+                slot.silent_since = monotonic()
         return wakeups.fileno() in readable and any(number in _STOP_SIGNALS for number in wakeups.recv(4_096))
 
     def _read_report(self, slot: _WorkerProcessSlot) -> None:
-        is_ready = bool(os.read(slot.ready_pipe, 1))
-        os.close(slot.ready_pipe)
-        slot.ready_pipe = -1
-        if not is_ready:
-            return  # it has ended; `_reap` finds out how
-        log.info("a worker process is ready", worker=slot.number, pid=slot.pid)
+        is_first = slot.silent_since is None
+        if not os.read(slot.report_pipe, 4_096):  # it has ended; `_reap` finds out how
+            self._forget_reports(slot)
+            return
+        slot.silent_since = monotonic()
+        if is_first:
+            log.info("a worker process is ready", worker=slot.number, pid=slot.pid)
         if not self._is_prepared:
             self._is_prepared = True
             for other in self._slots[1:]:
                 other.start_due_at = 0.0
+
+    def _forget_reports(self, slot: _WorkerProcessSlot) -> None:
+        if slot.report_pipe >= 0:
+            os.close(slot.report_pipe)
+        slot.report_pipe, slot.silent_since = -1, None
+
+    def _kill_silent(self) -> None:
+        """`_reap` replaces it."""
+        for slot in self._slots:
+            if slot.pid and slot.silent_since is not None and monotonic() - slot.silent_since >= SILENCE_TIMEOUT_S:
+                log.error(
+                    f"a worker process has not answered for {SILENCE_TIMEOUT_S:g} seconds and is killed; what it had accepted is "
+                    "lost, and clients connect again",
+                    worker=slot.number,
+                    pid=slot.pid,
+                )
+                self._forget_reports(slot)
+                os.kill(slot.pid, signal.SIGKILL)
 
     def _start_due(self) -> None:
         now = monotonic()
@@ -143,22 +178,25 @@ class WorkerProcessSupervisor:
             if slot.start_due_at is not None and slot.start_due_at <= now:
                 self._start(slot)
 
-    def _next_start_s(self) -> float | None:
+    def _next_look_s(self) -> float | None:
         due = [slot.start_due_at for slot in self._slots if slot.start_due_at is not None]
+        if any(slot.silent_since is not None for slot in self._slots):
+            due.append(monotonic() + BEAT_INTERVAL_S)
         return max(0.0, min(due) - monotonic()) if due else None
 
     def _start(self, slot: _WorkerProcessSlot) -> None:
-        ready_read, ready_write = os.pipe()
-        identity = WorkerProcessContext(slot.number, slot.starts, self._folder, self._parent_pipe[0], ready_write)
+        report_read, report_write = os.pipe()
+        os.set_blocking(report_write, False)
+        identity = WorkerProcessContext(slot.number, slot.starts, self._folder, self._parent_pipe[0], report_write)
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has handlers of its own
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_worker(identity, [ready_read])
+                self._become_worker(identity, [report_read])
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        os.close(ready_write)
-        slot.pid, slot.ready_pipe, slot.started_at, slot.start_due_at = pid, ready_read, monotonic(), None
+        os.close(report_write)
+        slot.pid, slot.report_pipe, slot.started_at, slot.start_due_at = pid, report_read, monotonic(), None
         slot.starts += 1
 
     def _become_worker(self, identity: WorkerProcessContext, unused_pipes: Sequence[int]) -> NoReturn:
@@ -170,7 +208,7 @@ class WorkerProcessSupervisor:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             for end in self._wakeups:
                 end.close()
-            others = [slot.ready_pipe for slot in self._slots if slot.ready_pipe >= 0]
+            others = [slot.report_pipe for slot in self._slots if slot.report_pipe >= 0]
             for descriptor in (self._parent_pipe[1], *unused_pipes, *others):
                 os.close(descriptor)
             code = self._run_worker(identity)
@@ -196,6 +234,7 @@ class WorkerProcessSupervisor:
         for slot in self._slots:
             if slot.pid and (ended := os.waitpid(slot.pid, os.WNOHANG))[0]:
                 slot.pid = 0
+                self._forget_reports(slot)
                 yield slot, os.waitstatus_to_exitcode(ended[1])
 
     def _stop(self) -> int:

@@ -5,7 +5,8 @@ Transactions that write to the log run side by side. Each has a writer number of
 one writer number follow each other. So the positions of one writer appear in their order, and those of different writers do not:
 a reader may see position 9 of writer 1 before position 8 of writer 0 is committed. A cursor therefore holds one position per
 writer, and a reader asks for the events that its cursor does not cover. Nothing is missed or read twice, and no writer that hangs
-holds the readers up.
+holds the readers up. Transactions with events of one device follow each other under all numbers (the storage sees to that), so of
+one device a reader sees them in the order of their positions.
 """
 
 from __future__ import annotations

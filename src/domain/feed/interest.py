@@ -103,10 +103,11 @@ class FeedInstanceGapTracker:
         self._by_instance: dict[str, _PeerReceiveState] = {}
 
     def accept(self, instance: str, readings: PeerFeedReadingsMessage, now_ms: int) -> bool:
-        """False if a message of this sender was lost before this one."""
+        """False if a message of this sender was lost before this one, or if it had sent some before it was heard (again): what
+        comes then may be older than what other instances have stored meanwhile."""
         before = self._by_instance.get(instance)
         self._by_instance[instance] = _PeerReceiveState(readings.sequence, now_ms, readings.interest_seen)
-        return before is None or readings.sequence == before.sequence + bool(readings.events)
+        return readings.sequence == (0 if before is None else before.sequence) + bool(readings.events)
 
     def forget_silent(self, now_ms: int) -> list[str]:
         """The senders that are gone: what they stored last may not have been sent."""

@@ -28,6 +28,7 @@ INTEREST = PeerFeedInterestMessage(3, [FeedFilter(ACCOUNT, frozenset({TELEMETRY}
 class FakeClient:
     def __init__(self) -> None:
         self.calls: list[tuple[str, Callable[[Any], Awaitable[None]]]] = []
+        self.is_connected = True
 
     def new_inbox(self) -> str:
         return f"inbox-{len(self.calls)}"
@@ -69,6 +70,17 @@ async def test_readings_and_interest_arrive_as_they_were_at_the_other_instances(
     await buses["a"].announce_readings(READINGS)
     await buses["b"].announce_interest(INTEREST)
     assert found == [("b", "a", READINGS), ("a", "b", INTEREST)]
+
+
+async def test_readings_are_not_kept_for_later_while_there_is_no_connection() -> None:
+    client: Any = FakeClient()
+    found: list[int] = []
+    buses = [NatsClusterBus(client=client, instance=name) for name in "ab"]
+    await buses[1].on_readings(lambda _, what: found.append(what.sequence))
+    for number, is_connected in enumerate((True, False, True)):
+        client.is_connected = is_connected
+        await buses[0].announce_readings(PeerFeedReadingsMessage(number, 0, [READING]))
+    assert found == [0, 2]
 
 
 async def test_of_the_called_instances_those_without_a_lease_and_those_without_a_connection_are_gone() -> None:

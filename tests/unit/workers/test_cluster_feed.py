@@ -217,3 +217,22 @@ def test_an_interest_is_small_whatever_the_clients_want() -> None:
     only = frozenset({TELEMETRY})
     expected = [FeedFilter(ACCOUNT, only, FAN), FeedFilter(ACCOUNT, only, PUMP), FeedFilter(OTHER, only)]
     assert wanted_readings([*many, *few, *few]) == expected
+
+
+async def test_what_a_sender_says_that_was_away_does_not_come_after_newer_readings_of_another() -> None:
+    """It may have kept them while it had no connection; the clients read them from the store, in order."""
+    cluster = Cluster(2)
+    a, b = await cluster.start()
+    b.client()
+    await cluster.beat()
+    a.store(reading(1))
+    await cluster.beat()
+    cluster.bus.loses = lambda sender: sender == "i0"
+    cluster.clock.forward(SILENT_AFTER_MS)
+    await b.worker.run_once()
+    resumed = b.client()
+    cluster.bus.loses = lambda sender: False
+    a.store(reading(2))
+    await cluster.beat()
+    assert resumed.closing
+    assert values(resumed) == []

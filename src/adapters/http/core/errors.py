@@ -6,9 +6,12 @@ id; the details are in the log.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import secrets
 from http import HTTPStatus
+from typing import Any
 
 from quart import Quart, Response, g, request
 from werkzeug.exceptions import HTTPException
@@ -126,3 +129,45 @@ def install_error_handlers(app: Quart) -> None:
     app.register_error_handler(DomainError, on_domain)
     app.register_error_handler(HTTPException, on_http)
     app.register_error_handler(Exception, on_failure)
+
+
+def answering_always(inner: Any) -> Any:
+    """The ASGI application, which answers also where no handler can: after a fault of the framework or of a hook, or a
+    cancellation that is not of this request. The server's own answer would be a 500 without a body, or none."""
+
+    async def answered(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await inner(scope, receive, send)
+            return
+        has_begun = False
+
+        async def send_noted(event: Any) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(event)
+
+        try:
+            await inner(scope, receive, send_noted)
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if has_begun or (isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()):
+                raise
+            log.error("request failed outside its handler: %s %s", scope["method"], scope["path"], exc_info=error)
+            await _send_internal_error(send)
+
+    return answered
+
+
+async def _send_internal_error(send: Any) -> None:
+    code, message = FRAMEWORK_ERRORS[500]
+    request_id = f"req_{secrets.token_hex(10)}"
+    body = json.dumps({"error": code, "message": message, "requestId": request_id}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-request-id", request_id.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -9,12 +9,16 @@ of different numbers side by side. Its position is the last one committed under 
 of everything that the snapshot contains (see `domain.events.cursors`). The lowest free number is taken, so few numbers
 are in use at a time. PostgreSQL frees the number of a transaction that ends, however it ends; no reader ever waits for one.
 
+Transactions with events of one device commit one after the other, under an advisory lock that is taken before positions are
+drawn: whoever follows the log gets the events of a device in the order of their positions.
+
 Deletes old events, whole sealed parts of the log from its beginning, so that what is left of each chain can be verified.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,9 +68,18 @@ _HEADS = """
     """
 
 
+DEVICE_LOCKS = 1_024
+"""Devices share so many locks: a batch of thousands of devices must not fill PostgreSQL's table of locks."""
+_DEVICE_LOCK_CLASS = 549_202_533
+"""With two integers, so these locks are none of those with one key (the leader's, a process's)."""
+_LOCKS: BindParameter[Sequence[int]] = bindparam("at_locks", type_=ARRAY(Integer()))
+
+
 def _reserve(slot: str) -> TextClause:
     return text(f"""
-        WITH slot AS MATERIALIZED ({slot}),
+        WITH held AS MATERIALIZED (
+            SELECT count(pg_advisory_xact_lock({_DEVICE_LOCK_CLASS}, device)) FROM unnest(:at_locks) AS device),
+        slot AS MATERIALIZED ({slot}),
         given AS MATERIALIZED (
             SELECT slot.writer, nextval('events_position_seq') AS position FROM slot, generate_series(1, :at_count)),
         noted AS (
@@ -75,14 +88,19 @@ def _reserve(slot: str) -> TextClause:
             slot.position = (SELECT position FROM event_writers w WHERE w.writer = slot.writer) AS is_current,
             ({_HEADS.format(writer="slot.writer")}) AS heads
         FROM slot
-        """).bindparams(bindparam("at_count", type_=Integer()), _ACCOUNTS)  # noqa: S608 - of constants
+        """).bindparams(bindparam("at_count", type_=Integer()), _ACCOUNTS, _LOCKS)  # noqa: S608 - of constants
 
 
-RESERVE_POSITIONS = _reserve("SELECT writer, position FROM event_writers ORDER BY writer LIMIT 1 FOR UPDATE SKIP LOCKED")
-"""Positions are drawn after the writer number is locked, so they ascend in the order of its commits. The statement reads the
-heads of the chains in the snapshot that it began with; the third column says whether that has the number's last commit."""
+RESERVE_POSITIONS = _reserve(
+    "SELECT writer, position FROM held, event_writers ORDER BY writer LIMIT 1 FOR UPDATE OF event_writers SKIP LOCKED"
+)
+"""The devices are locked first, in the order of the array, which is sorted: two transactions cannot deadlock. Positions are drawn
+after the writer number is locked too, so they ascend in the order of the commits of each device and of the number. The
+statement reads the heads of the chains in the snapshot that it began with; the third column says whether that has the number's
+last commit."""
 RESERVE_WHEN_ALL_ARE_TAKEN = _reserve(
-    f"SELECT writer, position FROM event_writers WHERE writer = pg_backend_pid() % {MAX_WRITERS} FOR UPDATE"  # noqa: S608
+    "SELECT writer, position FROM held, event_writers "  # noqa: S608 - of constants
+    f"WHERE writer = pg_backend_pid() % {MAX_WRITERS} FOR UPDATE OF event_writers"
 )
 """Waits for the transaction that holds the number."""
 WRITER_POSITIONS = select(event_writers.c.writer, event_writers.c.position).order_by(event_writers.c.writer)
@@ -126,15 +144,19 @@ class EventWriterReservation:
     heads: Mapping[AccountId, EventChainHead]
 
 
-async def reserve_positions(session: SqlSession, count: int, accounts: Collection[AccountId] = ()) -> EventWriterReservation:
-    """Of `count` positions for events of these accounts. For PostgreSQL."""
-    names = sorted(accounts)
-    rows = await session.write(RESERVE_POSITIONS, at_count=count, at_accounts=names)
+async def reserve_positions(
+    session: SqlSession, count: int, accounts: Collection[AccountId] = (), devices: Collection[DeviceId] = ()
+) -> EventWriterReservation:
+    """Of `count` positions for events of these accounts and devices. Waits while another transaction with events of one of the
+    devices is open. For PostgreSQL."""
+    locks = sorted({zlib.crc32(device.encode()) % DEVICE_LOCKS for device in devices})
+    wanted = {"at_count": count, "at_accounts": sorted(accounts), "at_locks": locks}
+    rows = await session.write(RESERVE_POSITIONS, **wanted)
     if not rows:
-        rows = await session.write(RESERVE_WHEN_ALL_ARE_TAKEN, at_count=count, at_accounts=names)
+        rows = await session.write(RESERVE_WHEN_ALL_ARE_TAKEN, **wanted)
     [(writer, positions, is_current, found)] = rows
     if not is_current:
-        found = (await session.read(HEADS_OF_WRITER, at_writer=writer, at_accounts=names))[0][0]
+        found = (await session.read(HEADS_OF_WRITER, at_writer=writer, at_accounts=sorted(accounts)))[0][0]
     return EventWriterReservation(writer, positions, _heads_by_account(found or ()))
 
 
@@ -302,7 +324,8 @@ class SqlEventRepository(SqlRepository):
             return []
         accounts = {event.account_id for event in events}
         if self._session.dialect == POSTGRES:
-            reserved = await reserve_positions(self._session, len(events), accounts)
+            devices = {event.device_id for event in events if event.device_id is not None}
+            reserved = await reserve_positions(self._session, len(events), accounts, devices)
             numbered, writes = _plan_append(events, reserved, hasher)
             await self._session.bulk_write_all(writes)
             return numbered
