@@ -14,7 +14,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 
 unexport PYTHONDONTWRITEBYTECODE # without bytecode each process compiles all tests anew
 .DEFAULT_GOAL := help
-.PHONY: help check setup dev run demo test faults simulate pictures clients lint bench wheel lock clean apt
+.PHONY: help check setup dev run demo test faults simulate pictures clients lint bench wheel sbom release lock clean apt
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -62,6 +62,14 @@ wheel: setup ## build a wheel without debug symbols in dist/ (ZIG=1: for every L
 	$(if $(ZIG),@$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m maturin build --release --strip --locked --out dist $(if $(ZIG),--zig --compatibility manylinux_2_28)
 
+sbom: dev ## list every package, crate and library of this version with its hashes, as CycloneDX, in dist/
+	@mkdir -p dist
+	@PYTHONPATH=src:tests $(BIN)/python -m support.sbom dist/latchboard.cdx.json
+
+release: wheel sbom ## put all that a release has into dist/, with SHA256SUMS (docs/how-to/verify-a-release.md)
+	@cp requirements.lock requirements-build.lock deploy/systemd/install.sh deploy/systemd/latchboard.service dist/
+	@cd dist && sha256sum latchboard-*.whl latchboard.cdx.json requirements.lock requirements-build.lock install.sh latchboard.service >SHA256SUMS
+
 lock: dev ## update the lock files after a change of pyproject.toml (UPGRADE=1: to the newest versions)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev --output-file requirements-dev.lock
 	$(COMPILE) -c requirements-dev.lock pyproject.toml --output-file requirements.lock
@@ -77,12 +85,13 @@ $(VENV)/bin/python: | check
 # Every lock pins versions and hashes; requirements-dev.lock holds the same versions as the other two, and more packages.
 $(VENV)/.installed: requirements.lock requirements-build.lock | $(VENV)/bin/python
 	@echo "==> Python packages to build and run"
-	@$(INSTALL) -r requirements.lock -r requirements-build.lock
+	@$(INSTALL) --only-binary :all: -r requirements-build.lock
+	@$(INSTALL) --no-build-isolation -r requirements.lock # isolation fetches what builds a package, without a hash
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.installed
 	@echo "==> Python packages to test and lint"
-	@$(INSTALL) -r requirements-dev.lock
+	@$(INSTALL) --no-build-isolation -r requirements-dev.lock
 	@touch $@
 
 $(VENV)/.built: $(RUST_SOURCES) pyproject.toml $(VENV)/.installed

@@ -9,4 +9,4 @@ mkdir -p "$folder/translations"
 rm -f "$folder"/latchboard-*.whl
 cp "$here/config.yaml" "$here/Dockerfile" "$here/run.py" "$here/DOCS.md" "$folder/"
 cp "$here"/translations/*.yaml "$folder/translations/"
-cp "$here/../../requirements.lock" "$wheel" "$folder/"
+cp "$here/../../requirements.lock" "$here/../../requirements-build.lock" "$wheel" "$folder/"

@@ -10,12 +10,26 @@ wheel=${1:?usage: install.sh WHEEL (make wheel builds it)}
 command -v python3 >/dev/null && python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' || {
   echo "Python 3.11 or newer with its venv module is needed (Debian: apt install python3-venv)" >&2; exit 2; }
 
-[ -x "$prefix/bin/python" ] || python3 -m venv "$prefix"
-if [ -f "$here/../../requirements.lock" ]; then
-  "$prefix/bin/python" -m pip install --quiet --require-hashes -r "$here/../../requirements.lock"
+# The locks are beside this script, two folders above it (a checkout), or beside the wheel (a release). Without them nothing is installed:
+# a package without a hash is whatever the network says it is.
+locks=
+for folder in "$here" "$here/../.." "$(dirname "$wheel")"; do
+  [ -f "$folder/requirements.lock" ] && [ -f "$folder/requirements-build.lock" ] && { locks=$folder; break; }
+done
+[ -n "$locks" ] || { echo "requirements.lock and requirements-build.lock of this version are needed beside the wheel: they hold the hash of every package" >&2; exit 2; }
+sums=$(dirname "$wheel")/SHA256SUMS
+if [ -f "$sums" ]; then
+  grep -q "  $(basename "$wheel")\$" "$sums" && (cd "$(dirname "$sums")" && sha256sum --quiet --check --ignore-missing SHA256SUMS) || {
+    echo "$wheel is not the file that $sums names: nothing was installed" >&2; exit 2; }
 fi
-"$prefix/bin/python" -m pip install --quiet --force-reinstall --no-deps "$wheel"
-"$prefix/bin/python" -m pip check >/dev/null || "$prefix/bin/python" -m pip install --quiet "$wheel"
+
+[ -x "$prefix/bin/python" ] || python3 -m venv "$prefix"
+# Without isolation: else pip fetches what builds a package published as source, and asks for no hash of it.
+"$prefix/bin/python" -m pip install --quiet --only-binary :all: --require-hashes -r "$locks/requirements-build.lock"
+"$prefix/bin/python" -m pip install --quiet --no-build-isolation --require-hashes -r "$locks/requirements.lock"
+"$prefix/bin/python" -m pip install --quiet --force-reinstall --no-index --no-deps "$wheel"
+"$prefix/bin/python" -m pip check || { echo "requirements.lock is not that of $wheel: take both from one version" >&2; exit 2; }
+"$prefix/bin/python" -m pip uninstall --quiet --yes maturin setuptools
 mkdir -p "$units"
 install -m 0644 "$here/latchboard.service" "$units/latchboard.service"
 if [ ! -e "$settings" ]; then

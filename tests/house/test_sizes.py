@@ -37,6 +37,7 @@ ALONE = {
     "domain/keys/ports.py": PORT,
     "domain/provisioning/ports.py": PORT,
     "domain/rules/loop_guard.py": "one idea, used at one place, without a part of the rest",
+    "domain/sign_in/presence.py": "breaks a circle: sessions, factors and all that needs a proof use it",
     "domain/team/ports.py": PORT,
     "domain/webhooks/reference.py": "the readable definition beside which the engine's is held",
 }

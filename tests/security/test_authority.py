@@ -10,53 +10,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pyotp
 import pytest
 
 from adapters.http.documents.openapi import build_document
-from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
-from domain.notifications.model import UnconditionalTopic
-from domain.sign_in.policy import STEP_UP_TTL_MS
-from support.authenticator import SoftwareAuthenticator
+from security.authority_table import (
+    ADA,
+    CASES,
+    CHANNELS,
+    DEVICE,
+    GRACE,
+    HALF_OF_PROOF_S,
+    NO_AUTHORITY,
+    NTFY,
+    USES,
+    Person,
+    a_confirmed_app,
+)
 from support.empty_database import empty_postgres, sqlite_url
 from support.in_process_app import PASSWORD, InProcessApp, in_process_app
 from support.two_instances import DATABASES, KEY_RING
 
-ADA, GRACE = "ada@example.com", "grace@example.com"
-NTFY = {"name": "Phone", "ntfy": {"url": "https://ntfy.example", "topic": "t", "token": "tk"}}
-CHANNELS = "/auth/notifications/channels"
-DEVICE = {"name": "Gate", "boardType": "ESP32", "appType": "PUMP"}
 NEW_PASSWORD = "another horse battery"
-HALF_OF_PROOF_S = STEP_UP_TTL_MS * 3 // 5 // 1000
-
-
-class Person:
-    """An Owner with one channel, which is older than all that follows."""
-
-    def __init__(self, app: InProcessApp) -> None:
-        self.app = app
-        self.secret = ""
-
-    async def prepare(self) -> None:
-        self.account = await self.app.create_account(ADA)
-        self.grace_id = await self.app.create_member(self.account, GRACE, Role.ADMIN)
-        self.caller = await self.app.sign_in(ADA)
-        self.old_channel = (await self.caller.send_ok("POST", CHANNELS, NTFY))["channelId"]
-
-    async def prove(self) -> None:
-        proof = {"totp": pyotp.TOTP(self.secret).at(self.app.clock.now_ms() // 1000)} if self.secret else {"password": PASSWORD}
-        await self.caller.send_ok("POST", "/auth/step-up", proof)
-
-    async def told(self) -> list[tuple[str, str]]:
-        """Channel and text of what is owed about this person's own authority; it counts once."""
-        async with self.app.services.uow.write() as tx:
-            due = await tx.notifications.list_due(self.app.clock.steady_ms(), 1000)
-            await tx.notifications.delete([each.seq for each in due])
-        return [(each.channel_id, each.text) for each in due if each.topic is UnconditionalTopic.SECURITY]
-
-    async def events(self, kind: str) -> int:
-        return int((await self.caller.send_ok("GET", f"/events?type={kind}&limit=200"))["total"])
 
 
 @pytest.fixture(params=DATABASES)
@@ -71,115 +46,32 @@ async def ada(request: pytest.FixtureRequest) -> AsyncIterator[Person]:
             yield made
 
 
-Call = tuple[dict[str, str], Callable[[], Any]]
-"""Values of the path, and the body at the moment of the call."""
-
-
-def plain(body: Any) -> Callable[[Person], Awaitable[Call]]:
-    async def prepare(_: Person) -> Call:
-        return {}, lambda: body
-
-    return prepare
-
-
-async def a_disabled_key(ada: Person) -> Call:
-    made = await ada.caller.send_ok("POST", "/keys", {"name": "Robot"})
-    await ada.caller.send_ok("PATCH", f"/keys/{made['keyId']}", {"enabled": False})
-    return {"keyId": made["keyId"]}, lambda: {"enabled": True}
-
-
-async def a_suspended_channel(ada: Person) -> Call:
-    made = await ada.caller.send_ok("POST", CHANNELS, NTFY | {"name": "Tablet"})
-    await ada.caller.send_ok("DELETE", "/auth/sessions")
-    await ada.caller.send_ok("POST", f"{CHANNELS}/{ada.old_channel}/confirm")
-    return {"channelId": made["channelId"]}, lambda: None
-
-
-async def an_invitation(ada: Person) -> Call:
-    body = {"email": "joan@example.com", "name": "Joan", "role": "Admin"}
-    made = await ada.caller.send_ok("POST", "/invitations", body)
-    return {"invitationId": made["invitationId"]}, lambda: None
-
-
-async def a_member(ada: Person) -> Call:
-    return {"membershipId": ada.grace_id}, lambda: {"role": "Owner"}
-
-
-async def a_device(ada: Person) -> Call:
-    device_id = (await ada.caller.send_ok("POST", "/devices/register", DEVICE))["deviceId"]
-    await ada.caller.send_ok("POST", f"/devices/{device_id}/credentials", {})
-    return {"deviceId": device_id}, lambda: {"rotate": True}
-
-
-async def an_unconfirmed_app(ada: Person) -> Call:
-    secret = (await ada.caller.send_ok("POST", "/auth/second-factor/totp"))["secret"]
-    return {}, lambda: {"code": pyotp.TOTP(secret).at(ada.app.clock.now_ms() // 1000)}
-
-
-async def a_confirmed_app(ada: Person) -> Call:
-    _, code = await an_unconfirmed_app(ada)
-    ada.secret = ada.app.responses[-1].json()["secret"]
-    await ada.caller.send_ok("POST", "/auth/second-factor/totp/confirm", code())
-    return {}, lambda: None
-
-
-async def a_passkey(ada: Person) -> Call:
-    options = (await ada.caller.send_ok("POST", "/auth/passkeys/options"))["publicKey"]
-    response = SoftwareAuthenticator(ada.app.program.settings.effective_public_url).create(options)
-    return {}, lambda: {"name": "Key ring", "passkey": response}
-
-
-async def a_service_session(ada: Person) -> Call:
-    expires = to_iso(ada.app.clock.now_ms() + 86_400_000)
-    return {}, lambda: {"name": "ci", "role": "Admin", "operations": ["devices:write"], "expiresAt": expires}
-
-
-async def an_unused_device(ada: Person) -> Call:
-    rows = {"devices": [DEVICE | {"externalId": "gate-1"}], "credentials": "NEW"}
-    made = await ada.caller.send_ok("POST", "/devices/register/bulk", rows)
-    return {"deviceId": made["devices"][0]["deviceId"]}, lambda: rows | {"credentials": "UNUSED"}
-
-
-async def a_code(ada: Person) -> Call:
-    expires = to_iso(ada.app.clock.now_ms() + 86_400_000)
-    return {}, lambda: {"name": "Hall", "boardType": "ESP32", "appType": "PUMP", "maxDevices": 9, "expiresAt": expires}
-
-
-CASES: dict[str, Callable[[Person], Awaitable[Call]]] = {
-    f"POST {CHANNELS}": plain(NTFY | {"name": "Thief"}),
-    "PUT /auth/notifications": plain({"topics": ["approvals"], "mail": True}),
-    f"POST {CHANNELS}/{{channelId}}/confirm": a_suspended_channel,
-    "POST /keys": plain({"name": "Robot"}),
-    "PATCH /keys/{keyId}": a_disabled_key,
-    "POST /service-sessions": a_service_session,
-    "POST /provisioning-codes": a_code,
-    "POST /invitations": plain({"email": "joan@example.com", "name": "Joan", "role": "Admin"}),
-    "POST /invitations/{invitationId}/resend": an_invitation,
-    "POST /members": plain({"email": "joan@example.com", "name": "Joan", "role": "Admin", "password": PASSWORD}),
-    "PATCH /members/{membershipId}": a_member,
-    "POST /devices/{deviceId}/credentials": a_device,
-    "POST /devices/register/bulk": an_unused_device,
-    "POST /fleet/apply": plain({"document": {"version": 1, "apiKeys": [{"name": "Robot"}]}}),
-    "POST /auth/second-factor/totp/confirm": an_unconfirmed_app,
-    "POST /auth/second-factor/recovery-codes": a_confirmed_app,
-    "POST /auth/passkeys": a_passkey,
-}
-END_BODIES = {"PATCH /members/{membershipId}": {"role": "Admin"}}
+def document(app: InProcessApp) -> dict[str, dict[str, Any]]:
+    """Every operation of the document, by method and path."""
+    paths = build_document(app.program.http_app, version="0")["paths"]
+    found = {f"{method.upper()} {path}": call for path, calls in paths.items() for method, call in calls.items()}
+    return {row.replace(" /api/v1", " "): call for row, call in found.items()}
 
 
 def operations(app: InProcessApp) -> dict[str, dict[str, Any]]:
-    """Every operation of the document that makes authority: its `x-authority` by method and path."""
-    paths = build_document(app.program.http_app, version="0")["paths"]
-    found = {f"{method.upper()} {path}": call for path, calls in paths.items() for method, call in calls.items()}
-    return {row.replace(" /api/v1", " "): call["x-authority"] for row, call in found.items() if "x-authority" in call}
+    """Those that make authority: their `x-authority`."""
+    return {row: call["x-authority"] for row, call in document(app).items() if "x-authority" in call}
 
 
 def filled(path: str, values: dict[str, Any]) -> str:
     return re.sub(r"\{(\w+)\}", lambda part: str(values[part[1]]), path)
 
 
-async def test_every_operation_of_the_document_that_makes_authority_has_a_case(ada: Person) -> None:
-    assert set(operations(ada.app)) == set(CASES)
+async def test_every_operation_of_the_document_makes_authority_or_has_a_reason_why_not(tmp_path: Path) -> None:
+    """A new operation is in neither list, and fails here. Reading makes nothing, and DELETE takes away."""
+    async with in_process_app(tmp_path) as app:
+        everything = document(app)
+        making = set(operations(app))
+    assert making == set(CASES) == set(USES)
+    assert not [row for row in making if row.startswith(("GET ", "DELETE "))]
+    others = {row for row in everything if not row.startswith(("GET ", "DELETE "))} - making
+    assert others == set(NO_AUTHORITY)
+    assert {declared["end"] for declared in (everything[row]["x-authority"] for row in making)} <= set(everything)
 
 
 @pytest.mark.parametrize("row", CASES)
@@ -197,16 +89,20 @@ async def test_what_outlives_a_session_needs_a_proof_is_an_event_is_told_and_end
     assert await ada.told() == []
 
     await ada.prove()
-    made = await ada.caller.send_ok(method, filled(path, values), body())
+    made = (await ada.caller.send_ok(method, filled(path, values), body())) or {}
     assert await ada.events(declared["event"]) == before + 1
     assert {channel for channel, _ in await ada.told()} == {ada.old_channel}
 
     if row == "POST /fleet/apply":
-        [made] = await ada.caller.send_ok("GET", "/keys")
+        [result] = made["objects"]
+        made = result | {"keyId": result["id"]}
     if method == "PUT":
         made = (await ada.caller.send_ok("GET", CHANNELS))[-1]
+    made |= values
+    assert await USES[row](ada, made)
     end_method, _, end_path = declared["end"].partition(" ")
-    await ada.caller.send_ok(end_method, filled(end_path, made | values), END_BODIES.get(declared["end"]))
+    await ada.caller.send_ok(end_method, filled(end_path, made), {"role": "Admin"} if end_method == "PATCH" else None)
+    assert not await USES[row](ada, made)
 
 
 async def test_a_service_session_makes_what_it_was_made_for_without_a_proof_and_the_person_is_told(ada: Person) -> None:
@@ -259,6 +155,27 @@ async def test_a_channel_of_a_thief_is_told_nothing_after_the_person_has_cut_eve
         due = await tx.notifications.list_due(ada.app.clock.steady_ms(), 1000)
     assert {each.channel_id for each in due} == {ada.old_channel}
     assert any(each.approval_id for each in due)
+
+
+@pytest.mark.parametrize("by_factor", [False, True])
+async def test_a_thief_of_a_session_silences_nobody(ada: Person, by_factor: bool) -> None:
+    """Who suspends, deletes or turns off the channels of a person would go on unseen."""
+    await ada.caller.send_ok("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": True})
+    if by_factor:
+        await a_confirmed_app(ada)
+    ada.app.clock.forward(seconds=2 * HALF_OF_PROOF_S)
+    before = await ada.caller.send_ok("GET", CHANNELS)
+    for method, path, body in (
+        ("DELETE", "/auth/sessions", None),
+        ("DELETE", f"{CHANNELS}/{ada.old_channel}", None),
+        ("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": False}),
+    ):
+        refused = await ada.caller.send(method, path, body)
+        assert (refused.status_code, refused.json()["error"]) == (403, "STEP_UP_REQUIRED")
+        assert await ada.caller.send_ok("GET", CHANNELS) == before
+    await ada.prove()
+    await ada.caller.send_ok("DELETE", "/auth/sessions")
+    assert all(each["suspendedAt"] for each in await ada.caller.send_ok("GET", CHANNELS))
 
 
 async def test_what_was_owed_to_a_channel_is_not_sent_once_it_is_suspended(ada: Person) -> None:

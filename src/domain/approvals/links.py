@@ -27,8 +27,8 @@ from domain.kernel.ids import ApprovalId, ExecutionId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.passkeys import PasskeySignInService
 from domain.sign_in.policy import RolesRequiringSecondFactor
+from domain.sign_in.presence import invalid_factor_error
 from domain.sign_in.second_factor import PresentedSecondFactor, SecondFactorChecker
-from domain.sign_in.step_up import invalid_factor_error
 
 LINK_TTL_MS = HOUR_MS
 """From the moment it is sent. Later the person signs in: the request itself waits for a day."""

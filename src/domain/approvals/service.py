@@ -27,7 +27,7 @@ from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, V
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.policy import APPROVAL_STEP_UP_TTL_MS
-from domain.sign_in.step_up import require_factor_of_link, require_second_factor_if_enabled
+from domain.sign_in.presence import require_factor_of_link, require_second_factor_if_enabled
 
 EXPIRY_BATCH_SIZE = 100
 """Approvals expired in one transaction; a small batch keeps the single writer free for others."""

@@ -37,7 +37,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import LoginFailures
 from domain.sign_in.policy import PASSWORD_CONFIRMATIONS, STEP_UP_TTL_MS
 from domain.sign_in.ports import PasswordHasher
-from domain.sign_in.step_up import require_fresh_proof, require_second_factor_if_enabled
+from domain.sign_in.presence import require_fresh_proof, require_second_factor_if_enabled
 
 PASSWORD_LENGTH = 32
 """190 bits; every firmware's settings page accepts this length."""

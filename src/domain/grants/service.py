@@ -37,6 +37,7 @@ from domain.kernel.ids import (
 )
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.service import get_api_key
+from domain.sign_in.presence import require_fresh_proof
 
 MAX_COMMANDS = 100
 MAX_RATE_PER_MINUTE = 1_000
@@ -188,12 +189,13 @@ class GrantService(Generic[TxT]):
         return [(grant, names.get(grant.place, "")) for grant in grants]
 
     async def create(self, caller: SessionCaller, on: DeviceId | GroupId, draft: NewGrantInput) -> GrantWithWarnings:
-        """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`."""
+        """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`."""
         require_role(caller, Role.ADMIN)
         check_single_subject(draft)
         now_ms = self.clock.now_ms()
         grant_input = check_input(draft.input, now_ms, self.windows)
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            await require_fresh_proof(tx, caller, now_ms)
             place = await self._find_target(tx, caller.account_id, on)
             subject = await _resolve_subject(tx, place.account_id, draft)
             grant = self._build_grant(caller, place, draft, grant_input, subject, now_ms)
@@ -209,7 +211,7 @@ class GrantService(Generic[TxT]):
     ) -> GrantWithWarnings:
         """`changes` are fields of `GrantInput`; subject and place cannot change.
 
-        Raises ValidationFailed, NotFound, PermissionDenied `ROLE_REQUIRED`."""
+        Raises ValidationFailed, NotFound, PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED` for a wider grant."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
             place = await self._find_target(tx, caller.account_id, on)
@@ -219,6 +221,7 @@ class GrantService(Generic[TxT]):
             grant_input = check_input(grant_input, now_ms, self.windows, expiry_kept=expiry_kept)
             grant = _apply_input(before, grant_input, caller)
             if is_wider(grant, before):
+                await require_fresh_proof(tx, caller, now_ms)
                 await _check_no_pending_request(tx, caller, grant)
             await tx.grants.save(grant)
             self._emit_change(tx, caller, place, grant, "grant_updated", now_ms)

@@ -19,7 +19,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import RANDOM_LENGTH, ApiKey, compose_key, display_prefix
 from domain.keys.ports import KeysTx
 from domain.sign_in.ports import TokenHasher
-from domain.sign_in.step_up import require_fresh_proof
+from domain.sign_in.presence import require_fresh_proof
 
 
 @dataclass(frozen=True, slots=True)

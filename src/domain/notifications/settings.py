@@ -37,7 +37,7 @@ from domain.notifications.model import (
 )
 from domain.notifications.ports import NotificationSender, NotificationsTx, PushKeyCodec
 from domain.sign_in.policy import AttemptLimit
-from domain.sign_in.step_up import require_fresh_proof
+from domain.sign_in.presence import require_fresh_proof
 
 MAX_CHANNELS = 10
 """Of one member: a few browsers, a phone, mail."""
@@ -74,7 +74,7 @@ class NotificationSettingsService:
 
     async def put_settings(self, caller: SessionCaller, wanted: NotificationSettings, *, mail: bool) -> NotificationSettings:
         """The settings of the caller; the ids in `wanted` are ignored. Raises Conflict `CHANNEL_LIMIT`; PermissionDenied
-        `STEP_UP_REQUIRED` where mail becomes a channel."""
+        `STEP_UP_REQUIRED` where mail becomes a channel, or is one no longer."""
         settings = replace(wanted, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.notifications.upsert_settings(settings)
@@ -83,6 +83,7 @@ class NotificationSettingsService:
             if mail and present is None:
                 await self._add(tx, caller, channels, ChannelKind.MAIL, MAIL_NAME, None)
             elif not mail and present is not None:
+                await require_fresh_proof(tx, caller, self.clock.now_ms())
                 await self._delete(tx, caller, present)
         return settings
 
@@ -102,9 +103,11 @@ class NotificationSettingsService:
             return await self._add(tx, caller, channels, kind_of(destination), name, destination)
 
     async def delete_channel(self, caller: SessionCaller, channel_id: ChannelId) -> None:
-        """Raises NotFound, for a channel of another member too."""
+        """Raises NotFound, for a channel of another member too; PermissionDenied `STEP_UP_REQUIRED`: it silences its owner."""
         async with self.uow.write(caller, Role.VIEWER) as tx:
-            await self._delete(tx, caller, await _get_own(tx, caller, channel_id))
+            channel = await _get_own(tx, caller, channel_id)
+            await require_fresh_proof(tx, caller, self.clock.now_ms())
+            await self._delete(tx, caller, channel)
 
     async def confirm_channel(self, caller: SessionCaller, channel_id: ChannelId) -> NotificationChannel:
         """Of a suspended channel: its owner says that it is theirs. Raises NotFound, PermissionDenied `STEP_UP_REQUIRED`."""

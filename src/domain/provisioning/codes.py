@@ -19,7 +19,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from domain.provisioning.ports import ProvisioningTx
 from domain.sign_in.ports import TokenHasher
-from domain.sign_in.step_up import require_fresh_proof
+from domain.sign_in.presence import require_fresh_proof
 
 CODE_PREFIX = "lbp_"
 CODE_RANDOM_LENGTH = 26

@@ -27,6 +27,7 @@ from domain.sign_in.model import (
 )
 from domain.sign_in.policy import RolesRequiringSecondFactor, challenge_expired_error
 from domain.sign_in.ports import PasskeyCodec, PasskeyResponseError, SignInTx, TokenHasher
+from domain.sign_in.presence import require_verification
 from domain.sign_in.second_factor import (
     SIGN_IN,
     PasskeyAssertionService,
@@ -39,7 +40,6 @@ from domain.sign_in.second_factor import (
     purpose_of_step_up,
 )
 from domain.sign_in.sessions import OpenedSession, SessionOpener
-from domain.sign_in.step_up import require_verification
 
 
 @service

@@ -24,8 +24,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import PasswordChangeCode
 from domain.sign_in.policy import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
 from domain.sign_in.ports import PasswordHasher, SignInTx, TokenHasher
+from domain.sign_in.presence import require_verification
 from domain.sign_in.sessions import cut_off_user
-from domain.sign_in.step_up import require_verification
 
 CODE_DIGITS = 6
 CODE_TTL_MS = 10 * MINUTE_MS

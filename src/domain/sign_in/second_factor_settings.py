@@ -19,8 +19,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import TotpEnrollment
 from domain.sign_in.policy import RolesRequiringSecondFactor, normalize_code, second_factor_required_error
 from domain.sign_in.ports import SignInTx, TotpCodec
+from domain.sign_in.presence import require_verification
 from domain.sign_in.second_factor import RecoveryCodeIssuer, complete_factor_removal
-from domain.sign_in.step_up import require_verification
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo, RefreshToken, UserSession
 from domain.sign_in.policy import HmacKnownBrowserTokenCodec
 from domain.sign_in.ports import AccessTokenCodec, SignInTx, TokenHasher
+from domain.sign_in.presence import require_fresh_proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,11 @@ class UserSessionService:
             tx.emit(event_of(caller, "session_revoked", "A session was signed out", now_ms))
 
     async def end_other_sessions(self, caller: SessionCaller) -> None:
-        """Sign out all sessions of the caller but the present one, and suspend the caller's channels."""
+        """Sign out all sessions of the caller but the present one, and suspend the caller's channels. So it silences them: a
+        thief of the session may not. Raises PermissionDenied `STEP_UP_REQUIRED`."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            await require_fresh_proof(tx, caller, now_ms)
             await tx.users.get_for_update(caller.user_id)
             await cut_off_user(tx, caller.user_id, now_ms, keep=caller.session_id)
             tx.emit(event_of(caller, "session_revoked", "All other sessions were signed out", now_ms))

@@ -34,7 +34,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo
 from domain.sign_in.policy import AttemptLimit
 from domain.sign_in.ports import PasswordHasher, TokenHasher
-from domain.sign_in.step_up import require_fresh_proof
+from domain.sign_in.presence import require_fresh_proof
 from domain.team.members import check_email_is_free, store_member
 from domain.team.ports import TeamTx
 

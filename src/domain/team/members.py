@@ -26,7 +26,7 @@ from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.ports import PasswordHasher
-from domain.sign_in.step_up import require_fresh_proof
+from domain.sign_in.presence import require_fresh_proof
 from domain.team.ports import TeamTx
 
 TxT = TypeVar("TxT", bound=TeamTx)

@@ -24,7 +24,7 @@ from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, SessionId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ServiceSessionToken, UserSession
 from domain.sign_in.ports import TokenHasher
-from domain.sign_in.step_up import require_fresh_proof
+from domain.sign_in.presence import require_fresh_proof
 from domain.team.ports import TeamTx
 
 SERVICE_TOKEN_PREFIX = "lbs_"  # noqa: S105 - a prefix, not a secret

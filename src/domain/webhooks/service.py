@@ -19,6 +19,7 @@ from domain.kernel.errors import Conflict, NotFound, SecretUnreadable, Validatio
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, KeyId, WebhookId, has_id_format
 from domain.kernel.ports import Vault
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.sign_in.presence import require_fresh_proof
 from domain.webhooks.model import (
     CANCEL_BATCH_ROWS,
     Webhook,
@@ -81,7 +82,8 @@ class WebhookService:
     ) -> WebhookWithSecret:
         """`types`: the event types it wants; None: the default ones.
 
-        Raises PermissionDenied, ValidationFailed for an unknown key or a forbidden address, Conflict `WEBHOOK_LIMIT`."""
+        Raises PermissionDenied, also `STEP_UP_REQUIRED`; ValidationFailed for an unknown key or a forbidden address; Conflict
+        `WEBHOOK_LIMIT`."""
         require_role(caller, Role.ADMIN)
         self._check_url(url)
         now_ms = self.clock.now_ms()
@@ -105,6 +107,7 @@ class WebhookService:
             format=webhook_format,
         )
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
+            await require_fresh_proof(tx, caller, now_ms)
             await _require_key_with_capacity(tx, webhook)
             await tx.webhooks.add(webhook)
             self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
@@ -122,7 +125,7 @@ class WebhookService:
     ) -> None:
         """Disabling cancels pending deliveries. Enabling forgets earlier failures.
 
-        Raises PermissionDenied, ValidationFailed, NotFound."""
+        Raises PermissionDenied, `STEP_UP_REQUIRED` for what is enabled afterwards; ValidationFailed, NotFound."""
         require_role(caller, Role.ADMIN)
         if url is not None:
             self._check_url(url)
@@ -143,22 +146,27 @@ class WebhookService:
                 after = disable(after, None, now_ms)
             if replace(after, updated_ms=before.updated_ms) == before:
                 return
+            if after.enabled:
+                await require_fresh_proof(tx, caller, now_ms)
             await tx.webhooks.save(after)
             description = f"Webhook to {after.host} was changed and is {'enabled' if after.enabled else 'disabled'}"
             self._emit(tx, caller, after, "webhook_updated", description)
             tx.after_commit(lambda: self.on_changed(after))
 
     async def rotate_secret(self, caller: SessionCaller, webhook_id: str) -> WebhookWithSecret:
-        """From now on nothing is signed with the old secret, pending retries included. Raises PermissionDenied, NotFound."""
+        """From now on nothing is signed with the old secret, pending retries included. Raises PermissionDenied, also
+        `STEP_UP_REQUIRED`, NotFound."""
         secret = new_secret(self.ids.random_bytes(SECRET_BYTES))
+        now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
+            await require_fresh_proof(tx, caller, now_ms)
             before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = replace(
                 before,
                 sealed_secret=self.vault.seal(secret, before.webhook_id),
                 secret_prefix=shown_prefix(secret),
                 generation=before.generation + 1,
-                updated_ms=self.clock.now_ms(),
+                updated_ms=now_ms,
             )
             await tx.webhooks.save(after)
             self._emit(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.host} was rotated")
@@ -181,6 +189,7 @@ class WebhookService:
                 webhook = await get_webhook(tx, caller, webhook_id)
                 if webhook.enabled:
                     return
+                await require_fresh_proof(tx, caller, self.clock.now_ms())
                 await tx.deliveries.cancel_pending(webhook.webhook_id, CANCEL_BATCH_ROWS)
                 if not await tx.deliveries.has_pending(webhook.webhook_id):
                     return

@@ -19,7 +19,7 @@ from domain.sign_in.policy import (
     check_login_backoff,
     increment_failures,
 )
-from domain.sign_in.step_up import STEP_UP_TTL_MS, is_verified
+from domain.sign_in.presence import STEP_UP_TTL_MS, is_verified
 from domain.sign_in.unlock_link import _is_cooling_down
 
 NOW = 1_760_000_000_000

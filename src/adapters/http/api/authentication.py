@@ -204,9 +204,10 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         found = await sessions.list_sessions(caller)
         return [UserSessionResponse.of(one, current=one.session_id == caller.session_id) for one in found]
 
-    @bp.operation("DELETE /auth/sessions", AllowedCallers.SESSION, "Sign out everywhere else")
+    @bp.operation("DELETE /auth/sessions", AllowedCallers.SESSION, "Sign out everywhere else", errors={403: "STEP_UP_REQUIRED"})
     async def delete_other_sessions() -> None:
-        """Ends all your sessions but the present one, at once: their access tokens are refused as well."""
+        """Ends all your sessions but the present one, at once: their access tokens are refused as well. Your channels are told
+        nothing until you confirm each, so it needs a fresh proof that it is you."""
         await sessions.end_other_sessions(current_session())
 
     @bp.operation("DELETE /auth/sessions/<session_id>", AllowedCallers.SESSION, "Sign out one session")

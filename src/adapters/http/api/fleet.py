@@ -433,7 +433,9 @@ def fleet_blueprint(fleet: FleetFileService) -> ApiBlueprint:
         errors=_ERRORS,
         idempotent=True,
         authority=AuthorityMade(
-            "key_created", "DELETE /keys/{keyId}", when="API keys are made or enabled, or credentials are replaced"
+            "key_created",
+            "DELETE /keys/{keyId}",
+            when="keys, grants or webhooks are made, enabled or widened, or credentials replaced",
         ),
     )
     async def apply_fleet(body: FleetApplyRequest) -> FleetApplyResponse:

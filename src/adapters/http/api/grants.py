@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
-from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
@@ -254,6 +254,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         "Create a grant",
         status=201,
         errors={**GRANT_ERRORS, 409: "GRANT_LIMIT"},
+        authority=AuthorityMade("grant_created", "DELETE /devices/{deviceId}/grants/{grantId}"),
         idempotent=True,
     )
     async def create_grant(device_id: DeviceId, body: GrantCreateRequest) -> GrantCreateResult:
@@ -264,7 +265,13 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
             return GrantCreatedWithWarningsResponse.of(granted.grant, details=granted.warnings)
         return GrantCreatedResponse.of(granted.grant)
 
-    @bp.operation("PATCH /devices/<device_id>/grants/<grant_id>", AllowedCallers.SESSION, "Change a grant", errors=GRANT_ERRORS)
+    @bp.operation(
+        "PATCH /devices/<device_id>/grants/<grant_id>",
+        AllowedCallers.SESSION,
+        "Change a grant",
+        errors=GRANT_ERRORS,
+        authority=AuthorityMade("grant_updated", "DELETE /devices/{deviceId}/grants/{grantId}", when="the grant becomes wider"),
+    )
     async def update_grant(device_id: DeviceId, grant_id: GrantId, body: GrantUpdateRequest) -> GrantUpdateResult:
         """Takes effect with the next call. Requires the role Admin or Owner."""
         granted = await grants.update(current_session(), device_id, grant_id, body.to_changes())

@@ -13,7 +13,7 @@ from adapters.http.api.grants import GrantCreatedResponse, GrantResponse, GrantU
 from adapters.http.api.rules import RuleCreateRequest
 from adapters.http.api.schedules import ScheduleCreateRequest
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
-from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.commands.submission import CommandSubmissionResult
@@ -346,6 +346,7 @@ def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
         affects="Grants",
         status=201,
         errors={**WRITE_ERRORS, 409: "GRANT_LIMIT REQUEST_PENDING"},
+        authority=AuthorityMade("grant_created", "DELETE /groups/{groupId}/grants/{grantId}"),
         idempotent=True,
     )
     async def create_group_grant(group_id: GroupId, body: GroupGrantCreateRequest) -> GrantCreatedResponse:
@@ -360,6 +361,7 @@ def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
         "Change a grant on a group",
         affects="Grants",
         errors={**WRITE_ERRORS, 409: "REQUEST_PENDING"},
+        authority=AuthorityMade("grant_updated", "DELETE /groups/{groupId}/grants/{grantId}", when="the grant becomes wider"),
     )
     async def update_group_grant(group_id: GroupId, grant_id: GrantId, body: GrantUpdateRequest) -> None:
         """Takes effect with the next call. Requires the role Admin or Owner."""

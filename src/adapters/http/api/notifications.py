@@ -183,7 +183,7 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         AllowedCallers.SESSION,
         "Set your notification settings",
         errors={409: "CHANNEL_LIMIT"},
-        authority=AuthorityMade("channel_added", CHANNEL_END, when="mail becomes a channel"),
+        authority=AuthorityMade("channel_added", CHANNEL_END, when="mail becomes a channel, or is one no longer"),
     )
     async def update_notification_settings(body: NotificationSettingsRequest) -> NotificationSettingsResponse:
         """Replaces your settings. Requests for approval are told to Owners and Admins only."""
@@ -224,9 +224,14 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         says that it is yours; what happened meanwhile is not sent."""
         return ChannelResponse.of(await notifications.confirm_channel(current_session(), channel_id))
 
-    @bp.operation("DELETE /auth/notifications/channels/<channel_id>", AllowedCallers.SESSION, "Delete a channel")
+    @bp.operation(
+        "DELETE /auth/notifications/channels/<channel_id>",
+        AllowedCallers.SESSION,
+        "Delete a channel",
+        errors={403: "STEP_UP_REQUIRED"},
+    )
     async def delete_channel(channel_id: ChannelId) -> None:
-        """What was still owed to it is not sent."""
+        """What was still owed to it is not sent. It needs a fresh proof that it is you."""
         await notifications.delete_channel(current_session(), channel_id)
 
     @bp.operation(

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade
 from adapters.http.core.schemas import (
     EnumValue,
     IdText,
@@ -129,6 +129,7 @@ def webhooks_blueprint(
         "Create a webhook",
         status=201,
         errors={403: "ROLE_REQUIRED", 409: "WEBHOOK_LIMIT"},
+        authority=AuthorityMade("webhook_created", "DELETE /webhooks/{webhookId}"),
         idempotent=True,
     )
     async def create_webhook(body: WebhookCreateRequest) -> WebhookCreatedResponse:
@@ -139,7 +140,11 @@ def webhooks_blueprint(
         return WebhookCreatedResponse.of(made.webhook, made, url=body.url)
 
     @bp.operation(
-        "PATCH /webhooks/<webhook_id>", AllowedCallers.SESSION, "Change, disable or enable a webhook", errors=WEBHOOK_ERRORS
+        "PATCH /webhooks/<webhook_id>",
+        AllowedCallers.SESSION,
+        "Change, disable or enable a webhook",
+        errors=WEBHOOK_ERRORS,
+        authority=AuthorityMade("webhook_updated", "DELETE /webhooks/{webhookId}", when="it is enabled afterwards"),
     )
     async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> None:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
@@ -157,6 +162,7 @@ def webhooks_blueprint(
         AllowedCallers.SESSION,
         "Rotate the signing secret",
         errors=WEBHOOK_ERRORS,
+        authority=AuthorityMade("webhook_secret_rotated", "DELETE /webhooks/{webhookId}"),
         idempotent=True,
     )
     async def rotate_webhook_secret(webhook_id: str) -> WebhookSecretRotatedResponse:

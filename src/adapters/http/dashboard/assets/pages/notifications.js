@@ -85,7 +85,7 @@ function Channel({ channel: { channelId, kind, name, target, lastSentAt, lastErr
     await reload();
   };
   const remove = async () => {
-    const done = await confirmed(t("Delete the channel “{name}”?", { name }), t("Nothing is sent to it any more."), t("Delete"), () => call("DELETE", `${CHANNELS}/${channelId}`));
+    const done = await confirmed(t("Delete the channel “{name}”?", { name }), t("Nothing is sent to it any more."), t("Delete"), () => withStepUp(() => call("DELETE", `${CHANNELS}/${channelId}`)));
     if (!done) return;
     if (ownChannel() === channelId) await unsubscribe();
     await reload();

@@ -8,6 +8,7 @@ import { programOf } from "../core/user_agent.js";
 import { isAdmin, me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Facts, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmed } from "../ui/dialog.js";
+import { withStepUp } from "../ui/step_up.js";
 import { tell } from "../ui/toasts.js";
 import { SignOut } from "../ui/sign_out.js";
 import { NotificationCards } from "./notifications.js";
@@ -50,7 +51,7 @@ async function password() {
 function Sessions() {
   const sessions = useLoad((signal) => get("/auth/sessions", signal), [], ({ eventType }) => /^(login|logout|session_)/.test(eventType));
   const end = (session) => confirmed(t("Sign this session out?"), session.userAgent, t("Sign out"), () => call("DELETE", `/auth/sessions/${session.sessionId}`)).then((done) => done && sessions.reload());
-  const endOthers = () => confirmed(t("Sign out everywhere else?"), t("All your other sessions end at once. Your channels are told nothing until you confirm each."), t("Sign out"), () => call("DELETE", "/auth/sessions")).then((done) => done && sessions.reload().then(() => (isAdmin() ? offerToEnd() : null)));
+  const endOthers = () => confirmed(t("Sign out everywhere else?"), t("All your other sessions end at once. Your channels are told nothing until you confirm each."), t("Sign out"), () => withStepUp(() => call("DELETE", "/auth/sessions"))).then((done) => done && sessions.reload().then(() => (isAdmin() ? offerToEnd() : null)));
   return html`<${Card} title=${t("Where you are signed in")} actions=${sessions.data?.length > 1 ? html`<${Button} kind="danger" act=${endOthers}>${t("Sign out everywhere else")}<//>` : null}>
     <${Loaded} of=${sessions}>${(all) => html`<ul class="lines">${all.map((session) => html`<li class="entry" key=${session.sessionId}><div class="grow"><strong>${programOf(session.userAgent)}</strong> ${session.current ? html`<${Badge} kind="good">${t("this one")}<//>` : null}<small>${session.address} · ${t("last used")} <${Time} at=${session.lastUsedAt} /></small></div>${session.current ? null : html`<${Button} small act=${() => end(session)}>${t("Sign out")}<//>`}</li>`)}</ul>`}<//>
   <//>`;

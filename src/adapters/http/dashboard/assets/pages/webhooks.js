@@ -7,6 +7,7 @@ import { ofKind, useLoad } from "../core/live_data_hooks.js";
 import { isAdmin } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Loaded, PageHead, Time } from "../ui/basic_components.js";
 import { ask, confirmed, confirmedByName, reveal } from "../ui/dialog.js";
+import { withStepUp } from "../ui/step_up.js";
 import { tell } from "../ui/toasts.js";
 
 const DEFAULT_TYPES = ["relay_changed", "telemetry", "device_online", "device_offline", "schedule_fired"];
@@ -31,11 +32,11 @@ function Webhook({ webhook, keyName, reload }) {
   const [open, setOpen] = useState(false);
   const ping = () => call("POST", `${path}/ping`).then(() => (setOpen(true), tell(t("A test event is on its way."))));
   const rotate = async () => {
-    const made = await confirmed(t("A new secret?"), t("The old secret stops signing at once, also for retries."), t("Rotate"), () => call("POST", `${path}/rotate-secret`));
+    const made = await confirmed(t("A new secret?"), t("The old secret stops signing at once, also for retries."), t("Rotate"), () => withStepUp(() => call("POST", `${path}/rotate-secret`)));
     if (made) await reveal(t("The new secret"), t("It is shown only now."), [[t("Secret"), made.secret]]);
     await reload();
   };
-  const toggle = () => call("PATCH", path, { enabled: !enabled }).then(reload);
+  const toggle = () => withStepUp(() => call("PATCH", path, { enabled: !enabled })).then(reload);
   const host = hostOf(url);
   const gone = () => confirmedByName(t("Delete this webhook?"), t("Pending deliveries are cancelled."), host, t("Delete"), () => call("DELETE", path)).then((done) => done && reload());
   return html`<li class="entry" aria-label=${url}>
@@ -91,7 +92,7 @@ async function create(keys, reload) {
       { name: "format", label: t("Format"), value: "standard", options: Object.entries(FORMATS).map(([format, name]) => [format, name()]) },
     ],
     action: t("Create"),
-    send: (values) => call("POST", "/webhooks", values),
+    send: (values) => withStepUp(() => call("POST", "/webhooks", values)),
   });
   if (!made) return;
   await reveal(t("The signing secret"), t("It is shown only now."), [[t("Secret"), made.secret]]);

@@ -9,6 +9,7 @@ import { Badge, Button, Card, Empty, Loaded, Time } from "../../ui/basic_compone
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { Fields, initialValues, readValues } from "../../ui/form_fields.js";
 import { Icon } from "../../ui/icons.js";
+import { withStepUp } from "../../ui/step_up.js";
 import { activeSpans, WeekPicture } from "../../ui/grant_window_chart.js";
 
 export function Access({ path }) {
@@ -79,9 +80,9 @@ function GrantForm({ grant, path, keys, members, commands, isGroup, done }) {
   const send = () => {
     const { who, all, from, to, expires, commands: chosen = [], ...rest } = readValues(fields, values);
     const body = { ...rest, commands: all ? ["*"] : chosen, activeFromMinute: minuteOf(from), activeToMinute: minuteOf(to), expiresAt: expires ? new Date(expires).toISOString() : null, rateLimitPerMinute: rest.rateLimitPerMinute ?? null };
-    if (grant) return call("PATCH", `${path}/grants/${grant.grantId}`, body);
+    if (grant) return withStepUp(() => call("PATCH", `${path}/grants/${grant.grantId}`, body));
     const [kind, id] = who.split(":");
-    return call("POST", `${path}/grants`, { ...Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)), [kind]: id });
+    return withStepUp(() => call("POST", `${path}/grants`, { ...Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)), [kind]: id }));
   };
   const spans = activeSpans({ activeDays: values.activeDays, activeFromMinute: minuteOf(values.from), activeToMinute: minuteOf(values.to) ?? minuteOf(values.from) });
   return html`<${DialogForm} title=${grant ? t("Edit the grant of {name}", { name: grant.subject.name }) : t("New grant")} action=${grant ? t("Save") : t("Grant")} done=${done} mark=${mark} send=${send}>
