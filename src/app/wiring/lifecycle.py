@@ -12,7 +12,6 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ import structlog
 from hypercorn.asyncio import serve as hypercorn_serve
 
 from adapters.http.server import hypercorn
-from adapters.storage.sql.postgres.leader_fence import NotLeaderError
 from app.runtime import interpreter
 from app.runtime.start import require_database
 from app.wiring.http_listeners import LISTEN_BACKLOG, bind_http_sockets, hypercorn_config
@@ -163,8 +161,7 @@ async def reload_life(program: ComposedApplication) -> None:
         workers.feed_interest.begin_life()
     if adapters.is_leader:
         await services.credential_sync.sync_all()
-    with suppress(NotLeaderError):  # then its devices are disconnected, and connect anew
-        await services.presence.begin_life()
+    await services.presence.begin_life()
     await workers.feed_interest.refresh()
     for event in (
         program.workers.wake_events.schedules,
