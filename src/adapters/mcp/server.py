@@ -22,6 +22,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from domain.kernel.dataclasses import service
+from domain.kernel.folding import fold
 
 INSTRUCTIONS = (
     "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "
@@ -209,8 +210,8 @@ def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
 
 async def _list_devices(api: McpApiHttpClient, name_contains: str | None) -> dict[str, Any]:
     devices = await api.get("/devices")
-    wanted = (name_contains or "").casefold()
-    found = [device for device in devices if wanted in device["name"].casefold()]
+    wanted = fold(name_contains or "")
+    found = [device for device in devices if wanted in fold(device["name"])]
     fields = ("deviceId", "name", "isOnline", "relayState", "lastSeen", "description", "location")
     shown = [{field: device[field] for field in fields if device.get(field) is not None} for device in found[:MAX_DEVICES]]
     return {"devices": shown, "total": len(found), "cut": len(found) > MAX_DEVICES}
