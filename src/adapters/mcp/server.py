@@ -252,6 +252,7 @@ ADVICE = {
     "GRANT_EXPIRED": "The permission has ended. Ask a person to renew it.",
     "OUTSIDE_GRANT_WINDOW": "The key may not do this now. explain_access says from when; wait, or ask a person.",
     "RATE_LIMITED": "Too many commands. Wait `retryAfter` seconds, then try once.",
+    "DEVICE_PENDING": "The device was never set up: it has no credentials. Tell a person.",
     "DEVICE_DISABLED": "A person has disabled the device. Do not look for a way around it.",
     "INVALID_PARAMS": "Correct the parameters: list_commands has their schema.",
     "UNKNOWN_COMMAND": "The device has no such command: list_commands names those that it has.",

@@ -184,7 +184,7 @@ class ApprovalResponse:
     status: ApprovalStatus
     created_at: datetime
     expires_at: datetime
-    requested_by: str
+    requested_by: RequesterResponse
     decided_by: str | None
     decided_at: datetime | None
     execution_id: str | None
@@ -1278,6 +1278,14 @@ class RelayChangedEvent:
     timestamp: int
     relay: Literal["ON", "OFF"]
     triggered_by: TriggeredBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequesterResponse:
+    """Who asked for the command. Names may be the same; ids are not."""
+
+    id: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

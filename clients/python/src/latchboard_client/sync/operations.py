@@ -1054,12 +1054,12 @@ class Operations(Transport):
         self,
         *,
         topics: list[models.NotificationTopic],
-        mail: bool | Unset = UNSET,
+        mail: bool | Unset | None = UNSET,
         offline_minutes: int | Unset = UNSET,
         quiet_from_minute: int | Unset | None = UNSET,
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
-        language: str | Unset = UNSET,
+        language: Literal["en", "de"] | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
         """Set your notification settings."""
         return self._call(
