@@ -14,7 +14,7 @@ CREATE INDEX ix_deliveries__webhook_id_no ON deliveries (webhook_id, no);
 CREATE TABLE device_drops (device_no BIGINT NOT NULL, reason TEXT NOT NULL, unannounced BIGINT NOT NULL, last_ms BIGINT NOT NULL, announced_ms BIGINT, topic TEXT, metric TEXT, CONSTRAINT pk_device_drops PRIMARY KEY (device_no, reason));
 CREATE TABLE device_health (device_no BIGINT NOT NULL, connects BIGINT NOT NULL, firmware TEXT, max_packet_size BIGINT, clock_offset_ms BIGINT, CONSTRAINT pk_device_health PRIMARY KEY (device_no));
 CREATE TABLE device_latest (device_no BIGINT NOT NULL, ts BIGINT NOT NULL, packed BYTEA NOT NULL, CONSTRAINT pk_device_latest PRIMARY KEY (device_no));
-CREATE TABLE device_metrics (device_no BIGINT NOT NULL, metric_no BIGINT NOT NULL, unit TEXT, CONSTRAINT pk_device_metrics PRIMARY KEY (device_no, metric_no));
+CREATE TABLE device_metrics (device_no BIGINT NOT NULL, metric_no BIGINT NOT NULL, unit TEXT, reported BOOLEAN NOT NULL, CONSTRAINT pk_device_metrics PRIMARY KEY (device_no, metric_no));
 CREATE TABLE device_sessions (device_no BIGINT NOT NULL, front TEXT NOT NULL, CONSTRAINT pk_device_sessions PRIMARY KEY (device_no));
 CREATE INDEX ix_device_sessions__front ON device_sessions (front);
 CREATE TABLE event_writers (writer BIGINT NOT NULL, position BIGINT NOT NULL, CONSTRAINT pk_event_writers PRIMARY KEY (writer));

@@ -1366,6 +1366,7 @@ class RuleResponse:
     device_id: str
     name: str
     enabled: bool
+    waits_for: list[str]
     priority: int
     conditions: list[RuleConditionResponse]
     action: RuleActionResponse

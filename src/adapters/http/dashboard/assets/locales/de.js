@@ -461,6 +461,7 @@ export const texts = {
   "Its grants and webhooks are deleted too, and programs that use it are refused at once.": "Seine Rechte und Webhooks werden auch gelöscht; Programme, die ihn nutzen, werden sofort abgewiesen.",
   enabled: "zugelassen",
   disabled: "abgeschaltet",
+  "waits for {metrics}": "wartet auf {metrics}",
   "last used": "zuletzt benutzt",
   made: "angelegt",
   Grants: "Rechte",
