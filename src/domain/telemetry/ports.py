@@ -75,6 +75,12 @@ class ReadingRepository(Protocol):
     async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
         """(device number, metric number, unit) of what a device has reported: insert, or set the unit."""
 
+    async def declare_device_metrics(self, device_no: int, metrics: Collection[int]) -> None:
+        """Metric numbers that the device may report; those that it has keep what is stored."""
+
+    async def list_reported_metrics(self, device_no: int) -> Collection[str]:
+        """The names of those that the device has reported itself."""
+
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         """(metric number, name, unit) of every metric that the device has reported or that was made known, ordered by name."""
 
