@@ -201,8 +201,8 @@ def _consume_exception(task: asyncio.Task[Response]) -> None:
 
 def _hash_request(content: dict[str, Any]) -> bytes:
     """Of what the request says, in whatever order, spacing and escapes its JSON says it."""
-    said = [request.method, request.path, request.query_string.decode("latin-1"), _with_exact_integers(content)]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+    parts = [request.method, request.path, request.query_string.decode("latin-1"), _with_exact_integers(content)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
 
 
 def _with_exact_integers(value: Any) -> Any:
