@@ -25,7 +25,7 @@ INSERT = "INSERT OR IGNORE INTO readings (device_no, ts, digest, packed) VALUES 
 MARK = "INSERT OR IGNORE INTO rollups_due (device_no, hour, marked_ms) VALUES (?, ?, 1)"
 MARK_ON_POSTGRES = "INSERT INTO rollups_due (device_no, hour, marked_ms) SELECT *, 1 FROM unnest($1::bigint[], $2::bigint[]) ON CONFLICT DO NOTHING"
 METRIC_ON_POSTGRES = (
-    "INSERT INTO device_metrics VALUES ($1, $2, $3) ON CONFLICT (device_no, metric_no) DO UPDATE SET unit = excluded.unit"
+    "INSERT INTO device_metrics VALUES ($1, $2, $3, true) ON CONFLICT (device_no, metric_no) DO UPDATE SET unit = excluded.unit"
 )
 LATEST_ON_POSTGRES = (
     "INSERT INTO device_latest (device_no, ts, packed) VALUES ($1, $2, $3) "
@@ -86,7 +86,7 @@ class SqliteTables:
 
     def store(self, metrics: Sequence[Any], rows: Sequence[Any], hours: Sequence[tuple[int, int]]) -> None:
         self._database.execute("BEGIN")
-        self._database.executemany("INSERT OR REPLACE INTO device_metrics VALUES (?, ?, ?)", metrics)
+        self._database.executemany("INSERT OR REPLACE INTO device_metrics VALUES (?, ?, ?, 1)", metrics)
         self._database.executemany(INSERT, rows)
         self._database.executemany(MARK, hours)
         self._database.execute("COMMIT")

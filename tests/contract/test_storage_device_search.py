@@ -67,6 +67,56 @@ async def test_devices_are_found_by_words_state_and_project_sorted_and_in_pages(
         assert await tx.device_search.find(new_id("acc"), DeviceSearch()) == []
 
 
+NAMES = {
+    "Насос №1": ("насос", "НАСОС", "насос №1"),
+    "Ölpumpe": ("ölpumpe", "ÖLPUMPE", "O\u0308lpumpe"),
+    "E\u0301CLUSE": ("écluse", "ÉCLUSE", "Écluse"),
+    "Ωμέγας": ("ωμέγας", "ΩΜΈΓΑΣ", "ωμέγασ"),
+    "Straßentor": ("STRASSENTOR", "straßentor"),
+    "İskele": ("İSKELE", "i\u0307skele"),
+}
+
+
+async def test_a_device_is_found_by_its_own_name_in_any_case_and_composition(world: StoredAccount) -> None:
+    account_id = world.account.account_id
+    async with world.uow.write() as tx:
+        for name in NAMES:
+            await tx.devices.add(a_device(account_id, world.project.project_id, name=name))
+
+        async def found(text: str) -> list[str]:
+            wanted = DeviceSearch(words=DeviceSearch.words_of(text))
+            assert await tx.device_search.count(account_id, wanted) == len(await tx.device_search.find(account_id, wanted))
+            return [device.name for device in await tx.device_search.find(account_id, wanted)]
+
+        for name, asked in NAMES.items():
+            assert [await found(text) for text in (name, *asked)] == [[name]] * (len(asked) + 1)
+        [renamed] = [device for device in await tx.devices.list(account_id) if device.name == "Ölpumpe"]
+        await tx.devices.save(replace(renamed, name="Дверь", external_id="ШЛЮЗ-7"))
+        assert await found("ölpumpe") == []
+        assert await found("ДВЕРЬ") == await found("шлюз-7") == ["Дверь"]
+        by_name = await tx.device_search.find(account_id, DeviceSearch(sort=DeviceSort.NAME))
+        assert [device.name for device in by_name if device.name in ("Дверь", "Насос №1")] == ["Дверь", "Насос №1"]
+
+
+async def test_quotes_make_a_phrase_and_words_match_word_beginnings_first(world: StoredAccount) -> None:
+    account_id = world.account.account_id
+    async with world.uow.write() as tx:
+        for name in ("Building B, tank A", "Old building  A", "Rebuilding A", "A building", "Pump-building A2"):
+            await tx.devices.add(a_device(account_id, world.project.project_id, name=name))
+
+        async def found(text: str, **search: Any) -> list[str]:
+            wanted = DeviceSearch(words=DeviceSearch.words_of(text), **search)
+            return [device.name for device in await tx.device_search.find(account_id, wanted)]
+
+        assert await found('"Building A"') == ["Old building  A", "Pump-building A2", "Rebuilding A"]
+        assert await found('"building a') == await found('"Building A"')  # while it is typed
+        assert (await found("building"))[-1] == "Rebuilding A"
+        assert (await found("building", sort=DeviceSort.CREATED))[2] == "Rebuilding A"
+        assert await found("building", limit=1, offset=4) == ["Rebuilding A"]
+        assert await found('tank "building b"') == ["Building B, tank A"]
+        assert await found('""') == await found("")
+
+
 async def test_devices_are_counted_by_state(world: StoredAccount) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:

@@ -145,6 +145,9 @@ async def test_pages_are_searched_by_time_source_and_text(world: StoredAccount) 
         assert await found(text="e_s") == ["gate_shut"]  # no pattern
         assert await found(text="0%") == ["100% done"]
         assert await found(text="yard", source="user:usr_a") == ["Gate opened"]
+        await append(tx, an_event(world, description="Ωμέγα was renamed", at_ms=NOW + 9, device_name="Насос"))
+        for text in ("НАСОС", "насос", "ωμέγα", "ΩΜΈΓΑ WAS", "Ωμε\u0301γα"):
+            assert await found(text=text) == ["Ωμέγα was renamed"]
 
 
 async def test_totals_count_all_events_or_the_filtered_ones(world: StoredAccount) -> None:

@@ -55,6 +55,15 @@ async def test_metrics_have_names_and_units(world: StoredAccount) -> None:
             (6, 3): ("mode", None),
         }
         assert dict(await tx.readings.list_metrics_of_devices([])) == {}
+        await tx.readings.declare_device_metrics(5, [1, 3])
+        assert list(await tx.readings.list_device_metrics(5)) == [
+            (2, "humidity", None),
+            (3, "mode", None),
+            (1, "temperature", "kelvin"),
+        ]
+        assert set(await tx.readings.list_reported_metrics(5)) == {"humidity", "temperature"}
+        await tx.readings.upsert_device_metrics([(5, 3, "text")])
+        assert set(await tx.readings.list_reported_metrics(5)) == {"humidity", "mode", "temperature"}
 
 
 async def test_a_checkpoint_replaces_the_one_before(world: StoredAccount) -> None:

@@ -23,7 +23,6 @@ EXPECTED = [
     (None, "fr,de;q=0.3,en;q=0.7", ENGLISH),
     (None, "fr", ENGLISH),
     (None, None, ENGLISH),
-    ("fr", "de", ENGLISH),  # there are no texts in it
 ]
 """What is stored, the header `Accept-Language`, the subjects."""
 NOTIFICATIONS = {"topics": [], "mail": False, "quietFromMinute": None, "quietToMinute": None, "timezone": "UTC"}

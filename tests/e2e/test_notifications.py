@@ -84,7 +84,7 @@ async def decide(service: Service, link: str, decision: str) -> httpx.Response:
 async def test_a_request_for_approval_is_mailed_with_a_link_that_decides_it(
     service: Service, owner: ApiClient, postbox: tuple[Postbox, int]
 ) -> None:
-    chosen = {"topics": ["approvals"], "quietFromMinute": None, "quietToMinute": None, "timezone": "Europe/Berlin"}
+    chosen = {"topics": ["approvals"], "mail": True, "quietFromMinute": None, "quietToMinute": None, "timezone": "Europe/Berlin"}
     nothing = {**chosen, "topics": [], "mail": False, "offlineMinutes": 5, "timezone": "UTC", "language": "en"}
     assert await owner.get("/auth/notifications") == nothing
     await owner.call("PUT", "/auth/notifications", chosen, 200)

@@ -112,15 +112,21 @@ async def test_a_removed_member_ends_their_waiting_requests(program: InProcessAp
     assert (await owner.send_ok("GET", f"{device}/approvals/{requested}"))["status"] == "DENIED"
 
 
-async def test_a_requester_sees_its_own_approval_and_no_other(program: InProcessApp) -> None:
+async def test_people_see_every_approval_and_a_key_only_its_own(program: InProcessApp) -> None:
     account = await program.create_account("owner@example.com")
     owner = await program.sign_in("owner@example.com")
     device = await guarded_device(owner)
     await program.create_member(account, "member@example.com", Role.MEMBER)
     member = await program.sign_in("member@example.com")
-    (key, _), (other, _) = await robot(owner, device), await robot(owner, device)
+    await program.create_member(account, "viewer@example.com", Role.VIEWER)
+    viewer = await program.sign_in("viewer@example.com")
+    (key, key_id), (other, _) = await robot(owner, device), await robot(owner, device)
     path = f"{device}/approvals/{await request_approval(key, device)}"
     statuses = {}
-    for name, caller in (("owner", owner), ("key", key), ("other", other), ("member", member)):
+    for name, caller in (("owner", owner), ("key", key), ("other", other), ("member", member), ("viewer", viewer)):
         statuses[name] = (await caller.send("GET", path)).status_code
-    assert statuses == {"owner": 200, "key": 200, "other": 404, "member": 404}
+    assert statuses == {"owner": 200, "key": 200, "other": 404, "member": 200, "viewer": 200}
+    for person in (member, viewer):
+        [listed] = await person.send_ok("GET", "/approvals")
+        assert listed == await person.send_ok("GET", path)
+        assert listed["requestedBy"]["id"] == key_id

@@ -56,3 +56,32 @@ async def test_a_rule_names_a_metric_that_was_made_known(app: InProcessApp) -> N
     many = [f"m{number}" for number in range(MAX_METRICS_PER_DEVICE - 1)]
     assert await code(ada, f"{path}/metrics", {"metrics": many}) == "VALIDATION_ERROR"
     assert await code(ada, f"{path}/metrics", {"metrics": many[:-1]}) == 200
+
+
+async def test_a_rule_on_a_metric_that_was_never_reported_waits_and_starts_with_the_first_report(app: InProcessApp) -> None:
+    await app.create_account("ada@example.com")
+    ada = await app.sign_in("ada@example.com")
+    path = await device_path(ada)
+    device_id = path.rpartition("/")[2]
+    await ada.send_ok("POST", f"{path}/credentials")
+    await ada.send_ok("POST", f"{path}/metrics", {"metrics": ["moisture", "depth"]})
+    made = await ada.send_ok("POST", f"{path}/rules", DRY)
+    assert (made["enabled"], made["waitsFor"]) == (False, ["moisture"])
+    depth = {"metric": "depth", "comparator": "silent", "value": 60}
+    both = await ada.send_ok("POST", f"{path}/rules", DRY | {"name": "Both", "conditions": [*DRY["conditions"], depth]})
+    assert both["waitsFor"] == ["depth", "moisture"]
+    either = await ada.send_ok("POST", f"{path}/rules", DRY | {"name": "Any", "match": "ANY", "conditions": both["conditions"]})
+    assert (either["enabled"], either["waitsFor"]) == (False, ["depth", "moisture"])
+    off = await ada.send_ok("PATCH", f"{path}/rules/{either['ruleId']}", {"enabled": False})
+    assert (off["enabled"], off["waitsFor"]) == (False, [])  # its owner does not want it, whatever is reported
+    on = await ada.send_ok("PATCH", f"{path}/rules/{either['ruleId']}", {"enabled": True})
+    assert on["waitsFor"] == ["depth", "moisture"]
+
+    await app.report(device_id, moisture=10)
+    shown = {rule["name"]: rule for rule in await ada.send_ok("GET", f"{path}/rules")}
+    assert {name: (rule["enabled"], rule["waitsFor"]) for name, rule in shown.items()} == {
+        "Dry": (True, []),
+        "Both": (False, ["depth"]),
+        "Any": (True, []),
+    }
+    assert {name for name, rule in shown.items() if rule["lastMatched"]} == {"Dry", "Any"}

@@ -109,3 +109,16 @@ async def test_members_and_viewers_cannot_request_a_code(http: HttpClient, role:
     ):
         answer = await http.post(path, body)
         assert (answer.status_code, answer.json()["error"]) == (403, "ROLE_REQUIRED")
+
+
+async def test_an_id_in_the_body_of_a_deletion_is_refused_and_signs_nobody_out(http: HttpClient) -> None:
+    await http.sign_in()
+    other = (await http.get("/auth/sessions")).json()[0]["sessionId"]
+    await http.sign_in()
+    for body in ({"sessionId": other}, {"x": "y" * 1_000}, [], 0):
+        answer = await http.call("DELETE", "/auth/sessions", body)
+        assert (answer.status_code, answer.json()["error"]) == (400, "VALIDATION_ERROR")
+        assert answer.json()["details"][0]["field"] == "body"
+    assert len((await http.get("/auth/sessions")).json()) == 2
+    assert (await http.call("DELETE", "/auth/sessions", {})).status_code == 200
+    assert len((await http.get("/auth/sessions")).json()) == 1

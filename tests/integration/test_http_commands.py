@@ -117,6 +117,21 @@ async def test_a_disabled_device_takes_no_commands(client: Client, world: Device
     assert (status, body["error"]) == (403, "DEVICE_DISABLED")
 
 
+async def test_a_device_that_was_never_set_up_says_so(client: Client, world: DeviceWorld) -> None:
+    device = await world.device(active=False)
+    status, body = await send(client, device.device_id, as_person(), cmd="ON")
+    assert (status, body["error"]) == (409, "DEVICE_PENDING")
+    assert "credentials" in body["message"]
+
+
+async def test_nul_in_the_parameters_is_refused_by_the_name_of_its_place(client: Client, world: DeviceWorld) -> None:
+    device = await world.device()
+    status, body = await send(client, device.device_id, as_person(), cmd="ON", params={"note": ["a", "b\x00"]})
+    assert (status, body["error"]) == (400, "VALIDATION_ERROR")
+    assert body["details"][0]["field"] == "params.note.1"
+    assert "NUL" in body["message"]
+
+
 async def test_an_exhausted_rate_limit_has_retry_after(client: Client, world: DeviceWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)

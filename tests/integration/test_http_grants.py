@@ -155,6 +155,7 @@ async def test_a_waiting_command_is_listed_and_approved(client: Client, world: S
     device, approval_id = await waiting(client, world)
     path = f"/devices/{device.device_id}/approvals"
     _, [listed] = await call(client, "GET", path)
+    assert listed["requestedBy"]["id"].startswith("key_")
     assert listed == {
         "approvalId": approval_id,
         "deviceId": device.device_id,
@@ -163,7 +164,7 @@ async def test_a_waiting_command_is_listed_and_approved(client: Client, world: S
         "status": "PENDING",
         "createdAt": "2027-01-15T08:00:00.000Z",
         "expiresAt": "2027-01-16T08:00:00.000Z",
-        "requestedBy": "Robot",
+        "requestedBy": {"id": listed["requestedBy"]["id"], "name": "Robot"},
         "reason": None,
         "decidedBy": None,
         "decidedAt": None,

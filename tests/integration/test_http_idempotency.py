@@ -21,6 +21,12 @@ class Thing(RequestBodyModel):
     some_name: DisplayName
 
 
+class Setting(RequestBodyModel):
+    name: DisplayName
+    enabled: bool
+    level: int
+
+
 def counter(world: HttpWorld) -> Sequence[ApiBlueprint]:
     bp = ApiBlueprint("counter", "T")
     runs: list[str] = []
@@ -32,6 +38,12 @@ def counter(world: HttpWorld) -> Sequence[ApiBlueprint]:
         await asyncio.sleep(0)
         if body.some_name == "refuse" and len(runs) == 1:
             raise Conflict("not yet")
+        return {"runs": len(runs)}
+
+    @bp.operation("POST /set", AllowedCallers.SESSION, "s", status=201, idempotent=True)
+    async def set_level(body: Setting) -> dict[str, int]:
+        if not current_session().is_replay:
+            runs.append(body.name)
         return {"runs": len(runs)}
 
     return [bp]
@@ -55,6 +67,22 @@ async def test_the_same_idempotency_key_gets_the_first_response(http: HttpClient
     http.world.clock.forward(days=1.001)
     await http.sign_in()
     assert (await http.post("/count", {"someName": "b"}, headers=key)).json() == {"runs": 2}
+
+
+async def test_the_same_json_in_another_form_is_the_same_request(http: HttpClient) -> None:
+    await http.sign_in()
+    headers = {"Idempotency-Key": "a9", "Content-Type": "application/json", **http.headers}
+    first, *others = (
+        '{"name": "Écurie", "enabled": true, "level": 10}',
+        '{ "level":10.0,"enabled":true ,"name":"\\u00c9curie" }',
+        '{"enabled": true, "level": 1e1, "name": "Écurie"}',
+    )
+    for text in (first, *others):
+        answer = await http.raw.post("/api/v1/set", content=text.encode(), headers=headers)
+        assert (answer.status_code, answer.json()) == (201, {"runs": 1})
+    for text in (first.replace("10", "11"), first.replace("true", "false"), first.replace("É", "e")):
+        answer = await http.raw.post("/api/v1/set", content=text.encode(), headers=headers)
+        assert answer.json()["error"] == "IDEMPOTENCY_MISMATCH"
 
 
 async def test_a_refusal_does_not_consume_the_idempotency_key(http: HttpClient) -> None:

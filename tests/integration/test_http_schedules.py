@@ -133,6 +133,7 @@ async def test_a_change_that_names_no_slot_or_nothing_sensible_is_refused(
         ({"slot": True}, "VALIDATION_ERROR", "slot"),
         ({"label": "x" * 65}, "VALIDATION_ERROR", "label"),
         ({"timezone": "Mars/Base"}, "VALIDATION_ERROR", "timezone"),
+        ({"timezone": ""}, "VALIDATION_ERROR", "timezone"),
         ({"rrule": "FREQ=SECONDLY"}, "VALIDATION_ERROR", "rrule"),
         ({"rrule": "FREQ=WEEKLY;BYDAY=SU"}, "VALIDATION_ERROR", "onTs"),
         ({"misfire": "MAYBE"}, "VALIDATION_ERROR", "misfire"),

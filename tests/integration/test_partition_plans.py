@@ -25,8 +25,8 @@ FILL = f"""
 INSERT INTO accounts (account_id, name, plan, created_ms) VALUES ('acc_1', 'Acme', 'free', 0);
 INSERT INTO projects (project_id, account_id, name, is_default, created_ms) VALUES ('prj_1', 'acc_1', 'Main', true, 0);
 INSERT INTO devices (device_no, device_id, account_id, project_id, name, board_type, app_type, status, profile, tags, created_ms,
-                     version, is_online, sched_rev)
-  SELECT i, 'dev_' || i, 'acc_1', 'prj_1', 'Pump', 'x', 'x', 'ACTIVE', 'native', '[]', 0, 0, false, 0
+                     version, is_online, sched_rev, folded_name, search_text)
+  SELECT i, 'dev_' || i, 'acc_1', 'prj_1', 'Pump', 'x', 'x', 'ACTIVE', 'native', '[]', 0, 0, false, 0, 'pump', 'pump'
   FROM generate_series(1, {DEVICES}) AS i;
 INSERT INTO device_latest (device_no, ts, packed) SELECT i, 1000, 'x' FROM generate_series(1, {DEVICES}) AS i;
 INSERT INTO readings (device_no, ts, digest, packed)

@@ -163,7 +163,7 @@ PATCH /devices/{deviceId}/grants/{grantId}                       401   200   200
 DELETE /devices/{deviceId}/grants/{grantId}                      401   200   200    403    403     403     403 403  403  403   404
 GET /approvals                                                   401   200   200    200    200     200     200 403  403  403   200
 GET /devices/{deviceId}/approvals                                401   200   200    200    200     200     200 403  403  403   404
-GET /devices/{deviceId}/approvals/{approvalId}                   401   200   200    404    404     404     404 404  404  404   404
+GET /devices/{deviceId}/approvals/{approvalId}                   401   200   200    200    200     200     200 404  404  404   404
 POST /devices/{deviceId}/approvals/{approvalId}/approve          401   200   200    403    403     403     403 403  403  403   404
 POST /devices/{deviceId}/approvals/{approvalId}/deny             401   200   200    403    403     403     403 403  403  403   404
 GET /devices/{deviceId}/telemetry                                401   200   200    200    200     200     200 403  200  200   404

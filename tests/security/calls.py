@@ -19,6 +19,8 @@ from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp
 Ids = dict[str, str]
 Body = Callable[[Ids], Any]
 SOON_S = 1_800_003_600
+NUMBERS = count()
+"""For names that only one may have."""
 
 
 @dataclass
@@ -311,8 +313,8 @@ BODIES: dict[str, Body] = {
     "PATCH /members/{membershipId}": lambda ids: {"role": "Member"},
     "PATCH /members/{membershipId} #owner": lambda ids: {"role": "Viewer"},
     "PATCH /members/{membershipId} #promote": lambda ids: {"role": "Owner"},
-    "POST /projects": lambda ids: {"name": "Greenhouse"},
-    "PATCH /projects/{projectId}": lambda ids: {"name": "Greenhouse"},
+    "POST /projects": lambda ids: {"name": f"Greenhouse {next(NUMBERS)}"},
+    "PATCH /projects/{projectId}": lambda ids: {"name": f"Greenhouse {next(NUMBERS)}"},
     "POST /keys": lambda ids: {"name": "Robot"},
     "PATCH /keys/{keyId}": lambda ids: {"enabled": False},
     "POST /devices/register": lambda ids: {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"},

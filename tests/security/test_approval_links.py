@@ -38,7 +38,7 @@ class Gate:
         self.grace_id = await self.app.create_member(account, GRACE, Role.ADMIN)
         self.grace = await self.app.sign_in(GRACE)
         for person in (self.owner, self.grace):
-            await person.send_ok("PUT", "/auth/notifications", {"topics": ["approvals"]})
+            await person.send_ok("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": True})
         device = {"name": "Gate", "boardType": "ESP32", "appType": "PUMP"}
         self.device_id = (await self.owner.send_ok("POST", "/devices/register", device))["deviceId"]
         self.path = f"/devices/{self.device_id}"
@@ -90,7 +90,7 @@ async def test_a_link_shows_the_whole_request_and_decides_it_once(gate: Gate) ->
     assert status == 200
     approval = shown["approval"]
     assert (approval["cmd"], approval["params"], approval["reason"]) == ("OPEN", {"width": 2}, "a truck is here")
-    assert (approval["requestedBy"], shown["deviceName"], shown["secondFactors"]) == ("Robot", "Gate", [])
+    assert (approval["requestedBy"]["name"], shown["deviceName"], shown["secondFactors"]) == ("Robot", "Gate", [])
     assert await gate.status(approval_id) == "PENDING"
     assert await gate.decide(tokens[GRACE], note="go on") == (200, "")
     decided = await gate.owner.send_ok("GET", f"{gate.path}/approvals/{approval_id}")

@@ -66,7 +66,7 @@ async def test_an_owner_approves_what_their_own_program_asked_for(gate: Gate) ->
     assert await gate.decide(program, request) == "OPERATION_NOT_ALLOWED"
     assert await gate.decide(gate.owner, request) == 200
     approval = await program.send_ok("GET", request)
-    assert (approval["status"], approval["requestedBy"]) == ("APPROVED", "ada (service session ci)")
+    assert (approval["status"], approval["requestedBy"]["name"]) == ("APPROVED", "ada (service session ci)")
     log = (await gate.owner.send_ok("GET", "/events"))["data"]
     [asked] = [each for each in log if each["eventType"] == "approval_requested"]
     assert f"(service session {session_id})" in asked["description"]

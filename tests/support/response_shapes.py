@@ -70,7 +70,7 @@ SCHEDULE = shape(
 )
 RULE = shape(
     "ruleId string, deviceId string, name string, enabled boolean, priority integer, conditions array, action object,"
-    "lastMatched boolean, match string, forSeconds number, cooldownSeconds number, clearConditions array,"
+    "waitsFor array, lastMatched boolean, match string, forSeconds number, cooldownSeconds number, clearConditions array,"
     "disabledReason string?, createdAt date-time"
 )
 GRANT = shape(

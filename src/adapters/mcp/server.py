@@ -22,6 +22,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from domain.kernel.dataclasses import service
+from domain.kernel.folding import fold
 
 INSTRUCTIONS = (
     "Latchboard switches real pumps, heaters and gates. You act as one API key, which may do only what people granted. Before "
@@ -209,8 +210,8 @@ def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
 
 async def _list_devices(api: McpApiHttpClient, name_contains: str | None) -> dict[str, Any]:
     devices = await api.get("/devices")
-    wanted = (name_contains or "").casefold()
-    found = [device for device in devices if wanted in device["name"].casefold()]
+    wanted = fold(name_contains or "")
+    found = [device for device in devices if wanted in fold(device["name"])]
     fields = ("deviceId", "name", "isOnline", "relayState", "lastSeen", "description", "location")
     shown = [{field: device[field] for field in fields if device.get(field) is not None} for device in found[:MAX_DEVICES]]
     return {"devices": shown, "total": len(found), "cut": len(found) > MAX_DEVICES}
@@ -251,6 +252,7 @@ ADVICE = {
     "GRANT_EXPIRED": "The permission has ended. Ask a person to renew it.",
     "OUTSIDE_GRANT_WINDOW": "The key may not do this now. explain_access says from when; wait, or ask a person.",
     "RATE_LIMITED": "Too many commands. Wait `retryAfter` seconds, then try once.",
+    "DEVICE_PENDING": "The device was never set up: it has no credentials. Tell a person.",
     "DEVICE_DISABLED": "A person has disabled the device. Do not look for a way around it.",
     "INVALID_PARAMS": "Correct the parameters: list_commands has their schema.",
     "UNKNOWN_COMMAND": "The device has no such command: list_commands names those that it has.",

@@ -42,6 +42,10 @@ class Requester:
     def label(self) -> str:
         return f"apikey:{self.key_id}" if self.key_id else f"user:{self.user_id}"
 
+    @property
+    def actor_id(self) -> str:
+        return self.key_id or self.user_id or ""
+
 
 @dataclass(frozen=True, slots=True)
 class Approval:
@@ -66,11 +70,8 @@ class Approval:
 
 
 def can_see(caller: SessionCaller | ApiKeyCaller, approval: Approval) -> bool:
-    """Owners and Admins see every approval; a key, and a session below Admin, only its own."""
-    requester = approval.requested_by
-    if isinstance(caller, ApiKeyCaller):
-        return requester.key_id == caller.key_id
-    return caller.role.is_at_least(Role.ADMIN) or requester.membership_id == caller.membership_id
+    """Members of every role see every approval, as they do in the list; a key only its own."""
+    return not isinstance(caller, ApiKeyCaller) or approval.requested_by.key_id == caller.key_id
 
 
 def is_own_request(approval: Approval, user_id: UserId, membership_id: MembershipId, role: Role) -> bool:

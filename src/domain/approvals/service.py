@@ -67,7 +67,7 @@ class ApprovalService(Generic[TxT]):
             )
 
     async def get(self, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
-        """Owners and Admins see every approval, all others the ones they requested. Raises NotFound."""
+        """Members of every role see every approval, a key the ones it requested. Raises NotFound."""
         async with self.uow.read() as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
         if not can_see(caller, approval):

@@ -35,7 +35,7 @@ from domain.commands.model import (
     require_definition,
 )
 from domain.commands.ports import CommandsTx, ParamsValidator
-from domain.devices.model import Device
+from domain.devices.model import Device, DeviceStatus
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckInput
 from domain.grants.checks import GrantCheckInput
 from domain.grants.model import RemainingRateLimit
@@ -92,8 +92,8 @@ class CommandSubmissionService:
     ) -> CommandSubmissionResult:
         """`reason`: a line for who approves and for the log.
 
-        Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; PermissionDenied
-        `DEVICE_DISABLED`; what the authorizer raises; Conflict `TOO_MANY_QUEUED`."""
+        Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; Conflict
+        `DEVICE_PENDING`, PermissionDenied `DEVICE_DISABLED`; what the authorizer raises; Conflict `TOO_MANY_QUEUED`."""
         ttl_ms = checked_ttl_ms(ttl_ms)
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
@@ -346,7 +346,10 @@ def _json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) ->
 
 
 def _check_accepts_commands(device: Device) -> None:
-    """Raises PermissionDenied `DEVICE_DISABLED` unless the device is ACTIVE."""
+    """Raises Conflict `DEVICE_PENDING` for a device that never had credentials, PermissionDenied `DEVICE_DISABLED` for one that
+    is disabled or revoked."""
+    if device.status is DeviceStatus.PENDING:
+        raise Conflict("The device is PENDING: it has no credentials yet. Generate credentials first.", code="DEVICE_PENDING")
     if not device.is_active:
         todo = "Enable it" if device.status == "DISABLED" else "Generate credentials"
         raise PermissionDenied(f"The device is {device.status} and takes no commands. {todo} first.", code="DEVICE_DISABLED")

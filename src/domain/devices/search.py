@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from domain.devices.model import Device
+from domain.kernel.folding import search_terms, search_text
 from domain.kernel.ids import GroupId, ProjectId
-
-MAX_SEARCH_WORDS = 8
 
 
 class DeviceStateFilter(StrEnum):
@@ -33,7 +33,8 @@ class DeviceSort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceSearch:
-    """`words`: each must be in the name, id, location, tags or application, whatever the case of a–z. `limit` None: all."""
+    """`words`: each, a word or a phrase, must be in `text_of` the device. `sort` None: the devices in which all of them begin
+    words first; then as `created`. `limit` None: all."""
 
     words: tuple[str, ...] = ()
     state: DeviceStateFilter | None = None
@@ -42,13 +43,20 @@ class DeviceSearch:
     group_id: GroupId | None = None
     tag: str | None = None
     """A whole tag, exactly."""
-    sort: DeviceSort = DeviceSort.CREATED
+    sort: DeviceSort | None = None
     limit: int | None = None
     offset: int = 0
 
     @classmethod
     def words_of(cls, text: str) -> tuple[str, ...]:
-        return tuple(text.lower().split()[:MAX_SEARCH_WORDS])
+        return search_terms(text)
+
+    @staticmethod
+    def text_of(device: Device) -> str:
+        """What a device is found by, as a search text (domain/kernel/folding.py)."""
+        about = device.about
+        names = (device.name, device.device_id, device.external_id, about.location, *about.tags, device.app_type)
+        return search_text((*names, device.app_type_other))
 
 
 @dataclass(frozen=True, slots=True)

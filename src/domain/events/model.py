@@ -14,6 +14,7 @@ from typing import Final
 
 from domain.kernel.dataclasses import fast_frozen, fast_replace
 from domain.kernel.domain_event import JsonObject
+from domain.kernel.folding import fold
 from domain.kernel.ids import AccountId, DeviceId, EventId
 
 RELAY_CHANGED: Final = "relay_changed"
@@ -56,6 +57,12 @@ class Event:
     def is_public(self) -> bool:
         return self.kind in PUBLIC_TYPES
 
+    @property
+    def folded_text(self) -> str | None:
+        """What a search looks in, where case is more than that of a–z; else None."""
+        text = f"{self.description} {self.device_name or ''}"
+        return None if text.isascii() else fold(text)
+
 
 with_position = fast_replace(Event, "position", "writer")
 
@@ -63,7 +70,7 @@ with_position = fast_replace(Event, "position", "writer")
 @dataclass(frozen=True, slots=True)
 class EventSearch:
     """More conditions on events, of which no counts are kept. `since_ms` inclusive, `until_ms` exclusive; `text` is part of the
-    description or the device's name, whatever the case of a–z."""
+    description or the device's name, whatever its case."""
 
     since_ms: int | None = None
     until_ms: int | None = None

@@ -22,7 +22,7 @@ COMMITTED = 102
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """The response to `key` of `caller` (a caller's label); `request_hash` covers method, path and raw body.
+    """The response to `key` of `caller` (a caller's label); `request_hash` covers method, path and the meaning of the body.
 
     `status` is None until the first request has changed something, then `COMMITTED`, and finally the HTTP status.
     `body` names the process that claimed the key until there is a response, which replaces it. `at_ms` is steady time."""

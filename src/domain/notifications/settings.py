@@ -72,20 +72,25 @@ class NotificationSettingsService:
         settings = found or NotificationSettings(caller.membership_id, caller.account_id)
         return settings, _find_mail(channels) is not None
 
-    async def put_settings(self, caller: SessionCaller, wanted: NotificationSettings, *, mail: bool) -> NotificationSettings:
-        """The settings of the caller; the ids in `wanted` are ignored. Raises Conflict `CHANNEL_LIMIT`; PermissionDenied
+    async def put_settings(
+        self, caller: SessionCaller, wanted: NotificationSettings, *, mail: bool | None
+    ) -> tuple[NotificationSettings, bool]:
+        """The settings of the caller, and whether mail is a channel: as before where `mail` is None. The ids in `wanted` are
+        ignored. Raises Conflict `CHANNEL_LIMIT`; PermissionDenied
         `STEP_UP_REQUIRED` where mail becomes a channel, or is one no longer."""
         settings = replace(wanted, membership_id=caller.membership_id, account_id=caller.account_id)
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await tx.notifications.upsert_settings(settings)
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
             present = _find_mail(channels)
-            if mail and present is None:
+            if mail is None:
+                mail = present is not None
+            elif mail and present is None:
                 await self._add(tx, caller, channels, ChannelKind.MAIL, MAIL_NAME, None)
             elif not mail and present is not None:
                 await require_fresh_proof(tx, caller, self.clock.now_ms())
                 await self._delete(tx, caller, present)
-        return settings
+        return settings, mail
 
     async def list_channels(self, caller: SessionCaller) -> Sequence[NotificationChannel]:
         """Oldest first."""

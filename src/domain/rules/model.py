@@ -164,6 +164,12 @@ class Rule:
         """The rule as if it had never matched; `last_fired_ms` stays, so that a cooldown continues."""
         return replace(self, state=RuleState(last_fired_ms=self.state.last_fired_ms))
 
+    def list_missing(self, reported: Collection[str]) -> list[str]:
+        """The metrics, by name, without whose first report the rule cannot match: with ANY, one of them is enough."""
+        named = {condition.metric for condition in self.conditions}
+        missing = named.difference(reported)
+        return sorted(missing) if self.match is MatchMode.ALL or missing == named else []
+
     @property
     def match_criteria(self) -> tuple[object, ...]:
         """Everything that decides when the rule matches: an edit that does not change this does not re-arm the rule."""

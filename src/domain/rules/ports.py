@@ -62,7 +62,11 @@ class DeviceMetricRepository(ErasableReadings, Protocol):
 
     async def assign_metric_numbers(self, names: Sequence[str]) -> Sequence[tuple[int, str]]: ...
 
-    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None: ...
+    async def declare_device_metrics(self, device_no: int, metrics: Collection[int]) -> None:
+        """Metric numbers that the device may report; those that it has keep what is stored."""
+
+    async def list_reported_metrics(self, device_no: int) -> Collection[str]:
+        """The names of those that the device has reported itself."""
 
 
 class RulesTx(CommandsTx, Protocol):

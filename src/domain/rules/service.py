@@ -61,6 +61,12 @@ class RuleService:
             await get_device(tx, caller.account_id, device_id)
             return await get_rule(tx, device_id, rule_id)
 
+    async def list_reported_metrics(self, caller: SessionCaller, device_id: DeviceId) -> Collection[str]:
+        """Rules that need others wait: `Rule.list_missing`."""
+        async with self.uow.read() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            return await tx.readings.list_reported_metrics(device.device_no)
+
     async def get_context(self, caller: SessionCaller, device_id: DeviceId) -> RuleContext:
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
@@ -187,7 +193,7 @@ async def declare_metrics(
     if len(before) + len(new) > MAX_METRICS_PER_DEVICE:
         raise ValidationFailed.for_field("metrics", f"a device has at most {MAX_METRICS_PER_DEVICE} metrics.")
     numbers = await tx.readings.assign_metric_numbers(new)
-    await tx.readings.upsert_device_metrics([(device.device_no, number, None) for number, _ in numbers])
+    await tx.readings.declare_device_metrics(device.device_no, [number for number, _ in numbers])
     text = f"Metrics made known: {', '.join(new)}"
     tx.emit(event_of(caller, "device_updated", text, now_ms, device))
     return before, tuple(sorted({*before, *new}))

@@ -73,10 +73,16 @@ class ReadingRepository(Protocol):
         """Every metric number and its name."""
 
     async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
-        """(device number, metric number, unit): insert, or set the unit."""
+        """(device number, metric number, unit) of what a device has reported: insert, or set the unit."""
+
+    async def declare_device_metrics(self, device_no: int, metrics: Collection[int]) -> None:
+        """Metric numbers that the device may report; those that it has keep what is stored."""
+
+    async def list_reported_metrics(self, device_no: int) -> Collection[str]:
+        """The names of those that the device has reported itself."""
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
-        """(metric number, name, unit) of every metric that the device has reported, ordered by name."""
+        """(metric number, name, unit) of every metric that the device has reported or that was made known, ordered by name."""
 
     async def list_metrics_of_devices(self, device_nos: Collection[int]) -> Mapping[tuple[int, int], tuple[str, str | None]]:
         """(device number, metric number) → (name, unit) of every metric that these devices have reported."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.kernel.folding import fold, inside
 from domain.kernel.ids import AccountId
 from support.memory_storage.dead_letters import DEAD_LETTERS
 from support.memory_storage.devices import MemoryDeviceRepository
@@ -26,7 +27,9 @@ class MemoryDeviceSearchRepository:
     async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
         found = [each for each in await self._devices.list(account_id, search.project_id) if _matches(each, search)]
         if search.sort is DeviceSort.NAME:
-            found.sort(key=lambda each: each.name.lower())
+            found.sort(key=lambda each: fold(each.name))
+        elif search.sort is None:
+            found.sort(key=lambda each: not all(word in DeviceSearch.text_of(each) for word in search.words))
         elif search.sort is not DeviceSort.CREATED:
             sign = 1 if search.sort is DeviceSort.LAST_SEEN else -1
             found.sort(key=lambda each: sign * (each.last_seen_ms or 0))
@@ -44,14 +47,13 @@ class MemoryDeviceSearchRepository:
 
 
 def _matches(device: Device, search: DeviceSearch) -> bool:
-    about = device.about
-    text = " ".join([device.name, device.device_id, about.location or "", *about.tags, device.app_type]).lower()
+    about, text = device.about, DeviceSearch.text_of(device)
     return (
         device.status is not DeviceStatus.DELETING
         and search.external_id in (None, device.external_id)
         and (search.group_id is None or search.group_id in device.group_ids)
         and (search.tag is None or search.tag in about.tags)
-        and all(word in text for word in search.words)
+        and all(inside(word) in text for word in search.words)
         and (search.state is None or _has_state(device, search.state))
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from domain.events.cursors import EventLogCursor
 from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
 from domain.events.model import NO_SEARCH, Event, EventSearch
+from domain.kernel.folding import fold
 from domain.kernel.ids import AccountId, DeviceId
 from support.memory_storage.audit_seals import ROUNDS, purge_seals
 from support.memory_storage.tables import Database, Table
@@ -85,10 +86,10 @@ def _matches(event: Event, account_id: AccountId, kind: str | None, device_id: D
 
 
 def _found(event: Event, search: EventSearch) -> bool:
-    text = f"{event.description} {event.device_name or ''}".lower()
+    text = fold(f"{event.description} {event.device_name or ''}")
     return (
         (search.since_ms is None or event.at_ms >= search.since_ms)
         and (search.until_ms is None or event.at_ms < search.until_ms)
         and search.source in (None, event.source)
-        and (search.text is None or search.text.lower() in text)
+        and (search.text is None or fold(search.text) in text)
     )

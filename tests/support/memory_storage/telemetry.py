@@ -10,6 +10,8 @@ from support.memory_storage.tables import Database, Table
 READINGS: Table[tuple[int, int, int], bytes] = Table("readings")
 METRIC_NAMES: Table[int, str] = Table("metric_names")
 DEVICE_METRICS: Table[tuple[int, int], str | None] = Table("device_metrics")
+DECLARED_METRICS: Table[tuple[int, int], None] = Table("declared_metrics")
+"""Those of them that the device has not reported itself."""
 LATEST: Table[int, tuple[int, bytes]] = Table("latest")
 TOMBSTONES: Table[int, int] = Table("tombstones")
 
@@ -58,6 +60,18 @@ class MemoryReadingRepository:
         kept = self._database.writable_rows(DEVICE_METRICS)
         for device_no, metric_no, unit in metrics:
             kept[(device_no, metric_no)] = unit
+            self._database.writable_rows(DECLARED_METRICS).pop((device_no, metric_no), None)
+
+    async def declare_device_metrics(self, device_no: int, metrics: Collection[int]) -> None:
+        kept = self._database.writable_rows(DEVICE_METRICS)
+        for metric_no in metrics:
+            if (device_no, metric_no) not in kept:
+                kept[(device_no, metric_no)] = None
+                self._database.writable_rows(DECLARED_METRICS)[(device_no, metric_no)] = None
+
+    async def list_reported_metrics(self, device_no: int) -> Collection[str]:
+        declared = self._database.rows(DECLARED_METRICS)
+        return {name for number, name, _ in await self.list_device_metrics(device_no) if (device_no, number) not in declared}
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         names = self._database.rows(METRIC_NAMES)

@@ -25,6 +25,15 @@ async def test_the_default_project_cannot_be_deleted(world: HttpWorld, owner: Se
     assert await outcome(world.projects.delete(owner, default.project_id)) == "DEFAULT_PROJECT"
 
 
+async def test_two_projects_cannot_have_one_name(world: HttpWorld, owner: SessionCaller) -> None:
+    barn, field = await world.projects.create(owner, "Écurie"), await world.projects.create(owner, "Field")
+    assert await outcome(world.projects.create(owner, "Écurie")) == "PROJECT_EXISTS"
+    assert await outcome(world.projects.create(owner, "E\u0301CURIE")) == "PROJECT_EXISTS"
+    assert await outcome(world.projects.rename(owner, field.project_id, "écurie")) == "PROJECT_EXISTS"
+    renamed, _ = await world.projects.rename(owner, barn.project_id, "ÉCURIE")
+    assert renamed.name == "ÉCURIE"
+
+
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
 async def test_members_read_projects_but_cannot_change_them(world: HttpWorld, owner: SessionCaller, role: Role) -> None:
     caller = await world.join(owner, role, "grace@example.com")

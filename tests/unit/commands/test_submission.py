@@ -51,7 +51,7 @@ async def test_the_checks_run_in_the_order_of_the_contract(world: DeviceWorld) -
     assert await refusal(world, stranger, DeviceId("dev_nowhere"), "NOPE") == "NOT_FOUND"
     assert await refusal(world, stranger, device.device_id, "NOPE") == "UNKNOWN_COMMAND"
     assert await refusal(world, stranger, device.device_id, "SET", {"level": "x"}) == "INVALID_PARAMS"
-    assert await refusal(world, stranger, device.device_id, "SET", {"level": 1}) == "DEVICE_DISABLED"
+    assert await refusal(world, stranger, device.device_id, "SET", {"level": 1}) == "DEVICE_PENDING"
     await world.credentials.generate(world.session(), device.device_id)
     assert await refusal(world, stranger, device.device_id, "SET", {"level": 1}) == "GRANT_MISSING"
 

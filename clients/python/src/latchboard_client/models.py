@@ -184,7 +184,7 @@ class ApprovalResponse:
     status: ApprovalStatus
     created_at: datetime
     expires_at: datetime
-    requested_by: str
+    requested_by: RequesterResponse
     decided_by: str | None
     decided_at: datetime | None
     execution_id: str | None
@@ -1281,6 +1281,14 @@ class RelayChangedEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequesterResponse:
+    """Who asked for the command. Names may be the same; ids are not."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleActionRequest:
     command: str
     params: Any = UNSET
@@ -1358,6 +1366,7 @@ class RuleResponse:
     device_id: str
     name: str
     enabled: bool
+    waits_for: list[str]
     priority: int
     conditions: list[RuleConditionResponse]
     action: RuleActionResponse

@@ -30,6 +30,13 @@ from domain.kernel.ids import ApprovalId, DeviceId
 from domain.sign_in.second_factor import PresentedSecondFactor
 
 
+class RequesterResponse(ResponseModel):
+    """Who asked for the command. Names may be the same; ids are not."""
+
+    id: str = Field(description="Of the API key (`key_…`) or the user (`usr_…`).", examples=["key_0q1w2e3r4t5y6u7i8o9p"])
+    name: str
+
+
 class ApprovalResponse(ResponseModel):
     approval_id: str
     device_id: str
@@ -38,7 +45,7 @@ class ApprovalResponse(ResponseModel):
     status: ApprovalStatus
     created_at: Timestamp
     expires_at: Timestamp
-    requested_by: str = Field(description="Name of the API key or member that requested the command.")
+    requested_by: RequesterResponse
     decided_by: str | None
     decided_at: Timestamp | None
     execution_id: str | None
@@ -47,7 +54,9 @@ class ApprovalResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, approval: Approval) -> ApprovalResponse:
-        return cls.of(approval, requested_by=approval.requested_by.name or approval.requested_by.label)
+        requester = approval.requested_by
+        shown = RequesterResponse(id=requester.actor_id, name=requester.name or requester.label)
+        return cls.of(approval, requested_by=shown)
 
 
 class DecisionRequest(RequestBodyModel):
@@ -71,7 +80,7 @@ APPROVE_ERRORS = {
     400: "UNKNOWN_COMMAND INVALID_PARAMS",
     403: "ROLE_REQUIRED OWN_REQUEST DEVICE_DISABLED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
     "OUTSIDE_GRANT_WINDOW",
-    409: "ALREADY_DECIDED TOO_MANY_QUEUED",
+    409: "ALREADY_DECIDED TOO_MANY_QUEUED DEVICE_PENDING",
 }
 
 
@@ -98,7 +107,7 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
 
     @bp.operation("GET /devices/<device_id>/approvals/<approval_id>", AllowedCallers.KEY, "Get an approval")
     async def get_approval(device_id: DeviceId, approval_id: ApprovalId) -> ApprovalResponse:
-        """Owners and Admins see every approval; API keys and other members see the ones they requested."""
+        """Members of every role see every approval; an API key sees the ones it requested."""
         found = await approvals.get(current_caller(), device_id, approval_id)
         return ApprovalResponse.from_domain(found)
 

@@ -39,7 +39,9 @@ CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
 
 class CommandSendRequest(RequestBodyModel):
     cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
-    params: Any = Field(default=None, description="Parameters; must match the command's schema.")
+    params: Any = Field(
+        default=None, description="Any JSON that matches the command's schema; its texts must not contain NUL (`\\u0000`)."
+    )
     ttl_seconds: int | None = Field(
         default=None, ge=1, le=86_400, description="How long the command may wait for the device. Default: 60."
     )
@@ -164,7 +166,7 @@ SEND_OPTIONS: ApiOperationOptions = {
         400: "UNKNOWN_COMMAND INVALID_PARAMS",
         403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
         "OUTSIDE_GRANT_WINDOW",
-        409: "TOO_MANY_QUEUED",
+        409: "DEVICE_PENDING TOO_MANY_QUEUED",
         429: "RATE_LIMITED",
     },
     "idempotent": True,

@@ -126,13 +126,16 @@ class DevicesQueryParameters(QueryParametersModel):
     external_id: ExternalId | None = Field(default=None, description="Only the device with this `externalId`.")
     search: Annotated[str, Field(max_length=128)] | None = Field(
         default=None,
-        description="Words that must all be in the name, id, location, tags or application; case is ignored for a–z.",
+        description="Words that must all be in the name, id, `externalId`, location, tags or application, whatever their case; "
+        "what stands in quotes is a phrase. At most eight count.",
     )
     group_id: IdText[GroupId] | None = Field(default=None, description="Only the members of this group.")
     tag: ShortText | None = Field(default=None, description="Only devices with exactly this tag.")
     state: DeviceStateFilter | None = Field(default=None, description="`online` and `offline` are of ACTIVE devices.")
-    sort: DeviceSort = Field(
-        default=DeviceSort.CREATED, description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first."
+    sort: DeviceSort | None = Field(
+        default=None,
+        description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first. Omitted: as `created`, but with a "
+        "`search` the devices in which all its words begin words come first.",
     )
     limit: Annotated[int, Field(ge=1, le=MAX_DEVICES_PER_PAGE)] | None = Field(
         default=None, description="Devices on a page. Omitted: all."

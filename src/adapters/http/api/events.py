@@ -31,7 +31,7 @@ class EventsQueryParameters(QueryParametersModel):
         default=None, description="Only events of this `source`."
     )
     text: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
-        default=None, description="Only events with this text in the description or the device's name; case is ignored for a–z."
+        default=None, description="Only events with this text in the description or the device's name, whatever its case."
     )
 
     def to_search(self) -> EventSearch:

@@ -36,7 +36,7 @@ Weekdays = Annotated[
 ]
 MinuteOfDay = Annotated[int, Field(ge=0, le=1439, description="Minute of the day in `timezone`, 0 to 1439.")]
 RatePerMinute = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Maximum number of commands in any 60 seconds.")]
-TimeZoneName = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone.")]
+TimeZoneName = Annotated[str, Field(min_length=1, max_length=64, examples=["Europe/Berlin"], description="An IANA time zone.")]
 
 
 class GrantBody(RequestBodyModel):

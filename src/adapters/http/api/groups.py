@@ -14,7 +14,7 @@ from adapters.http.api.rules import RuleCreateRequest
 from adapters.http.api.schedules import ScheduleCreateRequest
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import PageQueryParameters, list_response
+from adapters.http.core.paging import PageQueryParameters, SearchPageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.commands.submission import CommandSubmissionResult
 from domain.devices.ports import MAX_GROUP_DEVICES
@@ -27,7 +27,7 @@ from domain.rules.model import Rule
 DeviceIds = Annotated[list[IdText[DeviceId]], Field(max_length=MAX_GROUP_DEVICES)]
 
 
-class DeviceGroupsQueryParameters(PageQueryParameters):
+class DeviceGroupsQueryParameters(SearchPageQueryParameters):
     project_id: IdText[ProjectId] | None = None
 
 
@@ -212,7 +212,7 @@ def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
     @bp.operation("GET /groups", AllowedCallers.KEY, "List groups", paged=True)
     async def list_groups(query: DeviceGroupsQueryParameters) -> HttpHandlerResult[list[GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
-        found = await groups.list(current_caller(), query.project_id)
+        found = query.found(await groups.list(current_caller(), query.project_id), "group.name", "group.group_id")
         return list_response(found, query, GroupResponse.from_domain, lambda view: view.group.group_id)
 
     @bp.operation("GET /groups/<group_id>", AllowedCallers.KEY, "Get a group")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import PageQueryParameters, list_response
+from adapters.http.core.paging import PageQueryParameters, SearchPageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.grants.model import AppliesVia, Grant, Scope
 from domain.grants.service import GrantService
@@ -86,9 +86,10 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
     bp = ApiBlueprint("keys", "API keys")
 
     @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
-    async def list_keys(query: PageQueryParameters) -> HttpHandlerResult[list[ApiKeyResponse]]:
+    async def list_keys(query: SearchPageQueryParameters) -> HttpHandlerResult[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
-        return list_response(await keys.list(current_session()), query, ApiKeyResponse.of, lambda key: key.key_id)
+        found = query.found(await keys.list(current_session()), "name", "key_id", "prefix")
+        return list_response(found, query, ApiKeyResponse.of, lambda key: key.key_id)
 
     @bp.operation(
         "POST /keys",

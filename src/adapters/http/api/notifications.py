@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade
 from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBodyModel, ResponseModel, Timestamp
+from adapters.translator import LANGUAGES
+from domain.kernel.checks import is_portable_timezone
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, ChannelId, MembershipId
 from domain.notifications.destinations import NtfyDestination, SealedDestination, TelegramDestination, WebPushDestination
@@ -28,6 +30,8 @@ from domain.notifications.settings import NotificationSettingsService, PushKeySe
 
 def _check_timezone(name: str) -> str:
     try:
+        if not is_portable_timezone(name):
+            raise ValueError(name)
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise ValueError("is no IANA time zone. Use a name such as Europe/Berlin") from None
@@ -36,23 +40,31 @@ def _check_timezone(name: str) -> str:
 
 MinuteOfDay = Annotated[int, Field(ge=0, le=1439)]
 TimeZoneName = Annotated[str, Field(min_length=1, max_length=64, examples=["Europe/Berlin"]), AfterValidator(_check_timezone)]
-LanguageCode = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+
+
+def _check_language(code: str) -> str:
+    if code not in LANGUAGES:
+        raise ValueError(f"is no language that there are texts in. Choose one of: {', '.join(LANGUAGES)}")
+    return code
+
+
+LanguageCode = Annotated[str, AfterValidator(_check_language), WithJsonSchema({"type": "string", "enum": list(LANGUAGES)})]
 
 
 class NotificationSettingsRequest(RequestBodyModel):
     topics: list[EnumValue[NotificationTopic]] = Field(
         max_length=len(NotificationTopic), description="What to be notified of. Empty: of nothing."
     )
-    mail: bool = Field(default=True, description="Whether to send mails, beside the channels that you added.")
+    mail: bool | None = Field(
+        default=None, description="Whether to send mails, beside the channels that you added. Omitted: as it is."
+    )
     offline_minutes: Annotated[int, Field(ge=1, le=MAX_OFFLINE_MINUTES)] = Field(
         default=DEFAULT_OFFLINE_MINUTES, description="After so many minutes offline, a notification about the device is sent."
     )
     quiet_from_minute: MinuteOfDay | None = Field(default=None, description="Start of the quiet hours; both or neither.")
     quiet_to_minute: MinuteOfDay | None = Field(default=None, description="Their end, when what waited is sent.")
     timezone: TimeZoneName = "UTC"
-    language: LanguageCode = Field(
-        default="en", description="The language of the messages; English for a language without translated texts."
-    )
+    language: LanguageCode = Field(default="en", description="The language of the messages.")
 
     def to_settings(self) -> NotificationSettings:
         if (self.quiet_from_minute is None) != (self.quiet_to_minute is None):
@@ -187,8 +199,8 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
     )
     async def update_notification_settings(body: NotificationSettingsRequest) -> NotificationSettingsResponse:
         """Replaces your settings. Requests for approval are told to Owners and Admins only."""
-        settings = await notifications.put_settings(current_session(), body.to_settings(), mail=body.mail)
-        return NotificationSettingsResponse.of(settings, mail=body.mail)
+        settings, mail = await notifications.put_settings(current_session(), body.to_settings(), mail=body.mail)
+        return NotificationSettingsResponse.of(settings, mail=mail)
 
     @bp.operation("GET /auth/notifications/push-key", AllowedCallers.SESSION, "Get the key of Web Push")
     async def get_push_key() -> PushKeyResponse:

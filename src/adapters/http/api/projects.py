@@ -13,6 +13,10 @@ class ProjectRequest(RequestBodyModel):
     name: DisplayName
 
 
+class ProjectUpdateRequest(ProjectRequest):
+    """Another name."""
+
+
 class ProjectResponse(ResponseModel):
     project_id: str
     name: str
@@ -37,14 +41,19 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
         "Create a project",
         status=201,
         idempotent=True,
-        errors={403: "ROLE_REQUIRED", 409: "PROJECT_LIMIT"},
+        errors={403: "ROLE_REQUIRED", 409: "PROJECT_EXISTS PROJECT_LIMIT"},
     )
     async def create_project(body: ProjectRequest) -> ProjectResponse:
-        """Requires the role Admin or Owner."""
+        """No other project of the account may have the name, in any case. Requires the role Admin or Owner."""
         return ProjectResponse.of(await projects.create(current_session(), body.name), device_count=0)
 
-    @bp.operation("PATCH /projects/<project_id>", AllowedCallers.SESSION, "Rename a project", errors={403: "ROLE_REQUIRED"})
-    async def update_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
+    @bp.operation(
+        "PATCH /projects/<project_id>",
+        AllowedCallers.SESSION,
+        "Rename a project",
+        errors={403: "ROLE_REQUIRED", 409: "PROJECT_EXISTS"},
+    )
+    async def update_project(project_id: str, body: ProjectUpdateRequest) -> ProjectResponse:
         """Requires the role Admin or Owner."""
         project, devices = await projects.rename(current_session(), project_id, body.name)
         return ProjectResponse.of(project, device_count=devices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
@@ -133,7 +134,12 @@ class RuleResponse(ResponseModel):
     rule_id: str
     device_id: str
     name: str
-    enabled: bool
+    enabled: bool = Field(description="False too while the rule waits for the first report of a metric.")
+    waits_for: list[str] = Field(
+        description="Metrics that the device has never reported: with their first report the rule starts by itself. Empty for a "
+        "rule that was disabled.",
+        examples=[[]],
+    )
     priority: int
     conditions: list[RuleConditionResponse]
     action: RuleActionResponse
@@ -146,8 +152,9 @@ class RuleResponse(ResponseModel):
     created_at: Timestamp
 
     @classmethod
-    def from_domain(cls, rule: Rule) -> RuleResponse:
-        return cls.of(rule, last_matched=rule.state.matched)
+    def from_domain(cls, rule: Rule, reported: Collection[str]) -> RuleResponse:
+        missing = rule.list_missing(reported) if rule.enabled else []
+        return cls.of(rule, enabled=rule.enabled and not missing, waits_for=missing, last_matched=rule.state.matched)
 
 
 class ConditionEvaluationResponse(ResponseModel):
@@ -205,7 +212,9 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
     @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")
     async def list_rules(device_id: DeviceId) -> list[RuleResponse]:
         """Sorted by `priority`, lowest first, then by age, oldest first."""
-        return [RuleResponse.from_domain(rule) for rule in await rules.list(current_session(), device_id)]
+        found = await rules.list(current_session(), device_id)
+        reported = await rules.list_reported_metrics(current_session(), device_id)
+        return [RuleResponse.from_domain(rule, reported) for rule in found]
 
     @bp.operation("GET /devices/<device_id>/rules/context", AllowedCallers.SESSION, "List metrics and commands for rules")
     async def get_rule_context(device_id: DeviceId) -> RuleContextResponse:
@@ -221,8 +230,10 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
         idempotent=True,
     )
     async def create_rule(device_id: DeviceId, body: RuleCreateRequest) -> RuleResponse:
-        """Runs its command on behalf of the member who saved it last, with that member's permissions at the time."""
-        return RuleResponse.from_domain(await rules.create(current_session(), device_id, body.to_fields()))
+        """Runs its command on behalf of the member who saved it last, with that member's permissions at the time. A rule on a
+        metric that was only made known waits (`waitsFor`) and starts with the first report."""
+        rule = await rules.create(current_session(), device_id, body.to_fields())
+        return RuleResponse.from_domain(rule, await rules.list_reported_metrics(current_session(), device_id))
 
     @bp.operation(
         "PATCH /devices/<device_id>/rules/<rule_id>",
@@ -232,7 +243,8 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
     )
     async def update_rule(device_id: DeviceId, rule_id: RuleId, body: RuleUpdateRequest) -> RuleResponse:
         """Resets the rule's match state only if its conditions or timing changed, or if it is enabled again."""
-        return RuleResponse.from_domain(await rules.update(current_session(), device_id, rule_id, body.to_changes()))
+        rule = await rules.update(current_session(), device_id, rule_id, body.to_changes())
+        return RuleResponse.from_domain(rule, await rules.list_reported_metrics(current_session(), device_id))
 
     @bp.operation(
         "DELETE /devices/<device_id>/rules/<rule_id>", AllowedCallers.SESSION, "Delete a rule", errors={403: "ROLE_REQUIRED"}

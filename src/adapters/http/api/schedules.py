@@ -65,7 +65,10 @@ UnixSeconds = Annotated[
 ]
 Label = Annotated[str, OneLine, Field(max_length=MAX_LABEL_LENGTH, json_schema_extra=SINGLE_LINE_SCHEMA)]
 TimeZoneName = Annotated[
-    str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone, in which `rrule` is evaluated.")
+    str,
+    Field(
+        min_length=1, max_length=64, examples=["Europe/Berlin"], description="An IANA time zone, in which `rrule` is evaluated."
+    ),
 ]
 RruleText = Annotated[
     str,
@@ -144,7 +147,7 @@ class ScheduleCreateRequest(RequestBodyModel):
             on_command=self.on_command.to_slot_command() if self.on_command else PLAIN_ON,
             off_command=self.off_command.to_slot_command() if self.off_command else PLAIN_OFF,
             rrule=self.rrule,
-            timezone=self.timezone or "UTC",
+            timezone="UTC" if self.timezone is None else self.timezone,
             misfire=self.misfire or MisfirePolicy.FIRE,
             misfire_grace_s=DEFAULT_MISFIRE_GRACE_S if self.misfire_grace_seconds is None else self.misfire_grace_seconds,
         )

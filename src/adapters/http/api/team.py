@@ -8,7 +8,7 @@ from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import PageQueryParameters, list_response
+from adapters.http.core.paging import SearchPageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, EnumValue, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from domain.accounts.model import MembershipWithUser
 from domain.kernel.caller import Role
@@ -44,9 +44,9 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
     @bp.operation("GET /members", AllowedCallers.SESSION, "List members", paged=True)
-    async def list_members(query: PageQueryParameters) -> HttpHandlerResult[list[MemberResponse]]:
+    async def list_members(query: SearchPageQueryParameters) -> HttpHandlerResult[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
-        found = await team.list_members(current_session())
+        found = query.found(await team.list_members(current_session()), "user.name", "user.email")
         return list_response(found, query, MemberResponse.from_domain, lambda member: member.membership.membership_id)
 
     @bp.operation(

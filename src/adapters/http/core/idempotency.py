@@ -84,8 +84,10 @@ class IdempotencyStore:
         if self.running_tasks:
             await asyncio.wait(self.running_tasks, timeout=SHUTDOWN_TIMEOUT_S)
 
-    async def execute_once(self, caller: SessionCaller | ApiKeyCaller, raw: bytes, handler: Handler, operation: str) -> Response:
-        """Run `handler` once for this caller and key. `operation` names the request in the log.
+    async def execute_once(
+        self, caller: SessionCaller | ApiKeyCaller, content: dict[str, Any], handler: Handler, operation: str
+    ) -> Response:
+        """Run `handler` once for this caller and key. `content` is that of the body; `operation` names the request in the log.
 
         Raises Conflict `IDEMPOTENCY_MISMATCH`, `…_IN_PROGRESS`, `…_ANSWER_LOST`."""
         key = request.headers["Idempotency-Key"]
@@ -93,7 +95,7 @@ class IdempotencyStore:
             raise ValidationFailed.for_field(
                 "Idempotency-Key", f"must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, such as a UUID."
             )
-        claim = StoredResponse(_owner_of_keys(caller), key, _hash_request(raw), None, self.process_id, self.clock.steady_ms())
+        claim = StoredResponse(_owner_of_keys(caller), key, _hash_request(content), None, self.process_id, self.clock.steady_ms())
         found = await self._claim(claim)
         if found is not None:
             response = self._replay(claim, found)
@@ -197,9 +199,19 @@ def _consume_exception(task: asyncio.Task[Response]) -> None:
         task.exception()
 
 
-def _hash_request(raw: bytes) -> bytes:
-    head = json.dumps([request.method, request.path, request.query_string.decode("latin-1")]).encode()
-    return hashlib.sha256(head + b"\n" + raw).digest()
+def _hash_request(content: dict[str, Any]) -> bytes:
+    """Of what the request says, in whatever order, spacing and escapes its JSON says it."""
+    parts = [request.method, request.path, request.query_string.decode("latin-1"), _with_exact_integers(content)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
+
+
+def _with_exact_integers(value: Any) -> Any:
+    """With 10 for 10.0 and 1e1. Not RFC 8785, in which two integers beyond 2^53 may be one: they are two requests."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _with_exact_integers(child) for name, child in value.items()}
+    return [_with_exact_integers(child) for child in value] if isinstance(value, list) else value
 
 
 def _devices_with_results(content: Any) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.callers import AllowedCallers, AuthenticatorPort, authenticate, current_caller
 from adapters.http.core.idempotency import IdempotencyStore
-from adapters.http.core.parsing import read_body, read_query
+from adapters.http.core.parsing import parse_json_object, read_body, read_query
 from adapters.http.core.quart_app import header_value
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
@@ -42,6 +42,7 @@ from domain.team.service_sessions import check_operation
 API_DEPENDENCIES = "latchboard.http"
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
 MAX_PATH_PARAMETER_LENGTH = 128
+_EMPTY_BODIES = (b"", b"{}", b"null")
 SLOW_BODY_S = 0.05
 """If a body takes longer than this to arrive, the caller is authenticated again: a revoked caller could have delayed it."""
 _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
@@ -309,17 +310,20 @@ async def _handle(
         body = read_body(spec.body, raw or b"{}")
         if spec.body_parameter is not None:
             arguments[spec.body_parameter] = body
+    elif spec.method != "GET":
+        await _reject_body(request)
 
     async def run(caller: SessionCaller | ApiKeyCaller | None) -> Response:
         g.caller = caller
         return _build_response(spec, await handler(**arguments))
 
     if spec.idempotent and dependencies.idempotency_store is not None and header_value(b"idempotency-key") is not None:
-        return await dependencies.idempotency_store.execute_once(current_caller(), raw, run, spec.act)
+        content = parse_json_object(raw or b"{}")
+        return await dependencies.idempotency_store.execute_once(current_caller(), content, run, spec.act)
     return await run(g.caller)
 
 
-async def _read_raw_body(spec: ApiOperation, request: Request) -> bytes:
+async def _read_bytes(request: Request) -> bytes:
     try:
         async with asyncio.timeout(request.body_timeout):
             raw: bytes = await request.body
@@ -327,6 +331,20 @@ async def _read_raw_body(spec: ApiOperation, request: Request) -> bytes:
         abort(408)
     request.body.clear()
     g.has_read_body = True
+    return raw
+
+
+async def _reject_body(request: Request) -> None:
+    """What a body of this request says would not be done: `DELETE` with an id in its body deletes what the path names."""
+    is_short = (request.content_length or 0) <= len(max(_EMPTY_BODIES, key=len))
+    if not is_short or (await _read_bytes(request)).strip() not in _EMPTY_BODIES:
+        raise ValidationFailed.for_field(
+            "body", "must be empty: this request takes no body, and the path names what it is about."
+        )
+
+
+async def _read_raw_body(spec: ApiOperation, request: Request) -> bytes:
+    raw = await _read_bytes(request)
     if raw or (request.content_type and spec.body_required):
         charset = request.mimetype_params.get("charset", "utf-8").lower()
         encoding = request.headers.get("Content-Encoding", "identity").lower()

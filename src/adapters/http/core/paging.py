@@ -7,6 +7,7 @@ this file, so it stands alone although it is short.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Annotated, TypeVar
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from adapters.http.core.operation import HttpHandlerResult
 from adapters.http.core.schemas import IdText, QueryParametersModel
 from domain.kernel.checks import MAX_LISTED
 from domain.kernel.errors import ValidationFailed
+from domain.kernel.folding import matching
 
 Entry = TypeVar("Entry")
 Shown = TypeVar("Shown")
@@ -29,6 +31,21 @@ class PageQueryParameters(QueryParametersModel):
     after: IdText[str] | None = Field(
         default=None, description="The id of an entry: only those after it. The `Link` header carries it."
     )
+
+
+class SearchPageQueryParameters(PageQueryParameters):
+    """The same of a list whose entries are found by their names."""
+
+    search: Annotated[str, Field(max_length=128)] = Field(
+        default="",
+        description="Words that must all be in the names of an entry, whatever their case; what stands in quotes is a phrase. At "
+        "most eight count. Entries in which all of them begin words come first.",
+    )
+
+    def found(self, entries: Sequence[Entry], *names: str) -> list[Entry]:
+        """The entries that are asked for, by these attributes, such as `user.email`."""
+        getters = [attrgetter(name) for name in names]
+        return matching(entries, self.search, lambda entry: (get(entry) for get in getters))
 
 
 def list_response(

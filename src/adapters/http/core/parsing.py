@@ -198,7 +198,9 @@ def _iterate_strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
 def _check_text(path: str, text: str) -> None:
     field = path.encode("ascii", "backslashreplace").decode()
     if "\x00" in text:
-        raise ValidationFailed.for_field(field, "must not contain the character NUL (\\u0000).")
+        raise ValidationFailed.for_field(
+            field, "must not contain the character NUL (\\u0000): no database can hold it. Leave it out."
+        )
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

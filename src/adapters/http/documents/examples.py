@@ -91,6 +91,8 @@ REQUEST_EXAMPLES: dict[str, Any] = {
         "name": "Dimmer",
         "commands": [{"name": "LEVEL", "label": "Level", "paramsSchema": {"type": "integer"}}],
     },
+    "ProjectRequest": {"name": "North field"},
+    "ProjectUpdateRequest": {"name": "North field, drip"},
     "DeviceTypeUpdateRequest": {"name": "Dimmer, 2 channels"},
     "CommandSendRequest": {"cmd": "ON", "ttlSeconds": 60, "waitSeconds": 5},
     "CommandDefinitionCreateRequest": {"name": "FLUSH", "label": "Flush the pipe", "kind": "ACTION", "requiresApproval": True},

@@ -261,9 +261,13 @@ class AsyncOperations(AsyncTransport):
         """Remove a passkey."""
         return await self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id])
 
-    async def list_members(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.MemberResponse]:
+    async def list_members(
+        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+    ) -> list[models.MemberResponse]:
         """List members."""
-        return await self._call(list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "after": after})
+        return await self._call(
+            list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "after": after, "search": search}
+        )
 
     async def create_member(
         self, *, email: str, name: str, role: models.Role, password: str, idempotency_key: str | Unset = UNSET
@@ -305,9 +309,13 @@ class AsyncOperations(AsyncTransport):
         """Delete an empty project."""
         return await self._call(models.OkResponse, "DELETE", ["projects", project_id])
 
-    async def list_keys(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.ApiKeyResponse]:
+    async def list_keys(
+        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+    ) -> list[models.ApiKeyResponse]:
         """List API keys."""
-        return await self._call(list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "after": after})
+        return await self._call(
+            list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "after": after, "search": search}
+        )
 
     async def create_key(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.ApiKeyCreatedResponse:
         """Create an API key."""
@@ -474,11 +482,19 @@ class AsyncOperations(AsyncTransport):
         return await self._call(models.DeviceToggledResponse, "PATCH", ["devices", device_id, "toggle"])
 
     async def list_groups(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, project_id: str | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        after: str | Unset = UNSET,
+        search: str | Unset = UNSET,
+        project_id: str | Unset = UNSET,
     ) -> list[models.GroupResponse]:
         """List groups."""
         return await self._call(
-            list[models.GroupResponse], "GET", ["groups"], query={"limit": limit, "after": after, "projectId": project_id}
+            list[models.GroupResponse],
+            "GET",
+            ["groups"],
+            query={"limit": limit, "after": after, "search": search, "projectId": project_id},
         )
 
     async def create_group(
@@ -1059,12 +1075,12 @@ class AsyncOperations(AsyncTransport):
         self,
         *,
         topics: list[models.NotificationTopic],
-        mail: bool | Unset = UNSET,
+        mail: bool | Unset | None = UNSET,
         offline_minutes: int | Unset = UNSET,
         quiet_from_minute: int | Unset | None = UNSET,
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
-        language: str | Unset = UNSET,
+        language: Literal["en", "de"] | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
         """Set your notification settings."""
         return await self._call(

@@ -250,9 +250,13 @@ class Operations(Transport):
         """Remove a passkey."""
         return self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id])
 
-    def list_members(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.MemberResponse]:
+    def list_members(
+        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+    ) -> list[models.MemberResponse]:
         """List members."""
-        return self._call(list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "after": after})
+        return self._call(
+            list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "after": after, "search": search}
+        )
 
     def create_member(
         self, *, email: str, name: str, role: models.Role, password: str, idempotency_key: str | Unset = UNSET
@@ -292,9 +296,11 @@ class Operations(Transport):
         """Delete an empty project."""
         return self._call(models.OkResponse, "DELETE", ["projects", project_id])
 
-    def list_keys(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.ApiKeyResponse]:
+    def list_keys(
+        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+    ) -> list[models.ApiKeyResponse]:
         """List API keys."""
-        return self._call(list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "after": after})
+        return self._call(list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "after": after, "search": search})
 
     def create_key(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.ApiKeyCreatedResponse:
         """Create an API key."""
@@ -459,11 +465,19 @@ class Operations(Transport):
         return self._call(models.DeviceToggledResponse, "PATCH", ["devices", device_id, "toggle"])
 
     def list_groups(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, project_id: str | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        after: str | Unset = UNSET,
+        search: str | Unset = UNSET,
+        project_id: str | Unset = UNSET,
     ) -> list[models.GroupResponse]:
         """List groups."""
         return self._call(
-            list[models.GroupResponse], "GET", ["groups"], query={"limit": limit, "after": after, "projectId": project_id}
+            list[models.GroupResponse],
+            "GET",
+            ["groups"],
+            query={"limit": limit, "after": after, "search": search, "projectId": project_id},
         )
 
     def create_group(
@@ -1040,12 +1054,12 @@ class Operations(Transport):
         self,
         *,
         topics: list[models.NotificationTopic],
-        mail: bool | Unset = UNSET,
+        mail: bool | Unset | None = UNSET,
         offline_minutes: int | Unset = UNSET,
         quiet_from_minute: int | Unset | None = UNSET,
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
-        language: str | Unset = UNSET,
+        language: Literal["en", "de"] | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
         """Set your notification settings."""
         return self._call(

@@ -64,8 +64,9 @@ from adapters.storage.sql.tables import (
 )
 from domain.devices.lookup import external_id_taken_error
 from domain.devices.model import Device, DeviceGroup, DeviceMetadata, DeviceStatus, DeviceType, FirmwareProfile
-from domain.devices.search import MAX_SEARCH_WORDS, DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
+from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.kernel.errors import Conflict
+from domain.kernel.folding import MAX_TERMS, fold, inside
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
 _NOT_SAVED = (
@@ -167,10 +168,15 @@ DELETE_REPORTED = [
 ]
 
 
+def _folded(device: Device) -> dict[str, str]:
+    """What no field of a device has: the columns that it is found and sorted by."""
+    return {"folded_name": fold(device.name), "search_text": DeviceSearch.text_of(device)}
+
+
 class SqlDeviceRepository(SqlRepository):
     async def add(self, device: Device) -> Device:
         with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
-            rows = await self._session.write(ADD, **DEVICE.values(device, "device_no"))
+            rows = await self._session.write(ADD, **DEVICE.values(device, "device_no"), **_folded(device))
         return replace(device, device_no=rows[0][0])
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
@@ -211,7 +217,7 @@ class SqlDeviceRepository(SqlRepository):
         return await self._number(COUNT, at_account=account_id)
 
     async def save(self, device: Device) -> bool:
-        values = DEVICE.values(device, *_NOT_SAVED) | {"version": device.version + 1}
+        values = DEVICE.values(device, *_NOT_SAVED) | _folded(device) | {"version": device.version + 1}
         with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
             return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
 
@@ -367,11 +373,10 @@ _STATES: dict[DeviceStateFilter, ColumnElement[bool]] = {
     DeviceStateFilter.DISABLED: d.status == DeviceStatus.DISABLED.value,
     DeviceStateFilter.REVOKED: d.status == DeviceStatus.REVOKED.value,
 }
-_SEARCHED = func.lower(d.name + " " + d.device_id + " " + func.coalesce(d.location, "") + " " + d.tags + " " + d.app_type)
 _LAST_SEEN_MS = func.coalesce(d.last_seen_ms, 0)
 _ORDERS: dict[DeviceSort, tuple[ColumnElement[Any], ...]] = {
     DeviceSort.CREATED: (d.device_no,),
-    DeviceSort.NAME: (func.lower(d.name), d.device_no),
+    DeviceSort.NAME: (d.folded_name, d.device_no),
     DeviceSort.LAST_SEEN: (_LAST_SEEN_MS, d.device_no),
     DeviceSort.LAST_SEEN_NEWEST: (_LAST_SEEN_MS.desc(), d.device_no),
 }
@@ -381,14 +386,19 @@ COUNT_BY_STATE = select(
 ).where(d.account_id == bindparam("at_account"), _EXISTS)
 
 
+def _contains(parameter: str) -> ColumnElement[bool]:
+    return d.search_text.like(bindparam(parameter), escape="\\")
+
+
 _FILTERS: dict[str, ColumnElement[bool]] = {
-    **{f"at_word_{index}": _SEARCHED.like(bindparam(f"at_word_{index}"), escape="\\") for index in range(MAX_SEARCH_WORDS)},
+    **{f"at_word_{index}": _contains(f"at_word_{index}") for index in range(MAX_TERMS)},
     "at_external_id": d.external_id == bindparam("at_external_id"),
     "at_group": d.device_id.in_(_MEMBERS),
     "at_tag": func.replace(d.tags, bindparam("at_tag", type_=Text()), "") != d.tags,
     "at_project": d.project_id == bindparam("at_project"),
 }
 """By the parameter that each has."""
+_WORDS = frozenset(name for name in _FILTERS if name.startswith("at_word_"))
 COUNT_DEAD_LETTERS = (
     select(func.count())
     .select_from(dead_letters.join(devices, dead_letters.c.device_id == d.device_id))
@@ -397,8 +407,11 @@ COUNT_DEAD_LETTERS = (
 
 
 @cache
-def find_statement(given: frozenset[str], state: DeviceStateFilter | None, sort: DeviceSort, limited: bool) -> Select[Any]:
-    statement = _filtered(DEVICE.select(), given, state).order_by(*_ORDERS[sort])
+def find_statement(given: frozenset[str], state: DeviceStateFilter | None, sort: DeviceSort | None, limited: bool) -> Select[Any]:
+    """Without `sort`, the parameters `at_start_…` are those of the words where they begin words."""
+    starts = [_contains(name.replace("word", "start")) for name in sorted(given) if name in _WORDS and sort is None]
+    best = [case((and_(*starts), 0), else_=1)] if starts else []
+    statement = _filtered(DEVICE.select(), given, state).order_by(*best, *_ORDERS[sort or DeviceSort.CREATED])
     return statement.limit(bindparam("at_limit")).offset(bindparam("at_offset")) if limited else statement
 
 
@@ -413,7 +426,7 @@ def _filtered(statement: Select[Any], given: frozenset[str], state: DeviceStateF
 
 
 def _parameters(search: DeviceSearch) -> dict[str, Any]:
-    words = {f"at_word_{index}": f"%{escape_like(word)}%" for index, word in enumerate(search.words)}
+    words = {f"at_word_{index}": f"%{escape_like(inside(word))}%" for index, word in enumerate(search.words)}
     tag = None if search.tag is None else to_json(search.tag)  # with its quotes, so a whole tag of the JSON list
     named = without_none(at_project=search.project_id, at_external_id=search.external_id, at_group=search.group_id, at_tag=tag)
     return words | named
@@ -424,7 +437,9 @@ class SqlDeviceSearchRepository(SqlRepository):
         limited, params = search.limit is not None, _parameters(search)
         statement = find_statement(frozenset(params), search.state, search.sort, limited)
         page = {"at_limit": search.limit, "at_offset": search.offset} if limited else {}
-        return await self._list(DEVICE, statement, at_account=account_id, **params, **page)
+        words = () if search.sort is not None else search.words
+        starts = {f"at_start_{index}": f"%{escape_like(word)}%" for index, word in enumerate(words)}
+        return await self._list(DEVICE, statement, at_account=account_id, **params, **starts, **page)
 
     async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
         params = _parameters(search)

@@ -55,6 +55,7 @@ from adapters.storage.sql.tables import audit_rounds, audit_seals, event_counts,
 from domain.events.cursors import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
 from domain.events.model import NO_SEARCH, Event, EventSearch, with_position
+from domain.kernel.folding import fold
 from domain.kernel.ids import AccountId, DeviceId
 
 LAST_GIVEN = "(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM events_position_seq)"
@@ -239,9 +240,9 @@ _ACCOUNT_UNINDEXED = func.coalesce(e.account_id, literal_column("''")) == bindpa
 kind."""
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
-ADD = bulk_insert(events, (*EVENT.names, "public", "sequence", "hash"), json=("payload",))
-"""The property `is_public` is stored as a column, so that feed queries can filter by it."""
-_insert_values = attrgetter(*EVENT.names, "is_public")
+ADD = bulk_insert(events, (*EVENT.names, "public", "folded", "sequence", "hash"), json=("payload",))
+"""Properties are stored as columns too: feed queries filter by `is_public`, searches by `folded_text`."""
+_insert_values = attrgetter(*EVENT.names, "is_public", "folded_text")
 
 ADD_TO_TOTALS = bulk_insert(event_totals, ("account_id", "writer", "total"), adding="total")
 ADD_TO_COUNTS = bulk_insert(event_counts, ("account_id", "kind", "device_id", "writer", "total"), adding="total")
@@ -284,7 +285,9 @@ _SEARCHED = {
     "at_since": e.at_ms >= bindparam("at_since"),
     "at_until": e.at_ms < bindparam("at_until"),
     "at_source": e.source == bindparam("at_source"),
-    "at_text": func.lower(e.description + " " + func.coalesce(e.device_name, "")).like(bindparam("at_text"), escape="\\"),
+    "at_text": func.coalesce(e.folded, func.lower(e.description + " " + func.coalesce(e.device_name, ""))).like(
+        bindparam("at_text"), escape="\\"
+    ),
 }
 
 
@@ -302,7 +305,7 @@ def page_statement(before: bool, kind: bool, device: bool, searched: frozenset[s
 
 
 def _search_parameters(search: EventSearch) -> dict[str, object]:
-    text = None if search.text is None else f"%{escape_like(search.text.lower())}%"
+    text = None if search.text is None else f"%{escape_like(fold(search.text))}%"
     return without_none(at_since=search.since_ms, at_until=search.until_ms, at_source=search.source, at_text=text)
 
 

@@ -18,6 +18,7 @@ from adapters.storage.sql.statements import (
     devices_with_older,
     greatest,
     insert,
+    insert_or_ignore,
     least,
     listed,
     listed_integers,
@@ -84,12 +85,18 @@ ADD_METRIC_NAMES = {
 }
 FIND_METRIC_NUMBERS = select(metric_names.c.metric_no, metric_names.c.name).where(metric_names.c.name.in_(listed()))
 LIST_METRIC_NAMES = select(metric_names.c.metric_no, metric_names.c.name).order_by(metric_names.c.metric_no)
-UPSERT_METRICS = upsert(device_metrics, "unit")
+UPSERT_METRICS = upsert(device_metrics, "unit", "reported")
+DECLARE_METRICS = insert_or_ignore(device_metrics)
 LIST_METRICS = (
     select(metric_names.c.metric_no, metric_names.c.name, device_metrics.c.unit)
     .join(device_metrics, device_metrics.c.metric_no == metric_names.c.metric_no)
     .where(device_metrics.c.device_no == bindparam("at_device"))
     .order_by(metric_names.c.name)
+)
+LIST_REPORTED = (
+    select(metric_names.c.name)
+    .join(device_metrics, device_metrics.c.metric_no == metric_names.c.metric_no)
+    .where(device_metrics.c.device_no == bindparam("at_device"), device_metrics.c.reported)
 )
 LIST_METRICS_OF_DEVICES = (
     select(device_metrics.c.device_no, device_metrics.c.metric_no, metric_names.c.name, device_metrics.c.unit)
@@ -202,8 +209,16 @@ class SqlReadingRepository(SqlRepository):
         return [(row[0], row[1]) for row in await self._session.read(LIST_METRIC_NAMES)]
 
     async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
-        rows = [{"device_no": device, "metric_no": metric, "unit": unit} for device, metric, unit in metrics]
+        reported = {"reported": True}
+        rows = [{"device_no": device, "metric_no": metric, "unit": unit, **reported} for device, metric, unit in metrics]
         await self._session.execute_many(UPSERT_METRICS, rows)
+
+    async def declare_device_metrics(self, device_no: int, metrics: Collection[int]) -> None:
+        for metric in sorted(metrics):
+            await self._session.write(DECLARE_METRICS, device_no=device_no, metric_no=metric, unit=None, reported=False)
+
+    async def list_reported_metrics(self, device_no: int) -> Collection[str]:
+        return {row[0] for row in await self._session.read(LIST_REPORTED, at_device=device_no)}
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_METRICS, at_device=device_no)]

@@ -69,6 +69,8 @@ devices = Table(
     integer_column("sched_rev"),
     integer_column("sched_rev_device", null=True),
     text_column("external_id", null=True),
+    text_column("folded_name"),
+    text_column("search_text"),
     one_of_check("status", [status.value for status in DeviceStatus]),
     one_of_check("profile", [profile.value for profile in FirmwareProfile]),
     Index(None, "account_id", "device_no"),

@@ -41,6 +41,7 @@ events = Table(
     integer_column("writer"),
     integer_column("sequence"),  # in its chain
     text_column("hash"),
+    text_column("folded", null=True),  # what a search looks in, where it has more than ASCII
     Index(None, "account_id", "position"),
     Index(None, "account_id", "kind", "position"),
     Index(None, "device_id", "position"),

@@ -5,7 +5,7 @@ When readings were stored, for feed clients that resume.
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, LargeBinary, Table
+from sqlalchemy import Boolean, Column, Index, LargeBinary, Table
 
 from adapters.storage.sql.tables.columns import Int64, integer_column, metadata, text_column
 
@@ -52,6 +52,7 @@ device_metrics = Table(
     Column("device_no", Int64, primary_key=True, autoincrement=False),
     Column("metric_no", Int64, primary_key=True, autoincrement=False),
     text_column("unit", null=True),
+    Column("reported", Boolean, nullable=False),  # else only made known
     sqlite_with_rowid=False,
 )
 

@@ -21,7 +21,7 @@ export function Decide({ token }) {
   if (!linked) return html`<${Frame} title=${t("A request for approval")}>${problem ?? html`<${Skeleton} />`}<//>`;
   const { approval, deviceName } = linked;
   return html`<${Frame} title=${`${approval.cmd} · ${deviceName}`}>
-    <${Facts} of=${[...paramFacts(approval.params), [t("Asked by"), approval.requestedBy], [t("Reason"), approval.reason, true], [t("Asked"), html`<${Time} at=${approval.createdAt} />`], [t("Expires"), near(approval.expiresAt)]]} />
+    <${Facts} of=${[...paramFacts(approval.params), [t("Asked by"), approval.requestedBy.name], [t("Reason"), approval.reason, true], [t("Asked"), html`<${Time} at=${approval.createdAt} />`], [t("Expires"), near(approval.expiresAt)]]} />
     ${approval.status === "PENDING" ? html`<${Form} token=${token} linked=${linked} problem=${problem} say=${setSaid} reload=${load} />` : html`<${Over} approval=${approval} />`}
   <//>`;
 }

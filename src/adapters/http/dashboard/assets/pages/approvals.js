@@ -50,7 +50,6 @@ const useDevice = (deviceId) => {
 function Request({ approval, reload }) {
   const { deviceId, approvalId, cmd, params, requestedBy, reason, createdAt, expiresAt } = approval;
   const device = useDevice(deviceId);
-  const named = useLoad(loadNames, []).data ?? String;
   const path = `/devices/${deviceId}/approvals/${approvalId}`;
   const decided = async (said) => {
     tell(said);
@@ -69,7 +68,7 @@ function Request({ approval, reload }) {
         <small><a href=${`#/device/${deviceId}`}>${device?.name ?? deviceId}</a>${device?.location ? ` · ${device.location}` : ""}</small></div>
       ${device ? html`<div class="device-state"><${Presence} device=${device} /><${RelayState} device=${device} /></div>` : null}
     </header>
-    <${Facts} of=${[...paramFacts(params), [t("Asked by"), named(requestedBy)], [t("Reason"), reason, true], [t("Asked"), html`<${Time} at=${createdAt} />`], [t("Expires"), near(expiresAt)]]} />
+    <${Facts} of=${[...paramFacts(params), [t("Asked by"), requestedBy.name], [t("Reason"), reason, true], [t("Asked"), html`<${Time} at=${createdAt} />`], [t("Expires"), near(expiresAt)]]} />
     ${isAdmin() ? html`<div class="request-foot"><${Button} kind="danger" icon="x" act=${deny}>${t("Deny")}<//><${Button} kind="main" icon="check" act=${approve}>${t("Approve")}<//></div>` : html`<p class="dim">${t("An Owner or Admin decides.")}</p>`}
   </li>`;
 }
@@ -93,7 +92,7 @@ function Outcome({ approval: { deviceId, cmd, params, status, requestedBy, reaso
   return html`<li class="execution">
     <${Badge} kind=${KINDS[status]}>${word(status)}<//>
     <div class="grow"><strong>${cmd}</strong> ${plainParams(params)} <a href=${`#/device/${deviceId}`}>${device?.name ?? ""}</a>
-      <small>${[t("asked by {who}", { who: named(requestedBy) }), decidedBy ? t("decided by {who}", { who: named(decidedBy) }) : null, reason, note].filter(Boolean).join(" · ")}</small></div>
+      <small>${[t("asked by {who}", { who: requestedBy.name }), decidedBy ? t("decided by {who}", { who: named(decidedBy) }) : null, reason, note].filter(Boolean).join(" · ")}</small></div>
     <small><${Time} at=${decidedAt ?? createdAt} /></small>
   </li>`;
 }

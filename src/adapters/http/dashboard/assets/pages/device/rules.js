@@ -25,18 +25,19 @@ export function Rules({ device, path }) {
 }
 
 function Rule({ rule, path, edit, reload }) {
-  const { ruleId, name, enabled, priority, conditions, clearConditions, match, action, forSeconds, cooldownSeconds, lastMatched, disabledReason } = rule;
+  const { ruleId, name, enabled, priority, conditions, clearConditions, match, action, forSeconds, cooldownSeconds, lastMatched, disabledReason, waitsFor } = rule;
+  const wanted = enabled || waitsFor.length > 0;
   const at = `${path}/rules/${ruleId}`;
-  const toggle = () => call("PATCH", at, { enabled: !enabled }).then(reload);
+  const toggle = () => call("PATCH", at, { enabled: !wanted }).then(reload);
   const gone = () => confirmed(t("Delete “{name}”?", { name }), t("It no longer fires."), t("Delete"), () => call("DELETE", at)).then((done) => done && reload());
   const more = [forSeconds ? t("for {time}", { time: seconds(forSeconds) }) : null, clearConditions.length ? t("until {conditions}", { conditions: conditionsText(clearConditions, "ALL") }) : null, cooldownSeconds ? t("not again within {time}", { time: seconds(cooldownSeconds) }) : null, t("priority {priority}", { priority })].filter(Boolean);
   return html`<li class="rule" aria-label=${name}>
     <div class="grow">
-      <p class="line"><strong>${name}</strong> ${enabled ? html`<${Badge} kind=${lastMatched ? "warn" : "off"} icon=${lastMatched ? "activity" : null}>${lastMatched ? t("holds now") : t("does not hold")}<//>` : html`<${Badge} kind="off" icon="pause">${t("disabled")}<//>`}</p>
+      <p class="line"><strong>${name}</strong> ${enabled ? html`<${Badge} kind=${lastMatched ? "warn" : "off"} icon=${lastMatched ? "activity" : null}>${lastMatched ? t("holds now") : t("does not hold")}<//>` : html`<${Badge} kind="off" icon="pause">${wanted ? t("waits for {metrics}", { metrics: waitsFor.join(", ") }) : t("disabled")}<//>`}</p>
       <p>${t("When {conditions}:", { conditions: conditionsText(conditions, match) })} <strong>${action.command}</strong> ${plainParams(action.params)}</p>
       <p class="dim">${more.join(" · ")}</p>
       ${disabledReason ? html`<p class="bad">${disabledReason}</p>` : null}
     </div>
-    ${mayEdit() ? html`<div class="actions"><${Button} small icon="pencil" act=${() => edit(rule)}>${t("Edit")}<//><${Button} small icon=${enabled ? "pause" : "play"} act=${toggle}>${enabled ? t("Disable") : t("Enable")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Delete {name}", { name })} act=${gone} /></div>` : null}
+    ${mayEdit() ? html`<div class="actions"><${Button} small icon="pencil" act=${() => edit(rule)}>${t("Edit")}<//><${Button} small icon=${wanted ? "pause" : "play"} act=${toggle}>${wanted ? t("Disable") : t("Enable")}<//><${Button} small kind="quiet danger" icon="trash" label=${t("Delete {name}", { name })} act=${gone} /></div>` : null}
   </li>`;
 }
