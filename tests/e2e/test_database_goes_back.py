@@ -6,9 +6,10 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import aiomqtt
 import pytest
 
 from support import postgres
@@ -41,21 +42,25 @@ async def next_initial_state(feed: FeedClient) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def connected(line: DeviceConnection, service: Service, owner: ApiClient) -> AsyncIterator[DeviceConnection]:
-    """The device once the service knows it as online: with the connection that it has kept, or a new one where an instance
-    that lost its lease has closed it."""
-    device = line.device
+async def connected(line: DeviceConnection, service: Service) -> AsyncIterator[DeviceConnection]:
+    """The device after the service has read everything anew: with the connection that it has kept, or a new one, as firmware
+    makes it, where an instance that could not renew its lease for so long has closed it."""
 
-    async def is_known() -> bool:
-        answer = await owner.send("GET", device.path)
-        return answer.status_code == 200 and bool(answer.json()["isOnline"])
+    async def log() -> str:
+        return service.log()
 
-    await until(is_known, lambda known: known or line.disconnected.is_set())
-    if not line.disconnected.is_set():
+    seen = await until(log, lambda text: "everything was read anew" in text)
+    if "its devices are disconnected" not in seen:
         yield line
         return
-    async with device.online(service) as again:
-        await until(is_known, bool)
+    await line.wait_for_disconnect()
+    async with AsyncExitStack() as stack, asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                again = await stack.enter_async_context(line.device.online(service))
+                break
+            except aiomqtt.MqttError:  # the broker lets nobody in before the instance has its lease again
+                await asyncio.sleep(0.2)
         yield again
 
 
@@ -102,6 +107,7 @@ async def test_a_server_that_only_restarts_changes_nothing(tmp_path: Path) -> No
         async with service.feed(owner, "?audit=true") as feed:
             for how in ("immediate", "fast"):
                 await register_device(owner)
+                await feed.wait_for("audit", eventType="device_registered")
                 await asyncio.to_thread(cluster.stop, how)
                 await asyncio.to_thread(cluster.start)
                 async with asyncio.timeout(TIMEOUT_S):
@@ -133,7 +139,7 @@ async def test_an_edge_that_ran_before_the_failover_is_not_run_again(tmp_path: P
                 lambda answer: answer.status_code == 200 and answer.json()[0]["lastOutcome"] is not None,
             )
             assert slots.json()[0]["lastOutcome"] == "MISSED"
-            async with connected(line, service, owner) as back:
+            async with connected(line, service) as back:
                 await back.drain_commands(owner)
                 commands = line.commands if back is line else [*line.commands, *back.commands]
                 assert [each["cmd"] for each in commands].count("TOGGLE") == 1
@@ -148,6 +154,6 @@ async def test_a_device_that_connected_after_the_copy_stays_online_and_gets_its_
             await line.report(temperature=1)
             await asyncio.to_thread(cluster.fail_over, standby)
             await next_initial_state(feed)
-            async with connected(line, service, owner) as back:
+            async with connected(line, service) as back:
                 await owner.post(f"{pump.path}/command", {"cmd": "ON"})
                 await back.next_command("ON")

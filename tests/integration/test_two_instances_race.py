@@ -267,8 +267,8 @@ async def test_an_email_is_given_once(pair: TwoInstances) -> None:
 
 
 async def test_a_project_is_not_deleted_under_a_device_that_moves_in(pair: TwoInstances) -> None:
-    for _ in range(5):
-        project_id = (await pair.owner.send_ok("POST", "/projects", {"name": "Yard"}))["projectId"]
+    for number in range(5):
+        project_id = (await pair.owner.send_ok("POST", "/projects", {"name": f"Yard {number}"}))["projectId"]
         moving = pair.owner.send("POST", "/devices/register", NEW_DEVICE | {"projectId": project_id})
         deleting = pair.owner_at_second.send("DELETE", f"/projects/{project_id}")
         moved, deleted = await asyncio.gather(moving, deleting)

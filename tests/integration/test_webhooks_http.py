@@ -62,7 +62,7 @@ async def site() -> AsyncIterator[Site]:
         ]
 
     assert isinstance(hooks.uow, MemoryUnitOfWork)
-    world = HttpWorld(blueprints=blueprints, uow=hooks.uow)
+    world = HttpWorld(blueprints=blueprints, uow=hooks.uow, clock=hooks.clock)  # a fresh sign-in is a proof for both
     async with serving(world) as http, hooks.delivering():
         await http.sign_in()
         yield Site(http, hooks)

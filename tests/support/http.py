@@ -96,8 +96,9 @@ class HttpWorld:
         settings: HttpMiddlewareSettings | None = None,
         uow: Any = None,
         hasher: Any = None,
+        clock: Any = None,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.ids = RandomIdAndSecretGenerator()
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
