@@ -13,7 +13,7 @@ import aiomqtt
 import pytest
 
 from support import postgres
-from support.device import DeviceConnection, create_device, register_device
+from support.device import Device, DeviceConnection, create_device, register_device
 from support.service import ApiClient, FeedClient, Service
 from support.waiting import TIMEOUT_S, until
 
@@ -42,9 +42,23 @@ async def next_initial_state(feed: FeedClient) -> dict[str, object]:
 
 
 @asynccontextmanager
+async def connected_again(device: Device, service: Service) -> AsyncIterator[DeviceConnection]:
+    """As firmware does it: the broker lets nobody in before the instance has its lease again."""
+    async with AsyncExitStack() as stack:
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                try:
+                    line = await stack.enter_async_context(device.online(service))
+                    break
+                except aiomqtt.MqttError:
+                    await asyncio.sleep(0.2)
+        yield line
+
+
+@asynccontextmanager
 async def connected(line: DeviceConnection, service: Service) -> AsyncIterator[DeviceConnection]:
-    """The device after the service has read everything anew: with the connection that it has kept, or a new one, as firmware
-    makes it, where an instance that could not renew its lease for so long has closed it."""
+    """The device after the service has read everything anew: with the connection that it has kept, or a new one, where an
+    instance that could not renew its lease for so long has closed it."""
 
     async def log() -> str:
         return service.log()
@@ -54,13 +68,7 @@ async def connected(line: DeviceConnection, service: Service) -> AsyncIterator[D
         yield line
         return
     await line.wait_for_disconnect()
-    async with AsyncExitStack() as stack, asyncio.timeout(TIMEOUT_S):
-        while True:
-            try:
-                again = await stack.enter_async_context(line.device.online(service))
-                break
-            except aiomqtt.MqttError:  # the broker lets nobody in before the instance has its lease again
-                await asyncio.sleep(0.2)
+    async with connected_again(line.device, service) as again:
         yield again
 
 
@@ -92,7 +100,7 @@ async def test_a_failover_to_an_older_standby_is_told_and_heard_by_every_client(
         assert (await owner.get(f"/events?limit=1&cursor={cursor}", expect=410))["error"] == "OTHER_LIFE"
         [told] = await events_of(owner, "database_restored")
         assert "standby" in str(told["description"])
-        async with pump.online(service) as line:
+        async with connected_again(pump, service) as line:
             await line.report(temperature=99)
         readings = await owner.get(f"{pump.path}/telemetry?limit=100")
         assert [reading["value"] for reading in readings] == [99, 1]
