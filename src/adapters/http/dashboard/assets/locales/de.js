@@ -902,6 +902,7 @@ export const texts = {
   "error:PASSKEY_EXISTS": "Dieser Passkey ist schon eingetragen.",
   "error:TOO_MANY_PASSKEYS": "Sie haben schon zehn Passkeys. Entfernen Sie zuerst einen.",
   "error:TOO_MANY_REQUESTS_WAIT": "Von diesem Programm warten schon zu viele Anfragen auf eine Entscheidung.",
+  "error:PASSWORD_WEAK": "Dieses Passwort ist leicht zu erraten. Nehmen Sie vier Wörter, die nicht zusammengehören, oder lassen Sie einen Passwort-Manager eines machen.",
   "error:OTP_COOLDOWN": "Ein Code wurde gerade gesendet. Warten Sie eine Minute.",
   "error:OTP_INVALID": "Der Code ist falsch oder abgelaufen.",
   "error:PROJECT_EXISTS": "Ein Projekt mit diesem Namen gibt es schon.",
