@@ -231,8 +231,9 @@ async def _by_asker(tx: NotificationsTx, group: Sequence[Notification]) -> list[
     channel = await tx.notification_channels.get(group[0].channel_id)
     askers: dict[str, list[Notification]] = {}
     for each in group:
-        known = channel is not None and each.approval_id is not None
-        approval = await tx.approvals.get(channel.account_id, each.approval_id) if known else None
+        approval = None
+        if channel is not None and each.approval_id is not None:
+            approval = await tx.approvals.get(channel.account_id, each.approval_id)
         askers.setdefault("" if approval is None else approval.requested_by.label, []).append(each)
     return list(askers.values())
 
