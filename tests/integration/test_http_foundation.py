@@ -226,7 +226,12 @@ async def test_cors_lets_in_only_the_origins_of_the_settings() -> None:
         assert "Idempotency-Key" in answer.headers["Access-Control-Allow-Headers"]
         answer = await http.get("/csv", headers={"Origin": "https://evil.example.com"})
         assert "Access-Control-Allow-Origin" not in answer.headers
-        assert answer.headers["Strict-Transport-Security"]
+        assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+
+
+async def test_hsts_names_the_subdomains_where_the_settings_say_so() -> None:
+    async with serving(HttpWorld(blueprints=probes, settings=HttpMiddlewareSettings(hsts=True, hsts_subdomains=True))) as http:
+        assert (await http.get("/csv")).headers["Strict-Transport-Security"] == "max-age=31536000; includeSubDomains"
 
 
 async def test_a_slow_body_is_cut_off() -> None:

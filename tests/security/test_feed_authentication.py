@@ -147,3 +147,22 @@ async def test_the_feed_of_a_session_that_was_ended_closes(running: Service, own
             while True:
                 await socket.recv()
         assert socket.close_code == 4003
+
+
+def bearer(owner: ApiClient) -> str:
+    return str(owner.headers["Authorization"]).removeprefix("Bearer ")
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1", "http://[", ""])
+async def test_a_page_of_another_site_opens_no_feed(running: Service, owner: ApiClient, origin: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(address(running, f"?token={bearer(owner)}"), additional_headers={"Origin": origin}):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+async def test_a_page_of_the_service_and_a_program_open_it(running: Service, owner: ApiClient) -> None:
+    for headers in ({"Origin": f"http://127.0.0.1:{running.port}"}, {}):
+        async with connect(address(running, f"?token={bearer(owner)}"), additional_headers=headers) as socket:
+            async with asyncio.timeout(TIMEOUT_S):
+                assert json.loads(await socket.recv())["type"] == "initial_state"

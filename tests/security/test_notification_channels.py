@@ -3,6 +3,7 @@ machines there, and some of them switch things by the path of a request."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from typing import Any
 import pytest
 
 from domain.kernel.caller import Role
+from domain.kernel.clock import MINUTE_MS
+from domain.notifications.model import SEND_TIMEOUT_S
+from domain.notifications.settings import ACCOUNT_TEST_LIMIT, ERROR_TIME_STEP_MS
+from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.push_browser import PushBrowser
 
@@ -45,3 +50,71 @@ async def test_only_who_may_make_webhooks_names_a_push_service_in_the_own_networ
     assert await refused_field(viewer, webPush=subscription) == "webPush.endpoint"
     assert await refused_field(owner, webPush=subscription) is None
     assert await refused_field(viewer, webPush=PushBrowser("https://push.example.net/send/1").subscription()) is None
+
+
+CLOSED, HANGS_UP, SILENT = ("Connection refused.", "The connection was closed.", "No response.")
+PORTS = (
+    *(OutboundHttpResponse(None, error, b"", 1) for error in (CLOSED, HANGS_UP, SILENT)),
+    *tuple(OutboundHttpResponse(status, None, b"", 1) for status in (404, 500)),
+)
+
+
+class Ports:
+    """As the service finds them, one after the other."""
+
+    def __init__(self) -> None:
+        self.left = itertools.cycle(PORTS)
+
+    async def send(self, request: OutboundHttpRequest) -> OutboundHttpResponse:
+        return next(self.left)
+
+    async def close(self) -> None: ...
+
+
+async def test_a_test_message_tells_a_viewer_nothing_of_the_ports_in_the_own_network(app: InProcessApp) -> None:
+    """Whatever is there, one answer, after the same time; an Admin, who may make webhooks there, sees the cause."""
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    app.services.notifications.sender.http = Ports()  # type: ignore[assignment]
+    app.services.notifications.service.pause = pause
+    answers, shown = {}, {}
+    for name in ("vic", "ada"):
+        caller = await app.sign_in(f"{name}@example.com")
+        answers[name] = []
+        for number in range(len(PORTS)):
+            body = {"name": "P", "ntfy": {"url": f"http://192.168.1.50:{8000 + number}", "topic": "t"}}
+            channel = (await caller.send_ok("POST", "/auth/notifications/channels", body))["channelId"]
+            answers[name].append(await caller.send_ok("POST", f"/auth/notifications/channels/{channel}/test"))
+        shown[name] = await caller.send_ok("GET", "/auth/notifications/channels")
+    assert [answer["errorCode"] for answer in answers["vic"]] == ["NOT_ACCEPTED"] * len(PORTS)
+    assert len({answer["error"] for answer in answers["vic"]}) == 1
+    assert pauses == [SEND_TIMEOUT_S] * len(PORTS)
+    seen = {(each["lastErrorCode"], each["lastError"]) for each in shown["vic"]}
+    assert seen == {("NOT_ACCEPTED", answers["vic"][0]["error"])}
+    minutes = [int(each["lastErrorAt"][14:16]) for each in shown["vic"]]
+    assert all(minute * MINUTE_MS % ERROR_TIME_STEP_MS == 0 for minute in minutes)
+    assert len({answer["error"] for answer in answers["ada"]}) == len(PORTS)
+
+
+async def test_the_members_of_an_account_share_a_limit_of_tests(app: InProcessApp) -> None:
+    await app.create_account("eve@example.com")
+    callers = [await app.sign_in(f"{name}@example.com") for name in ("ada", "vic", "eve")]
+    channels = []
+    for caller in callers:
+        body = {"name": "Phone", "telegram": {"botToken": "1:a", "chatId": "1"}}
+        channels.append((await caller.send_ok("POST", "/auth/notifications/channels", body))["channelId"])
+    services, now_ms = app.services, app.clock.now_ms()
+    account_id = (await callers[0].send_ok("GET", "/auth/me"))["accountId"]
+    async with services.uow.write(caller=None) as tx:
+        failures = None
+        for _ in range(ACCOUNT_TEST_LIMIT.max_failures):
+            failures = ACCOUNT_TEST_LIMIT.count(failures, f"notification-tests:{account_id}", now_ms)
+        await tx.login_failures.upsert(failures)
+    answers = [
+        (await caller.send("POST", f"/auth/notifications/channels/{channel}/test")).status_code
+        for caller, channel in zip(callers, channels, strict=True)
+    ]
+    assert answers == [429, 429, 200]

@@ -131,8 +131,8 @@ async def _of_many(program: InProcessApp, limit: int, times: int) -> list[int]:
 
 def test_exactly_the_limit_of_two_hundred_concurrent_commands_passes(tmp_path: Path) -> None:
     with running_app(tmp_path) as (runner, program):
-        statuses = runner.run(_of_many(program, 37, 200))
-    assert (statuses.count(202), statuses.count(429)) == (37, 163)
+        statuses = runner.run(_of_many(program, 17, 200))
+    assert (statuses.count(202), statuses.count(429)) == (17, 183)
 
 
 async def _waiting(program: InProcessApp) -> list[int]:
@@ -141,9 +141,13 @@ async def _waiting(program: InProcessApp) -> list[int]:
     device = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
     await owner.send_ok("POST", f"{device}/credentials", {})
     await owner.send_ok("POST", f"{device}/commands", GUARDED)
-    key, key_id = await a_key(owner)
-    await owner.send_ok("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key_id})
-    calls = (key.send("POST", f"{device}/command", {"cmd": "FLUSH"}) for _ in range(130))
+    keys = []
+    for _ in range(6):
+        key, key_id = await a_key(owner)
+        await owner.send_ok("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key_id})
+        keys.append(key)
+    key = keys.pop()
+    calls = (each.send("POST", f"{device}/command", {"cmd": "FLUSH"}) for each in keys for _ in range(25))
     statuses = [answer.status_code for answer in await asyncio.gather(*calls)]
     [first, *_] = await owner.send_ok("GET", f"{device}/approvals")
     await owner.send_ok("POST", f"{device}/approvals/{first['approvalId']}/deny")
@@ -156,4 +160,4 @@ async def _waiting(program: InProcessApp) -> list[int]:
 def test_at_most_a_hundred_requests_wait_for_approval(tmp_path: Path) -> None:
     with running_app(tmp_path) as (runner, program):
         statuses = runner.run(_waiting(program))
-    assert (statuses.count(202), statuses.count(409)) == (100, 30)
+    assert (statuses.count(202), statuses.count(409)) == (100, 25)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from domain.kernel.caller import Role
+from domain.kernel.clock import DAY_MS
 from support.http import PASSWORD
-from support.in_process_app import ApiCaller, InProcessApp
+from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.two_instances import DATABASES, TwoInstances, two_instances
 
 OWNER = "owner@example.com"
@@ -126,3 +127,17 @@ async def test_guessing_the_current_password_ends_after_ten_tries(pair: TwoInsta
     pair.first.clock.forward(minutes=15)
     phone, _ = await sign_in(pair.first)
     assert (await phone.send("POST", "/auth/password/change", right)).status_code == 200
+
+
+async def test_a_session_ends_for_good_however_often_it_is_refreshed(tmp_path: Path) -> None:
+    async with in_process_app(tmp_path, session_days=40) as app:
+        await app.create_account(OWNER)
+        _, token = await sign_in(app)
+        for _ in range(3):
+            app.clock.forward(DAY_MS * 13)
+            answer = await app.caller().send("POST", "/auth/refresh", {"refreshToken": token})
+            assert answer.status_code == 200, answer.text
+            token = answer.json()["refreshToken"]
+        app.clock.forward(DAY_MS)
+        answer = await app.caller().send("POST", "/auth/refresh", {"refreshToken": token})
+        assert (answer.status_code, answer.json()["error"]) == (401, "TOKEN_EXPIRED")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 
 class PlainHasher:
@@ -24,6 +25,9 @@ class PlainHasher:
 
     async def verify_dummy(self, password: str) -> None:
         self.verified += 1
+
+    async def is_guessable(self, password: str, related: Sequence[str]) -> bool:
+        return password in {"password", *related}
 
     def needs_rehash(self, password_hash: str) -> bool:
         return not password_hash.startswith(f"plain:{self.version}:")

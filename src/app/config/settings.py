@@ -261,6 +261,13 @@ class Settings(BaseSettings):
         default=False, description="A reverse proxy provides TLS for HTTP: send HSTS, and the dashboard's cookie over TLS only."
     )
 
+    hsts_subdomains: bool = Field(
+        default=False, description="HSTS holds for all subdomains too: every service there must be reachable over TLS."
+    )
+    session_days: int = Field(
+        default=90, ge=1, le=365, description="After so many days a person signs in again, however often a session was used."
+    )
+
     # What is accepted and kept, and when the disk is full
     ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages per second and device; 0: no limit.")
     events_days: int = Field(default=365, ge=1, le=3_650)

@@ -97,7 +97,7 @@ def create_http_app(program: ComposedApplication) -> Quart:
     settings, adapters, services = program.settings, program.adapters, program.services
     origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
     proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
-    program.feed_endpoint = _create_feed(program, proxies)
+    program.feed_endpoint = _create_feed(program, proxies, (*origins, _origin_of(settings.effective_public_url)))
     app = create_app(
         blueprints=[
             *_create_blueprints(program),
@@ -109,7 +109,9 @@ def create_http_app(program: ComposedApplication) -> Quart:
         idempotency_store=IdempotencyStore(**services.shared, vault=adapters.vault, process_id=adapters.process_id),
         denial_log=services.denial_log,
         proxies=proxies,
-        settings=HttpMiddlewareSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
+        settings=HttpMiddlewareSettings(
+            cors_origins=origins, hsts=settings.tls_at_proxy, hsts_subdomains=settings.hsts_subdomains
+        ),
         observer=program.metrics.observe_request,
     )
     agents = McpEndpoint(
@@ -142,7 +144,7 @@ def create_connection_limiter(settings: Settings) -> HttpConnectionLimiter:
     )
 
 
-def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedEndpoint:
+def _create_feed(program: ComposedApplication, proxies: TrustedProxies, origins: tuple[str, ...]) -> FeedEndpoint:
     settings, adapters, services = program.settings, program.adapters, program.services
     half = max(4, (settings.http_connections or start.default_http_connections()) // 2)  # the rest is for requests
     limiter = FeedConnectionLimiter(
@@ -167,7 +169,13 @@ def _create_feed(program: ComposedApplication, proxies: TrustedProxies) -> FeedE
         clock=adapters.clock,
         proxies=proxies,
         limiter=limiter,
+        origins=origins,
     )
+
+
+def _origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _create_blueprints(program: ComposedApplication) -> list[Blueprint]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -67,6 +68,7 @@ class NotificationServices:
             public_rejection_reason=AddressGuard(allow_private=settings.webhook_allow_private).rejection_reason,
             public_url=public_url,
             translator=adapters.translator,
+            pause=asyncio.sleep,
         )
         self.delivery = NotificationDeliveryService(
             **shared,

@@ -14,7 +14,7 @@ from app.config.checks import parse_role_map
 from app.config.settings import Settings
 from app.runtime.start import StartupError, finish_first_start
 from app.wiring.adapters import ServiceAdapters
-from domain.kernel.clock import HOUR_MS
+from domain.kernel.clock import DAY_MS, HOUR_MS
 from domain.oidc.members import OidcMemberProvisioner
 from domain.oidc.policy import OidcPolicy
 from domain.oidc.sign_in import OidcSignInService
@@ -47,7 +47,7 @@ class SignInServices:
         verifier = PasskeyAssertionService(**self._shared, codec=adapters.passkeys, challenges=challenges)
         self.factors = factors = SecondFactorChecker(totp=adapters.totp, vault=adapters.vault, digest=digest, passkeys=verifier)
         devices = HmacKnownBrowserTokenCodec(ids=ids, digest=digest)
-        issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=digest)
+        issuer = SessionTokenIssuer(ids=ids, tokens=adapters.tokens, digest=digest, max_ms=settings.session_days * DAY_MS)
         opener = SessionOpener(issuer=issuer, devices=devices)
         self.logins = LoginService(**self._secret, hasher=adapters.login_hasher, opener=opener, devices=devices, factors=factors)
         self.first_run = FirstRunService(

@@ -14,6 +14,8 @@ from domain.kernel.clock import DAY_MS, MINUTE_MS
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 
 ACCESS_TOKEN_TTL_MS = 15 * MINUTE_MS
+SESSION_MAX_MS = 90 * DAY_MS
+"""However often it is refreshed."""
 REFRESH_TOKEN_TTL_MS = 30 * DAY_MS
 REFRESH_TOKEN_LENGTH = 48
 

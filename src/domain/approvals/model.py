@@ -17,6 +17,8 @@ from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, Gran
 APPROVAL_TTL_MS = DAY_MS
 MAX_PENDING_PER_DEVICE = 100
 """Pending requests per device: more than people decide on; bounds what a faulty client can queue."""
+MAX_PENDING_PER_PROGRAM = 25
+"""Of one API key or service session, over all devices: a program that asks in a loop leaves room for others."""
 ALREADY_DECIDED = "ALREADY_DECIDED"
 
 

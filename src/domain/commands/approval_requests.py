@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from domain.approvals.model import APPROVAL_TTL_MS, MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus, Requester
+from domain.approvals.model import (
+    APPROVAL_TTL_MS,
+    MAX_PENDING_PER_DEVICE,
+    MAX_PENDING_PER_PROGRAM,
+    Approval,
+    ApprovalStatus,
+    Requester,
+)
 from domain.commands.model import CommandRequest
 from domain.commands.ports import CommandsTx
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
-from domain.kernel.errors import Conflict, PermissionDenied, Unauthenticated
+from domain.kernel.errors import Conflict, PermissionDenied, RateLimited, Unauthenticated
 from domain.kernel.ids import ApprovalId, GrantId
+
+RETRY_AFTER_S = 60
+"""People decide in minutes."""
 
 
 async def create_approval(
@@ -20,7 +30,8 @@ async def create_approval(
     grant_id: GrantId | None,
     now_ms: int,
 ) -> Approval:
-    """Store a pending approval. Raises Conflict `TOO_MANY_QUEUED`: a person must be able to review the list."""
+    """Store a pending approval. Raises Conflict `TOO_MANY_QUEUED`: a person must be able to review the list; RateLimited
+    `TOO_MANY_REQUESTS_WAIT` for a program that asks for more than is decided."""
     device = request.device
     if await tx.approvals.count_pending(device.account_id, device.device_id) >= MAX_PENDING_PER_DEVICE:
         raise Conflict(
@@ -28,6 +39,7 @@ async def create_approval(
             code="TOO_MANY_QUEUED",
         )
     requester, expires_ms = await _requester_of(tx, caller, now_ms)
+    await _check_room(tx, caller, requester)
     approval = Approval(
         approval_id=approval_id,
         account_id=device.account_id,
@@ -44,6 +56,21 @@ async def create_approval(
     )
     await tx.approvals.add(approval)
     return approval
+
+
+async def _check_room(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, requester: Requester) -> None:
+    """A member who is present asks by hand, and is bounded by the devices alone."""
+    if requester.key_id is None and requester.session_id is None:
+        return
+    key_id, membership_id = requester.key_id, requester.membership_id
+    pending = await tx.approvals.list_pending_by_requester(caller.account_id, key_id=key_id, membership_id=membership_id)
+    if sum(each.requested_by.session_id == requester.session_id for each in pending) >= MAX_PENDING_PER_PROGRAM:
+        raise RateLimited(
+            f"{MAX_PENDING_PER_PROGRAM} requests of {requester.name} wait for approval, which is the most. Do not ask again "
+            "before an Owner or Admin has decided some of them; each ends after 24 hours.",
+            retry_after=RETRY_AFTER_S,
+            code="TOO_MANY_REQUESTS_WAIT",
+        )
 
 
 async def _requester_of(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, now_ms: int) -> tuple[Requester, int]:

@@ -81,7 +81,12 @@ class NotificationDeliveryService:
         now = Now.of(self.clock)
         async with self.uow.write(caller=None) as tx:
             due = await tx.notifications.list_due(now.steady_ms, BATCH)
-            claimed = [one for group in _grouped(due) if (one := await self._claim(tx, group, now)) is not None]
+            claimed = [
+                one
+                for channel_group in _grouped(due)
+                for group in await _by_asker(tx, channel_group)
+                if (one := await self._claim(tx, group, now)) is not None
+            ]
         if claimed:
             results = await self.sender.send_many([(one.destination, one.message) for one in claimed])
             async with self.uow.write(caller=None) as tx:
@@ -105,22 +110,26 @@ class NotificationDeliveryService:
             return None
         if first.topic is UnconditionalTopic.SECURITY:
             language = "en" if settings is None else settings.language
-            return await self._prepare(tx, channel, membership, group, None, language, now)
+            return await self._prepare(tx, channel, membership, group, (), language, now)
         if settings is None or first.topic not in settings.topics:
             await tx.notifications.delete(seqs)
             return None
-        approval = None
+        approvals: Sequence[Approval] = ()
         if first.topic is NotificationTopic.APPROVALS:
-            approval = await _find_decidable(tx, first, membership, now.wall_ms)
-            if approval is None:
-                await tx.notifications.delete(seqs)
+            found = [(each, await _find_decidable(tx, each, membership, now.wall_ms)) for each in group]
+            if over := [each.seq for each, approval in found if approval is None]:
+                await tx.notifications.delete(over)
+            group = [each for each, approval in found if approval is not None]
+            approvals = [approval for _, approval in found if approval is not None]
+            if not group:
                 return None
+            seqs = [each.seq for each in group]
         quiet_until_ms = model.quiet_until_ms(settings, now.wall_ms)
         if quiet_until_ms is not None:
             pause_ms = min(quiet_until_ms - now.wall_ms, QUIET_CHECK_MS)
             await tx.notifications.postpone(seqs, now.steady_ms + pause_ms, first.attempt)
             return None
-        return await self._prepare(tx, channel, membership, group, approval, settings.language, now)
+        return await self._prepare(tx, channel, membership, group, approvals, settings.language, now)
 
     async def _prepare(
         self,
@@ -128,7 +137,7 @@ class NotificationDeliveryService:
         channel: NotificationChannel,
         membership: Membership,
         group: Sequence[Notification],
-        approval: Approval | None,
+        approvals: Sequence[Approval],
         language: str,
         now: Now,
     ) -> _ClaimedNotifications | None:
@@ -146,9 +155,20 @@ class NotificationDeliveryService:
             await tx.notification_channels.record_error(channel.channel_id, code, error.message, now.wall_ms)
             return None
         message = _message_of(group, self.public_url, lambda text: self.translator.translate(text, language))
-        if approval is not None:
-            message = await self._with_link(tx, message, approval, membership, destination, now.wall_ms)
+        if len(approvals) == 1:
+            message = await self._with_link(tx, message, approvals[0], membership, destination, now.wall_ms)
+        elif approvals:
+            message = self._of_many_requests(message, approvals, language)
         return _ClaimedNotifications(channel, group, destination, message)
+
+    def _of_many_requests(
+        self, message: NotificationMessage, approvals: Sequence[Approval], language: str
+    ) -> NotificationMessage:
+        """Of one asker. It leads to the page where each is decided: nobody approves with one touch what they have not seen."""
+        asker = approvals[0].requested_by
+        title = self.translator.translate(f"{asker.name} asks for {len(approvals)} commands", language)
+        link = f"{self.public_url}/#/approvals"
+        return replace(message, title=title, link=link, tag=f"approvals:{asker.label}", is_urgent=True)
 
     async def _with_link(
         self,
@@ -197,13 +217,25 @@ async def _find_decidable(
 
 
 def _grouped(due: Sequence[Notification]) -> list[list[Notification]]:
-    """What becomes one message: all of a channel and topic. Each request for approval is a message of its own: it has its own
-    link."""
-    groups: dict[tuple[str, str, int], list[Notification]] = {}
+    """What becomes one message: all of a channel and topic; see `_by_asker` for requests."""
+    groups: dict[tuple[str, str], list[Notification]] = {}
     for each in due:
-        own = each.seq if each.topic is NotificationTopic.APPROVALS else 0
-        groups.setdefault((each.channel_id, each.topic, own), []).append(each)
+        groups.setdefault((each.channel_id, each.topic), []).append(each)
     return list(groups.values())
+
+
+async def _by_asker(tx: NotificationsTx, group: Sequence[Notification]) -> list[Sequence[Notification]]:
+    """Requests for approval become one message per asker: one asker hides no other. Other groups stay whole."""
+    if group[0].topic is not NotificationTopic.APPROVALS:
+        return [group]
+    channel = await tx.notification_channels.get(group[0].channel_id)
+    askers: dict[str, list[Notification]] = {}
+    for each in group:
+        approval = None
+        if channel is not None and each.approval_id is not None:
+            approval = await tx.approvals.get(channel.account_id, each.approval_id)
+        askers.setdefault("" if approval is None else approval.requested_by.label, []).append(each)
+    return list(askers.values())
 
 
 def _message_of(group: Sequence[Notification], public_url: str, translate: Callable[[str], str] = str) -> NotificationMessage:

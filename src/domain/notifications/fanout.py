@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from domain.events.model import APPROVAL_REQUESTED, DEVICE_OFFLINE, DEVICE_ONLINE, TELEMETRY, Event
-from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId, ApprovalId, ChannelId, UserId
 from domain.notifications.model import (
@@ -21,6 +21,8 @@ from domain.notifications.ports import NotificationsTx
 
 MAX_PENDING_PER_CHANNEL = 500
 """More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
+GATHER_MS = 15 * SECOND_MS
+"""The first request for approval of an asker is told at once; what the same asker wants so soon after it is told together."""
 SUBJECTS = {
     "rule_disabled": "rule disabled",
     "webhook_disabled": "webhook disabled",
@@ -65,15 +67,34 @@ class NotificationFanout:
         if not settings:
             return []
         channels = await tx.notification_channels.list_by_account(account_id)
+        delays_ms = [await self._gathering_ms(tx, event) for event in events]
         built = [
-            self._notification(event, settings[channel.membership_id], channel)
-            for event in events
+            self._notification(event, settings[channel.membership_id], channel, delay_ms)
+            for event, delay_ms in zip(events, delays_ms, strict=True)
             for channel in channels
             if channel.suspended_ms is None
             and channel.membership_id in settings
             and TOPIC_OF_EVENT[event.kind] in settings[channel.membership_id].topics
         ]
         return self._within_bounds(built, await tx.notification_channels.count_pending(account_id)) if built else []
+
+    async def _gathering_ms(self, tx: NotificationsTx, event: Event) -> int:
+        """How long a request waits for others of its asker: until one moment for all of them, so that they are one message."""
+        if event.kind != APPROVAL_REQUESTED:
+            return 0
+        approval = await tx.approvals.get(event.account_id, ApprovalId(str(event.payload["approvalId"])))
+        if approval is None:
+            return 0
+        asker = approval.requested_by
+        pending = await tx.approvals.list_pending_by_requester(
+            event.account_id, key_id=asker.key_id, membership_id=asker.membership_id
+        )
+        is_first = not any(
+            abs(approval.created_ms - other.created_ms) < GATHER_MS
+            for other in pending
+            if other.approval_id != approval.approval_id
+        )
+        return 0 if is_first else GATHER_MS - self.clock.steady_ms() % GATHER_MS
 
     async def _build_own(self, tx: NotificationsTx, account_id: AccountId, events: Sequence[Event]) -> list[Notification]:
         """To whoever caused the event, on all channels that are older than it."""
@@ -113,8 +134,10 @@ class NotificationFanout:
         self.dropped += len(built) - len(kept)
         return kept
 
-    def _notification(self, event: Event, settings: NotificationSettings, channel: NotificationChannel) -> Notification:
-        delay_ms = settings.offline_minutes * MINUTE_MS if event.kind == DEVICE_OFFLINE else 0
+    def _notification(
+        self, event: Event, settings: NotificationSettings, channel: NotificationChannel, gathering_ms: int
+    ) -> Notification:
+        delay_ms = settings.offline_minutes * MINUTE_MS if event.kind == DEVICE_OFFLINE else gathering_ms
         return Notification(
             seq=0,
             channel_id=channel.channel_id,

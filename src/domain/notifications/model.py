@@ -85,6 +85,8 @@ class ChannelErrorCode(StrEnum):
     GONE = "GONE"
     RECEIVER_ERROR = "RECEIVER_ERROR"
     MAIL_FAILED = "MAIL_FAILED"
+    NOT_ACCEPTED = "NOT_ACCEPTED"
+    """Any of those above, for a member who may not see which (`without_cause`)."""
     SECRET_UNREADABLE = "SECRET_UNREADABLE"  # noqa: S105 - a code
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
@@ -180,6 +182,22 @@ class NotificationSendOutcome(StrEnum):
     """The receiver refuses it for good, such as a wrong token."""
     GONE = "gone"
     """The receiver says that the destination does not exist any more."""
+
+
+NOT_ACCEPTED = "The receiver did not accept it. Check its address, topic and token, or ask who runs it."
+_CAUSES = frozenset(
+    {ChannelErrorCode.NO_RESPONSE, ChannelErrorCode.REFUSED, ChannelErrorCode.GONE, ChannelErrorCode.RECEIVER_ERROR}
+)
+_KINDS_WITH_ADDRESS = frozenset({ChannelKind.NTFY, ChannelKind.WEB_PUSH})
+
+
+def without_cause(
+    kind: ChannelKind, code: ChannelErrorCode | None, error: str | None
+) -> tuple[ChannelErrorCode | None, str | None]:
+    """The same for a refused, a closed and a silent port: whoever chooses the address learns nothing of the machines there."""
+    if kind in _KINDS_WITH_ADDRESS and code in _CAUSES:
+        return ChannelErrorCode.NOT_ACCEPTED, NOT_ACCEPTED
+    return code, error
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ settings of a member, and nobody sees a destination again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field, replace
 
 from domain.accounts.ports import Translator
 from domain.kernel.caller import Role, SessionCaller
-from domain.kernel.clock import DAY_MS, HOUR_MS, SECOND_MS, Clock
+from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound
@@ -27,6 +27,7 @@ from domain.notifications.destinations import (
 )
 from domain.notifications.model import (
     MAIL_FOOTER,
+    SEND_TIMEOUT_S,
     ChannelErrorCode,
     ChannelKind,
     ChannelSendResult,
@@ -34,6 +35,7 @@ from domain.notifications.model import (
     NotificationMessage,
     NotificationSendOutcome,
     NotificationSettings,
+    without_cause,
 )
 from domain.notifications.ports import NotificationSender, NotificationsTx, PushKeyCodec
 from domain.sign_in.policy import AttemptLimit
@@ -43,6 +45,10 @@ MAX_CHANNELS = 10
 """Of one member: a few browsers, a phone, mail."""
 TEST_LIMIT = AttemptLimit(20, HOUR_MS)
 """Test messages of one member: the service is no tool to bother the owner of a topic or a chat."""
+ACCOUNT_TEST_LIMIT = AttemptLimit(60, HOUR_MS)
+"""Of all members of an account together: many members are no faster scanner."""
+ERROR_TIME_STEP_MS = 5 * MINUTE_MS
+"""The time of an error tells how long the attempt took; who may not see the cause gets it rounded down."""
 MAIL_NAME = "Mail"
 PUSH_KEY_NAME = "vapid"
 """The row, and what the seal is bound to."""
@@ -51,7 +57,7 @@ PUSH_KEY_NAME = "vapid"
 @service
 class NotificationSettingsService:
     """`rejection_reason`: why nothing can be sent to a URL, or None; `public_rejection_reason`: the same
-    where nothing in the operator's own networks is permitted."""
+    where nothing in the operator's own networks is permitted. `pause`: for so many seconds."""
 
     uow: UnitOfWork[NotificationsTx]
     clock: Clock
@@ -63,6 +69,7 @@ class NotificationSettingsService:
     public_rejection_reason: UrlCheck
     public_url: str
     translator: Translator
+    pause: Callable[[float], Awaitable[None]]
 
     async def get_settings(self, caller: SessionCaller) -> tuple[NotificationSettings, bool]:
         """With whether the member is told by mail."""
@@ -95,7 +102,8 @@ class NotificationSettingsService:
     async def list_channels(self, caller: SessionCaller) -> Sequence[NotificationChannel]:
         """Oldest first."""
         async with self.uow.read() as tx:
-            return await tx.notification_channels.list_by_member(caller.membership_id)
+            channels = await tx.notification_channels.list_by_member(caller.membership_id)
+        return [_as_seen_by(caller, each) for each in channels]
 
     async def add_channel(self, caller: SessionCaller, name: str, destination: SealedDestination) -> NotificationChannel:
         """Raises ValidationFailed for a URL that nothing can be sent to, PermissionDenied `STEP_UP_REQUIRED`, Conflict
@@ -124,12 +132,12 @@ class NotificationSettingsService:
                 await tx.notification_channels.confirm(channel_id)
                 text = f"The channel {channel.name} was confirmed"
                 tx.emit(event_of(caller, "channel_confirmed", text, now_ms, channelId=channel_id))
-        return replace(channel, suspended_ms=None)
+        return _as_seen_by(caller, replace(channel, suspended_ms=None))
 
     async def send_test(self, caller: SessionCaller, channel_id: ChannelId) -> ChannelSendResult:
-        """Now, also in the quiet hours. A destination that is gone is removed. Raises NotFound, RateLimited, Conflict
-        `CHANNEL_SUSPENDED`."""
-        subject, now_ms = f"notification-tests:{caller.membership_id}", self.clock.now_ms()
+        """Now, also in the quiet hours. A destination that is gone is removed. Below Admin, a failure has no cause and takes as
+        long as a silent port does (`without_cause`). Raises NotFound, RateLimited, Conflict `CHANNEL_SUSPENDED`."""
+        now_ms, began_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             channel = await _get_own(tx, caller, channel_id)
             if channel.suspended_ms is not None:
@@ -138,18 +146,26 @@ class NotificationSettingsService:
                     "first, or delete it.",
                     code="CHANNEL_SUSPENDED",
                 )
-            sent = await tx.login_failures.get_for_update(subject)
-            TEST_LIMIT.check(sent, now_ms, "test notifications")
-            await tx.login_failures.upsert(TEST_LIMIT.count(sent, subject, now_ms))
+            for limit, of in ((ACCOUNT_TEST_LIMIT, caller.account_id), (TEST_LIMIT, caller.membership_id)):
+                subject = f"notification-tests:{of}"
+                sent = await tx.login_failures.get_for_update(subject)
+                limit.check(sent, now_ms, "test notifications")
+                await tx.login_failures.upsert(limit.count(sent, subject, now_ms))
             user = await tx.users.get(caller.user_id)
             settings = await tx.notifications.get_settings(caller.membership_id)
         destination = open_destination(self.vault, channel, "" if user is None else user.email)
         [result] = await self.sender.send_many(
             [(destination, self._test_message(channel, "en" if settings is None else settings.language))]
         )
+        is_hidden = not caller.role.is_at_least(Role.ADMIN) and result.outcome is not NotificationSendOutcome.SENT
+        if is_hidden:
+            await self.pause(max(0.0, SEND_TIMEOUT_S - (self.clock.monotonic_ms() - began_ms) / SECOND_MS))
         async with self.uow.write(caller=None) as tx:
             await record_result(tx, channel, result, self.clock.now_ms())
-        return result
+        if not is_hidden:
+            return result
+        code, error = without_cause(channel.kind, result.code, result.error)
+        return replace(result, code=code, error=error or "")
 
     def _test_message(self, channel: NotificationChannel, language: str) -> NotificationMessage:
         texts = ("Latchboard: a test", f"Notifications of Latchboard arrive here: {channel.name}.", MAIL_FOOTER)
@@ -201,6 +217,14 @@ async def record_result(tx: NotificationsTx, channel: NotificationChannel, resul
     else:
         code = result.code or ChannelErrorCode.INTERNAL_ERROR
         await tx.notification_channels.record_error(channel.channel_id, code, result.error, now_ms)
+
+
+def _as_seen_by(caller: SessionCaller, channel: NotificationChannel) -> NotificationChannel:
+    if caller.role.is_at_least(Role.ADMIN) or channel.last_error_ms is None:
+        return channel
+    code, error = without_cause(channel.kind, channel.last_error_code, channel.last_error)
+    rounded_ms = channel.last_error_ms - channel.last_error_ms % ERROR_TIME_STEP_MS
+    return replace(channel, last_error_code=code, last_error=error, last_error_ms=rounded_ms)
 
 
 def _find_mail(channels: Sequence[NotificationChannel]) -> NotificationChannel | None:

@@ -12,7 +12,7 @@ import hmac
 from dataclasses import replace
 
 from domain.accounts.model import User
-from domain.accounts.policy import TranslatableMailTemplate, check_password, choose_language
+from domain.accounts.policy import TranslatableMailTemplate, choose_language
 from domain.accounts.ports import Mailer, Translator
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, is_of_earlier_clock
@@ -22,7 +22,7 @@ from domain.kernel.errors import PermissionDenied, RateLimited, Unauthenticated,
 from domain.kernel.ids import IdAndSecretGenerator
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import PasswordChangeCode
-from domain.sign_in.policy import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS
+from domain.sign_in.policy import CODE_ATTEMPTS, PASSWORD_CONFIRMATIONS, check_new_password
 from domain.sign_in.ports import PasswordHasher, SignInTx, TokenHasher
 from domain.sign_in.presence import require_verification
 from domain.sign_in.sessions import cut_off_user
@@ -81,8 +81,7 @@ class PasswordChangeService:
     async def change_password(self, caller: SessionCaller, code: str, new_password: str) -> None:
         """Ends all sessions. Raises ValidationFailed `OTP_INVALID` for a wrong, expired, used or exhausted code."""
         require_role(caller, Role.ADMIN)
-        check_password(new_password, "newPassword")
-        new_hash = await self.hasher.hash(new_password)
+        new_hash = await self.hasher.hash(await self._check_new(caller, new_password))
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:
             user = await _get_user_for_update(tx, caller)
@@ -106,7 +105,7 @@ class PasswordChangeService:
         """For a user of an identity provider who has none, shortly after signing in. Ends all sessions.
 
         Raises PermissionDenied `PASSWORD_MISMATCH` for a user who has one, `STEP_UP_REQUIRED`."""
-        new_hash = await self.hasher.hash(check_password(new_password, "newPassword"))
+        new_hash = await self.hasher.hash(await self._check_new(caller, new_password))
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             user = await _get_user_for_update(tx, caller)
@@ -119,7 +118,7 @@ class PasswordChangeService:
 
     async def change_password_with_current(self, caller: SessionCaller, current_password: str, new_password: str) -> None:
         """For every role. Ends all sessions. Raises PermissionDenied `PASSWORD_MISMATCH`, or RateLimited after ten wrong ones."""
-        check_password(new_password, "newPassword")
+        await self._check_new(caller, new_password)
         subject = f"password:{caller.user_id}"
         async with self.uow.read() as tx:
             PASSWORD_CONFIRMATIONS.check(await tx.login_failures.get_for_update(subject), self.clock.now_ms(), "wrong passwords")
@@ -144,6 +143,13 @@ class PasswordChangeService:
             tx.emit(event_of(caller, kind, description, now_ms))
         if not accepted:
             raise PermissionDenied("The current password is wrong. Enter the one you sign in with.", code="PASSWORD_MISMATCH")
+
+    async def _check_new(self, caller: SessionCaller, password: str) -> str:
+        """Raises ValidationFailed, `PASSWORD_WEAK`."""
+        async with self.uow.read() as tx:
+            user = await tx.users.get(caller.user_id)
+        related = () if user is None else (user.email, user.name)
+        return await check_new_password(self.hasher, password, "newPassword", related=related)
 
     async def _verify_code(self, tx: SignInTx, user: User, code: str, now_ms: int) -> bool:
         stored_code = await tx.one_time_codes.get_for_update(user.user_id)

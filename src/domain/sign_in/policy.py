@@ -13,9 +13,11 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from domain.accounts.policy import check_password
 from domain.kernel.backoff import Backoff
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS, is_of_earlier_clock
@@ -23,7 +25,21 @@ from domain.kernel.dataclasses import service
 from domain.kernel.errors import Conflict, RateLimited, ValidationFailed
 from domain.kernel.ids import IdAndSecretGenerator, UserId
 from domain.sign_in.model import KNOWN_LOGIN_PREFIX, LoginFailures
-from domain.sign_in.ports import TokenHasher
+from domain.sign_in.ports import PasswordHasher, TokenHasher
+
+
+async def check_new_password(hasher: PasswordHasher, password: str, field: str = "password", *, related: Sequence[str]) -> str:
+    """`related`: what is known of the person, such as the address. Raises ValidationFailed; `PASSWORD_WEAK` for one that is easy
+    to guess."""
+    words = [word for text in related for word in (text, *re.split(r"[^\w]+", text)) if word]
+    if await hasher.is_guessable(check_password(password, field), words):
+        raise ValidationFailed.for_field(
+            field,
+            "is easy to guess: a usual password, a pattern, or your own address or name. Use four words that do not belong "
+            "together, or let a password manager make one.",
+            code="PASSWORD_WEAK",
+        )
+    return password
 
 
 def is_over(failures: LoginFailures, window_ms: int, now_ms: int) -> bool:

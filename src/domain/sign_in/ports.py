@@ -114,6 +114,9 @@ class PasswordHasher(Protocol):
 
     def needs_rehash(self, password_hash: str) -> bool: ...
 
+    async def is_guessable(self, password: str, related: Sequence[str]) -> bool:
+        """Whether it is among the first ten million guesses of somebody who knows the usual passwords and the `related` words."""
+
 
 class AccessTokenCodec(Protocol):
     def issue(self, membership: Membership, session_id: SessionId, now_ms: int) -> str: ...

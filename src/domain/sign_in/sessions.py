@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from domain.accounts.model import Account, Membership, MembershipWithUser
-from domain.accounts.policy import ACCESS_TOKEN_TTL_MS, REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS, clean_user_agent
+from domain.accounts.policy import (
+    ACCESS_TOKEN_TTL_MS,
+    REFRESH_TOKEN_LENGTH,
+    REFRESH_TOKEN_TTL_MS,
+    SESSION_MAX_MS,
+    clean_user_agent,
+)
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
@@ -172,11 +178,12 @@ class SessionOpener:
 @service
 class SessionTokenIssuer:
     """Issues the tokens of a session: its next refresh token, and an access token that names the session, so that ending the
-    session ends it too."""
+    session ends it too. `max_ms`: after so long the person signs in again, however often the session was refreshed."""
 
     ids: IdAndSecretGenerator
     tokens: AccessTokenCodec
     digest: TokenHasher
+    max_ms: int = SESSION_MAX_MS
 
     async def open_session(
         self,
@@ -191,7 +198,7 @@ class SessionTokenIssuer:
         """`ends_ms` and `provider_factor_ms` are those of `UserSession`."""
         session = replace(
             self._new_session(membership, client, now_ms),
-            expires_ms=_expiry(now_ms, ends_ms),
+            expires_ms=self._expiry(now_ms, now_ms, ends_ms),
             ends_ms=ends_ms,
             provider_factor_ms=provider_factor_ms,
         )
@@ -224,7 +231,8 @@ class SessionTokenIssuer:
     ) -> TokenPair:
         """The next tokens of a session, which also records its last use."""
         session = await tx.user_sessions.get(session_id)
-        expires_ms = _expiry(now_ms, None if session is None else session.ends_ms)
+        began_ms, ends_ms = (now_ms, None) if session is None else (session.created_ms, session.ends_ms)
+        expires_ms = self._expiry(now_ms, began_ms, ends_ms)
         user_agent = clean_user_agent(client.user_agent)
         await tx.user_sessions.record_use(session_id, now_ms, expires_ms, client.address, user_agent)
         return await self._issue(tx, membership, session_id, now_ms, expires_ms)
@@ -245,15 +253,14 @@ class SessionTokenIssuer:
         )
         return TokenPair(self.tokens.issue(membership, session_id, now_ms), refresh_token)
 
+    def _expiry(self, now_ms: int, began_ms: int, ends_ms: int | None) -> int:
+        """When a refresh token expires that is issued now, of a session since `began_ms`."""
+        expires_ms = min(now_ms + REFRESH_TOKEN_TTL_MS, began_ms + self.max_ms)
+        return expires_ms if ends_ms is None else min(expires_ms, ends_ms)
+
     def hash(self, refresh_token: str) -> bytes:
         """The form in which a refresh token is stored."""
         return self.digest.sha256(refresh_token)
-
-
-def _expiry(now_ms: int, ends_ms: int | None) -> int:
-    """When a refresh token that is issued now expires."""
-    expires_ms = now_ms + REFRESH_TOKEN_TTL_MS
-    return expires_ms if ends_ms is None else min(expires_ms, ends_ms)
 
 
 async def revoke_session(tx: SignInTx, session_id: SessionId, now_ms: int) -> None:

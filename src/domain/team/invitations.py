@@ -18,7 +18,6 @@ from domain.accounts.policy import (
     check_can_assign_role,
     check_email,
     check_name,
-    check_password,
     choose_language,
     may_assign_role,
 )
@@ -32,7 +31,7 @@ from domain.kernel.errors import Conflict, NotFound, Unavailable, ValidationFail
 from domain.kernel.ids import IdAndSecretGenerator, IdPrefix, InvitationId, UserId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo
-from domain.sign_in.policy import AttemptLimit
+from domain.sign_in.policy import AttemptLimit, check_new_password
 from domain.sign_in.ports import PasswordHasher, TokenHasher
 from domain.sign_in.presence import require_fresh_proof
 from domain.team.members import check_email_is_free, store_member
@@ -233,8 +232,9 @@ class InvitationAcceptanceService:
 
     async def accept(self, token: str, *, password: str, name: str | None, client: ClientInfo) -> MembershipWithUser:
         """The new member. Raises as `preview`, and Conflict `EMAIL_TAKEN` or `MEMBER_LIMIT`."""
-        account_id = (await self.preview(token))[0].account_id
-        password_hash = await self.hasher.hash(check_password(password))
+        previewed, _ = await self.preview(token)
+        account_id, related = previewed.account_id, (previewed.email, name or previewed.name)
+        password_hash = await self.hasher.hash(await check_new_password(self.hasher, password, related=related))
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller=None) as tx:
             await tx.memberships.lock_account(account_id)

@@ -13,7 +13,6 @@ from domain.accounts.policy import (
     check_email,
     check_name,
     check_not_last_owner,
-    check_password,
     may_assign_role,
 )
 from domain.accounts.ports import PendingApprovalCloserPort
@@ -25,6 +24,7 @@ from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.sign_in.policy import check_new_password
 from domain.sign_in.ports import PasswordHasher
 from domain.sign_in.presence import require_fresh_proof
 from domain.team.ports import TeamTx
@@ -48,7 +48,7 @@ class MemberService(Generic[TxT]):
         """Raises PermissionDenied, ValidationFailed, or Conflict `EMAIL_TAKEN` when the address is in use."""
         check_can_assign_role(caller, role)
         email, name = check_email(email), check_name(name)
-        password_hash = await self.hasher.hash(check_password(password))
+        password_hash = await self.hasher.hash(await check_new_password(self.hasher, password, related=(email, name)))
         now_ms = self.clock.now_ms()
         user = User(UserId(self.ids.new_id(IdPrefix.USER)), email, name, password_hash, False, now_ms, now_ms)
         async with self.uow.write(caller, Role.ADMIN, locks_account=True) as tx:

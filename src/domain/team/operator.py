@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from domain.accounts.model import Account, Membership, MembershipWithUser, Project, User
-from domain.accounts.policy import check_email, check_name, check_password
+from domain.accounts.policy import check_email, check_name
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
@@ -14,6 +14,7 @@ from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, IdAndSecretGenerator, IdPrefix, ProjectId, UserId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.model import ClientInfo
+from domain.sign_in.policy import check_new_password
 from domain.sign_in.ports import PasswordHasher
 from domain.sign_in.sessions import SessionTokenIssuer, cut_off_user, revoke_user_sessions
 from domain.team.members import check_email_is_free, store_member
@@ -84,7 +85,7 @@ class OperatorService:
 
     async def set_password(self, email: str, password: str) -> None:
         """Set the password of a user who cannot sign in; all sessions of the user end. Raises NotFound."""
-        password_hash = await self.hasher.hash(check_password(password))
+        password_hash = await self.hasher.hash(await check_new_password(self.hasher, password, related=(email,)))
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller=None) as tx:
             user = await _get_user_for_update(tx, email)
@@ -127,7 +128,7 @@ class OperatorService:
 
     async def _build_user(self, email: str, password: str, name: str | None = None) -> User:
         email = check_email(email)
-        password_hash = await self.hasher.hash(check_password(password))
+        password_hash = await self.hasher.hash(await check_new_password(self.hasher, password, related=(email, name or "")))
         now_ms = self.clock.now_ms()
         shown = check_name(name or email.partition("@")[0])
         return User(UserId(self.ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)

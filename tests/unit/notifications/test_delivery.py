@@ -18,7 +18,7 @@ from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus, Re
 from domain.events.model import Event
 from domain.kernel.caller import Role
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.ids import ApprovalId, ChannelId
+from domain.kernel.ids import ApprovalId, ChannelId, KeyId
 from domain.notifications import delivery, model
 from domain.notifications.delivery import QUIET_CHECK_MS, RETRY_PAUSES_MS, NotificationDeliveryService
 from domain.notifications.destinations import (
@@ -30,7 +30,7 @@ from domain.notifications.destinations import (
     kind_of,
     seal_destination,
 )
-from domain.notifications.fanout import MAX_PENDING_PER_CHANNEL, NotificationFanout
+from domain.notifications.fanout import GATHER_MS, MAX_PENDING_PER_CHANNEL, NotificationFanout
 from domain.notifications.model import (
     ChannelErrorCode,
     ChannelKind,
@@ -145,6 +145,7 @@ async def desk(tmp_path: Path) -> Any:
 
 async def test_only_chosen_topics_are_mailed_with_a_link_to_the_page(desk: Desk) -> None:
     await desk.ask()
+    desk.clock.forward(GATHER_MS)
     await desk.choose(topics=(NotificationTopic.APPROVALS,))
     await desk.ask()
     await desk.happen("rule_disabled")
@@ -383,3 +384,31 @@ async def test_quiet_hours_hold_for_approvals_on_every_channel(desk: Desk) -> No
     assert await desk.subjects() == []
     desk.clock.forward(minutes=61)
     assert await desk.subjects() == ["Pump: a command waits for approval"] * 2
+
+
+async def test_what_one_asker_wants_within_seconds_is_one_message_without_a_link_that_decides(desk: Desk) -> None:
+    await desk.choose(topics=ALL)
+    for _ in range(12):
+        await desk.ask()
+    other = Requester("Watchdog", key_id=KeyId("key_other"))
+    await desk.ask(other)
+    assert await desk.subjects() == ["Pump: a command waits for approval"] * 2
+    desk.clock.forward(GATHER_MS)
+    assert (await desk.subjects())[2:] == ["Robot asks for 11 commands"]
+    [_, gathered] = desk.sender.sent[-1]
+    assert gathered.link == "https://latch.example/#/approvals"
+    desk.clock.forward(GATHER_MS)
+    await desk.ask(other)
+    assert (await desk.subjects())[3:] == ["Pump: a command waits for approval"]
+
+
+async def test_what_waited_for_the_end_of_the_quiet_hours_is_one_message_per_asker(desk: Desk) -> None:
+    minute = NOW // 60_000 % 1440
+    await desk.choose(topics=ALL, quiet_from_minute=(minute - 60) % 1440, quiet_to_minute=(minute + 60) % 1440)
+    for asker in (Requester("Robot", key_id=desk.world.key.key_id), Requester("Watchdog", key_id=KeyId("key_other"))):
+        for _ in range(2):
+            await desk.ask(asker)
+            desk.clock.forward(minutes=1)
+    assert await desk.subjects() == []
+    desk.clock.forward(minutes=61)
+    assert sorted(await desk.subjects()) == ["Robot asks for 2 commands", "Watchdog asks for 2 commands"]

@@ -13,7 +13,7 @@ ApprovalStatus = Literal["PENDING", "APPROVED", "DENIED", "EXPIRED"]
 BulkCredentials = Literal["NONE", "NEW", "UNUSED"]
 BulkOutcome = Literal["CREATED", "EXISTS", "FAILED"]
 ChannelErrorCode = Literal[
-    "NO_RESPONSE", "REFUSED", "GONE", "RECEIVER_ERROR", "MAIL_FAILED", "SECRET_UNREADABLE", "INTERNAL_ERROR"
+    "NO_RESPONSE", "REFUSED", "GONE", "RECEIVER_ERROR", "MAIL_FAILED", "NOT_ACCEPTED", "SECRET_UNREADABLE", "INTERNAL_ERROR"
 ]
 ChannelKind = Literal["mail", "webpush", "ntfy", "telegram"]
 ClaimStatus = Literal["WAITING", "APPROVED", "DENIED", "CLAIMED"]

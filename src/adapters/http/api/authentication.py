@@ -232,7 +232,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
         "POST /auth/change-password",
         AllowedCallers.SESSION,
         "Change the password with a mailed code",
-        errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED", 429: "LOGIN_THROTTLED"},
+        errors={400: "OTP_INVALID PASSWORD_WEAK", 403: "ROLE_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
     async def change_password_by_code(body: PasswordChangeByCodeRequest) -> None:
         """Ends all sessions of the user, the present one too. A code allows 5 attempts."""
@@ -244,7 +244,7 @@ def _add_password_routes(bp: ApiBlueprint, passwords: PasswordChangeService) -> 
         "Change the password with the current one",
         description="For every role. Ends all sessions of the user, the present one too: sign in again. A user of an identity "
         "provider who has no password yet sets one without `currentPassword`, within five minutes after signing in.",
-        errors={403: "PASSWORD_MISMATCH STEP_UP_REQUIRED", 429: "LOGIN_THROTTLED"},
+        errors={400: "PASSWORD_WEAK", 403: "PASSWORD_MISMATCH STEP_UP_REQUIRED", 429: "LOGIN_THROTTLED"},
     )
     async def change_password(body: PasswordChangeRequest) -> None:
         if body.current_password is None:

@@ -155,7 +155,9 @@ class ChannelResponse(ResponseModel):
     target: str = Field(description="The server of a browser or of ntfy, or the chat. Tokens and topics are never shown.")
     created_at: Timestamp
     last_sent_at: Timestamp | None
-    last_error: str | None = Field(description="Why the last attempt failed; null after one that was accepted.")
+    last_error: str | None = Field(
+        description="Why the last attempt failed; null after one that was accepted. Below Admin, without the cause."
+    )
     last_error_code: ChannelErrorCode | None = Field(description="Null too for an error before this field existed.")
     last_error_at: Timestamp | None
     suspended_at: Timestamp | None = Field(
@@ -253,7 +255,8 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         errors={409: "CHANNEL_SUSPENDED", 429: "LOGIN_THROTTLED"},
     )
     async def send_test_notification(channel_id: ChannelId) -> ChannelTestResponse:
-        """At once, also in the quiet hours; at most 20 in an hour."""
+        """At once, also in the quiet hours; at most 20 in an hour, and 60 for all members of the account. Below Admin, a receiver
+        that does not accept it is `NOT_ACCEPTED` whatever the cause, after ten seconds."""
         return ChannelTestResponse.from_domain(await notifications.send_test(current_session(), channel_id))
 
     return bp

@@ -53,6 +53,7 @@ class HttpMiddlewareSettings:
 
     cors_origins: tuple[str, ...] = ()
     hsts: bool = False
+    hsts_subdomains: bool = False
     body_timeout_s: float = 10.0
 
 
@@ -79,7 +80,9 @@ def install_middleware(app: TrimmedQuart, settings: HttpMiddlewareSettings, obse
         if not g.get("has_read_body") and not await _drain_body(request):
             headers["Connection"] = "close"
         if settings.hsts:
-            headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+            headers.setdefault(
+                "Strict-Transport-Security", "max-age=31536000" + ("; includeSubDomains" if settings.hsts_subdomains else "")
+            )
         _add_cors_headers(settings, request, response)
         if observer is not None:
             route = request.url_rule.rule if request.url_rule is not None else ""

@@ -13,7 +13,7 @@ before, so it would have to run once per client and keep its state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,6 +40,7 @@ _FINAL_TEXT_FRAME, _LENGTH_IN_16_BITS, _LENGTH_IN_64_BITS = b"\x81", 126, 127
 CLOSE_HANDSHAKE_TIMEOUT_S = 5.0
 MAX_MESSAGE_BYTES = 8_192
 MAX_QUERY_PARAMETERS = 32
+CROSS_SITE = 1008  # RFC 6455 7.4.1: policy violation
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
@@ -73,6 +74,18 @@ class FeedClientConnection:
     async def accept(self) -> None:
         await self._receive()  # websocket.connect
         await self._send({"type": "websocket.accept"})
+
+    async def refuse(self) -> None:
+        """Instead of `accept`: the server answers the handshake with 403."""
+        await self._receive()  # websocket.connect
+        await self._send({"type": "websocket.close", "code": CROSS_SITE})
+
+    def is_of_origin(self, others: Collection[str]) -> bool:
+        """Whether no browser asks, or one for a page of this host or of the `others`. A WebSocket knows no same-origin policy:
+        any page may open one, and it comes with what a proxy in front takes as proof, such as a cookie or an address."""
+        hosts = [host.lower() for host in self.header_values("host")]
+        found = self.header_values("origin")
+        return all(origin in others or origin.partition("://")[2].lower() in hosts for origin in found)
 
     def set_authenticated(self, is_authenticated: bool) -> None:
         """A connection without credentials, or one that is being closed, may be closed at once to make room for another."""

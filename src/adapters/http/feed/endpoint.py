@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
@@ -63,6 +63,8 @@ class FeedEndpoint:
     clock: Clock
     limiter: FeedConnectionLimiter
     proxies: TrustedProxies | None = None
+    origins: Collection[str] = ()
+    """Of other pages that may open it, beside those of the service itself."""
 
     @staticmethod
     def matches(scope: dict[str, Any]) -> bool:
@@ -70,6 +72,9 @@ class FeedEndpoint:
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         connection = FeedClientConnection(scope, receive, send)
+        if not connection.is_of_origin(self.origins):
+            await connection.refuse()
+            return
         await connection.accept()
         try:
             with self.limiter.reserve():
