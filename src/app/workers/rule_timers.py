@@ -1,7 +1,11 @@
 """Evaluates rules that depend on time (`forSeconds`, `silent`) at the engine's next deadline, without polling.
 
 The law: a rule that is due fires in the database or stays due. When the database refuses what a device's rules did, the engine
-takes their stored states back, so they are due again and are evaluated again, with the values of that moment.
+takes their stored states back, so they are due again and are evaluated again.
+
+Timers do not overtake messages. What waits in a queue or in the log, because the database was away or the owner of a partition
+hung, may have ended a silence or a wait. So timers run only up to the time from which messages still wait; the messages bring
+them along.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 from functools import partial
+from time import monotonic
 from typing import TypeVar
 
 import structlog
@@ -31,6 +36,10 @@ STEP_RECORDS = 500
 """What rules did, changes of state included, per transaction: some 250 rules that fire, a fraction of a second. When thousands
 fire at once, one transaction for all would take longer than a transaction may, and begin anew for ever."""
 LINK_LOOK_S = 1.0
+BACKLOG_LOOK_S = 0.1
+STOOD_STILL_S = 1.0
+"""A process that wakes up so much later than it wanted to has stood still. What its sockets have got meanwhile comes first."""
+CATCH_UP_S = 1.0
 RETRY_PAUSE_S = 1.0
 """After an error. One device whose rules are refused delays the due rules of the others by this much at most."""
 
@@ -49,6 +58,8 @@ class RuleTimerWorker:
     engine_clock: EngineClock
     engine_commit_lock: asyncio.Lock
     absence: AbsenceTracker
+    evaluated_until_ms: Callable[[int], int]
+    """Takes the present, Unix ms; up to when every message that arrived is evaluated."""
     wake_event: WakeEvent
     _in_grace: bool = field(default=True, init=False)
     refused: int = field(default=0, init=False)
@@ -61,12 +72,21 @@ class RuleTimerWorker:
             due_ms = self.engine.next_timer_ms()
             now_ms = self.engine_clock.now_ms()
             if due_ms is None or due_ms > now_ms:
-                await self.wake_event.wait(min(seconds_until(due_ms, now_ms), self._next_look_s()))
+                await self._wait(min(seconds_until(due_ms, now_ms), self._next_look_s()))
                 continue
             async with self.engine_commit_lock:
-                complete = await self.store_steps(IngestResult.of(self.engine.tick(now_ms)))
+                at_ms = self.evaluated_until_ms(self.engine_clock.now_ms())
+                complete = at_ms < due_ms or await self.store_steps(IngestResult.of(self.engine.tick(at_ms)))
             if not complete:
                 await asyncio.sleep(RETRY_PAUSE_S)
+            elif at_ms < due_ms:
+                await self._wait(BACKLOG_LOOK_S)
+
+    async def _wait(self, timeout_s: float) -> None:
+        started = monotonic()
+        await self.wake_event.wait(timeout_s)
+        if monotonic() - started > timeout_s + STOOD_STILL_S:
+            await asyncio.sleep(CATCH_UP_S)
 
     async def _follow_clock(self) -> None:
         async with self.engine_commit_lock:

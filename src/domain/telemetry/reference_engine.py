@@ -5,8 +5,12 @@ device's rules (`rules/reference_rules.py`) are evaluated at its arrival. A mess
 newest one is late: rules do not see it, and `latest` only where it has nothing newer of a metric. A message without a usable `ts`
 is late only if it arrived more than MAX_AHEAD_MS before the newest one, because it was set aside meanwhile.
 
+Timers run in the time of the messages: before a message is evaluated, the device's timers advance to its arrival, and each rule
+that was due before is evaluated at the time when it was due. So a message that has waited changes nothing but when it is told.
+
 Time in which a device could not be heard (`deafen`) is not counted: the device's timers stand still until it speaks or all are
-heard again, and what had to last then goes on from there.
+heard again, and what had to last then goes on from there. A message that arrived in that time shows that the device was heard
+until then.
 
 No clock is trusted. When all messages of a device have been late for MAX_AHEAD_MS, its newest time is not believed any longer,
 and the next message is not late. When the service's own clock is set, `shift_clock` moves all that counts from an arrival.
@@ -45,6 +49,7 @@ from domain.rules.ports import (
 )
 from domain.rules.reference import (
     LastMetricValue,
+    deadlines_ms,
     evaluate_rule,
     explain_rule,
     find_winner,
@@ -156,6 +161,8 @@ class TrackedRule:
     rule: EngineRule
     state: RuleState
     due_ms: int | None = None
+    evaluated_ms: int | None = None
+    """None: not since the rule or the values were put from outside."""
 
 
 @dataclass(slots=True)
@@ -178,7 +185,7 @@ class ReferenceDeviceTelemetryState:
     deaf_since_ms: int | None = None
     """Since when the device could not be heard; its timers stand still."""
     deaf_until_ms: int = 0
-    """A message that arrived earlier has waited in a log and ends nothing."""
+    """A message that arrived earlier has waited in a log: the device was heard until then."""
 
     def last_reports(self) -> dict[str, LastMetricValue]:
         return {name: metric.last_report for name, metric in self.metrics.items() if metric.last_report is not None}
@@ -207,14 +214,32 @@ class ReferenceDeviceTelemetryState:
     def reset_timers(self) -> None:
         reports = self.last_reports()
         for tracked in self.rules:
-            deadline_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
-            tracked.due_ms = deadline_ms if self.deaf_since_ms is None else None
+            tracked.evaluated_ms = None
+            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
+
+    @property
+    def running(self) -> Sequence[TrackedRule]:
+        """The rules whose timers do not stand still."""
+        return self.rules if self.deaf_since_ms is None else ()
 
     def deafen(self, since_ms: int, until_ms: int) -> None:
         self.deaf_since_ms = since_ms if self.deaf_since_ms is None else self.deaf_since_ms
         self.deaf_until_ms = until_ms
+
+    def advance(self, at_ms: int, result: ReferenceBatchResult) -> None:
+        """A message arrived at `at_ms`: evaluate what was due before, each at its time. A timer of the same millisecond is judged
+        with the message. Of a rule that was not evaluated since it was put, earlier instants may be judged already: it is
+        evaluated at the last one."""
+        if self.deaf_since_ms is not None:
+            self.deaf_since_ms = max(self.deaf_since_ms, at_ms)
+        reports = self.last_reports()
         for tracked in self.rules:
-            tracked.due_ms = None
+            if tracked.evaluated_ms is None:
+                past = [due_ms for due_ms in deadlines_ms(tracked.rule, tracked.state, reports) if due_ms < at_ms]
+                tracked.due_ms = max(past, default=tracked.due_ms)
+        while due := [tracked.due_ms for tracked in self.rules if tracked.due_ms is not None and tracked.due_ms < at_ms]:
+            due_ms = min(due)
+            self.evaluate_rules([tracked for tracked in self.rules if tracked.due_ms == due_ms], due_ms, result)
 
     def hear(self, at_ms: int, result: ReferenceBatchResult) -> None:
         """The device has spoken. Moved arrivals say nothing about its clock."""
@@ -253,8 +278,8 @@ class ReferenceDeviceTelemetryState:
                 result.rule_firings.append(RuleFiring(self.number, tracked.rule.rule_no, at_ms))
             if tracked.state != before:
                 result.rule_transitions.append(_rule_transition(self, tracked, before, at_ms))
-            deadline_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
-            tracked.due_ms = deadline_ms if self.deaf_since_ms is None else None
+            tracked.evaluated_ms = at_ms
+            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
 
     def shift_clock(self, step_ms: int, now_ms: int, result: ReferenceBatchResult) -> None:
         """Move everything that counts from an arrival. The times of readings stay: they are stored, or the device's."""
@@ -274,6 +299,8 @@ class ReferenceDeviceTelemetryState:
             before, tracked.state = tracked.state, shift_state(tracked.rule, tracked.state, step_ms, now_ms)
             if tracked.due_ms is not None:
                 tracked.due_ms += step_ms
+            if tracked.evaluated_ms is not None:
+                tracked.evaluated_ms += step_ms
             if tracked.state != before:
                 result.rule_transitions.append(_rule_transition(self, tracked, before, now_ms))
 
@@ -366,8 +393,10 @@ class ReferenceTelemetryEngine:
         messages = [(device_no, self._arrival_ms(at_ms, now_ms), payload) for device_no, at_ms, payload in batch.messages()]
         result = ReferenceBatchResult(consumed=len(messages))
         for index, (device_no, arrived_ms, payload) in enumerate(messages[start:], start):
-            if device_no in self._devices and arrived_ms >= self._devices[device_no].deaf_until_ms:
-                self._hear(device_no, arrived_ms, result)
+            if device_no in self._devices:
+                if arrived_ms >= self._devices[device_no].deaf_until_ms:
+                    self._hear(device_no, arrived_ms, result)
+                self._devices[device_no].advance(arrived_ms, result)
             parsed = parse_payload(payload, arrived_ms)
             if self._unknown_names([(device_no, parsed)]):
                 result.consumed = index
@@ -398,10 +427,20 @@ class ReferenceTelemetryEngine:
                 self._dirty_devices[device_no] = None
         return result
 
-    def deafen(self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None) -> None:
-        for device_no, device in self._devices.items():
+    def deafen(
+        self,
+        since_ms: int,
+        until_ms: int,
+        partition: tuple[int, int] | None = None,
+        connected: Mapping[int, int] | None = None,
+    ) -> ReferenceBatchResult:
+        result = ReferenceBatchResult()
+        for device_no, device in sorted(self._devices.items()):
             if partition is None or partition_of(device_no, partition[1]) == partition[0]:
                 device.deafen(since_ms, until_ms)
+                if connected and device_no in connected:
+                    self._hear(device_no, connected[device_no], result)
+        return result
 
     def hear_all(self, at_ms: int) -> ReferenceBatchResult:
         result = ReferenceBatchResult()
@@ -420,12 +459,12 @@ class ReferenceTelemetryEngine:
     def tick(self, now_ms: int) -> ReferenceBatchResult:
         result = ReferenceBatchResult()
         for _, device in sorted(self._devices.items()):
-            due = [tracked for tracked in device.rules if tracked.due_ms is not None and tracked.due_ms <= now_ms]
+            due = [tracked for tracked in device.running if tracked.due_ms is not None and tracked.due_ms <= now_ms]
             device.evaluate_rules(due, now_ms, result)
         return result
 
     def next_timer_ms(self) -> int | None:
-        due = (tracked.due_ms for device in self._devices.values() for tracked in device.rules)
+        due = (tracked.due_ms for device in self._devices.values() for tracked in device.running)
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def checkpoint(self, limit: int) -> list[Checkpoint]:
