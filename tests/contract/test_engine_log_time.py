@@ -119,7 +119,11 @@ def test_after_a_restart_what_was_judged_before_is_not_judged_again(engine: Tele
     assert (driver.state(1).matched, driver.state(2).matched) == (True, False)
     again = EngineDriver(restarted(engine, driver), *driver.rules.values())
     results = again.send_batches({"other": 1}, 30)
-    assert ([each for result in results for each in fired(result)], again.state(1).matched, again.state(2).matched) == ([], True, False)
+    assert ([each for result in results for each in fired(result)], again.state(1).matched, again.state(2).matched) == (
+        [],
+        True,
+        False,
+    )
 
 
 def test_while_a_device_could_not_be_heard_its_messages_of_that_time_move_its_timers(engine: TelemetryEngine) -> None:

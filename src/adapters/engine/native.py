@@ -160,11 +160,7 @@ class NativeEngine:
         return NativeBatchResult(self._engine.shift_clock(step_ms, now_ms))
 
     def deafen(
-        self,
-        since_ms: int,
-        until_ms: int,
-        partition: tuple[int, int] | None = None,
-        connected: Mapping[int, int] | None = None,
+        self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None, connected: Mapping[int, int] | None = None
     ) -> BatchResult:
         return NativeBatchResult(self._engine.deafen(since_ms, until_ms, partition, dict(connected or {})))
 

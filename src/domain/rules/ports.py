@@ -147,11 +147,7 @@ class TelemetryEngine(Protocol):
         ingested from now on, and arrived before by the clock as it was, counts as arrived now."""
 
     def deafen(
-        self,
-        since_ms: int,
-        until_ms: int,
-        partition: tuple[int, int] | None = None,
-        connected: Mapping[int, int] | None = None,
+        self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None, connected: Mapping[int, int] | None = None
     ) -> BatchResult:
         """From `since_ms` to `until_ms` the devices, or those of a partition (number, count), could not be heard: the timers of
         each stand still until it speaks after that, or until `hear_all`. A message that arrived before `until_ms` has waited in

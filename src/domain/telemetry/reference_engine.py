@@ -428,11 +428,7 @@ class ReferenceTelemetryEngine:
         return result
 
     def deafen(
-        self,
-        since_ms: int,
-        until_ms: int,
-        partition: tuple[int, int] | None = None,
-        connected: Mapping[int, int] | None = None,
+        self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None, connected: Mapping[int, int] | None = None
     ) -> ReferenceBatchResult:
         result = ReferenceBatchResult()
         for device_no, device in sorted(self._devices.items()):
