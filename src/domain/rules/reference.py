@@ -4,9 +4,9 @@ Numbers are IEEE doubles: an integer beyond 2^53 is compared as the double neare
 condition on a metric that was never reported is false, whatever the comparator: an unknown temperature is neither below 5 nor
 different from 5. Text compares only with text, by == and !=; a comparison of text and number is false.
 
-Time is the service's clock: a message's arrival, a timer that was due before it, or the tick. `silent` counts from the arrival of the metric's last report. When
-that clock is set, the times in the state are shifted, so that what has begun lasts as long as it would have. Time in which the
-service could not hear the device counts neither as its silence nor as waiting (`resumed_ms`).
+Time is the service's clock: a message's arrival, a timer that was due before it, or the tick. `silent` counts from the arrival of
+the metric's last report. When that clock is set, the times in the state are shifted, so that what has begun lasts as long as it
+would have. Time in which the service could not hear the device counts neither as its silence nor as waiting (`resumed_ms`).
 
 A rule becomes matched when its conditions have held for `for_seconds` and its clear conditions do not hold. It becomes unmatched
 when all its clear conditions hold; without any, when its conditions no longer hold. When it becomes matched it fires, unless it
