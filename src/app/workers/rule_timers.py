@@ -62,6 +62,8 @@ class RuleTimerWorker:
     """Takes the present, Unix ms; up to when every message that arrived is evaluated."""
     wake_event: WakeEvent
     _in_grace: bool = field(default=True, init=False)
+    _grace_ended_ms: int | None = field(default=None, init=False)
+    """Unix ms; until what arrived before is evaluated, and all devices count as heard."""
     refused: int = field(default=0, init=False)
     """Evaluations of a device's rules that the database refused; each is repeated."""
 
@@ -100,13 +102,20 @@ class RuleTimerWorker:
         if cut_off_ms is not None:
             async with self.engine_commit_lock:
                 self.engine.deafen(cut_off_ms, cut_off_ms)
-        is_open, was_open = self.absence.rules_grace_left_ms > 0, self._in_grace
-        self._in_grace = is_open
-        if was_open and not is_open:
+        if self.absence.rules_grace_left_ms > 0:
+            self._in_grace, self._grace_ended_ms = True, None
+        elif self._in_grace:
+            self._in_grace, self._grace_ended_ms = False, self.engine_clock.now_ms()
+        if self._grace_ended_ms is not None:
             async with self.engine_commit_lock:
-                await self.store_steps(IngestResult.of(self.engine.hear_all(self.engine_clock.now_ms())))
+                now_ms = self.engine_clock.now_ms()
+                if self.evaluated_until_ms(now_ms) >= min(self._grace_ended_ms, now_ms):
+                    self._grace_ended_ms = None
+                    await self.store_steps(IngestResult.of(self.engine.hear_all(now_ms)))
 
     def _next_look_s(self) -> float:
+        if self._grace_ended_ms is not None:
+            return BACKLOG_LOOK_S
         grace_s = self.absence.rules_grace_left_ms / SECOND_MS
         if self.absence.broker_is_apart:
             return min(grace_s or LINK_LOOK_S, LINK_LOOK_S)
