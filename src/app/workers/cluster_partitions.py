@@ -33,7 +33,11 @@ TRIM_INTERVAL_S = 600.0
 READ_ENTRIES = 32
 READ_WAIT_S = 5.0
 END_WAIT_S = 0.2
-"""For the read that shows that the log has ended: the timers of rules wait for it."""
+"""For the read that shows that a log has ended, after entries that may have waited: the timers of rules wait for it."""
+SETTLE_S = 0.1
+"""While entries are read as they come, the log has ended when none has come for so long."""
+STALLED_S = 0.5
+"""When it takes so long to hand entries over, others wait behind them."""
 RETRY_PAUSE_S = 0.5
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 """Bounds a transaction; a single entry may be larger."""
@@ -113,7 +117,9 @@ class _PartitionReaderTask:
     read_position: int
     task: asyncio.Task[None] | None = None
     is_at_end: bool = False
-    """The last read has found nothing."""
+    """A read has found nothing, and what came since was read as it came."""
+    quiet_since: float = 0.0
+    """When the last entries were handed over, monotonic."""
     last_arrivals: Sequence[tuple[int, int]] = ()
     """(device number, Unix ms) of the last batch that was evaluated; other partitions are in it too."""
 
@@ -187,7 +193,9 @@ class OwnedPartitionLogReader:
 
     def _is_stored_to_end(self, partition: int) -> bool:
         reader = self._readers.get(partition)
-        return reader is not None and reader.is_at_end and self.ownership.position(partition) >= reader.read_position
+        if reader is None or not reader.is_at_end or monotonic() - reader.quiet_since < SETTLE_S:
+            return False
+        return self.ownership.position(partition) >= reader.read_position
 
     def _last_arrival_ms(self, partition: int) -> int:
         reader = self._readers.get(partition)
@@ -267,11 +275,16 @@ class OwnedPartitionLogReader:
                 await asyncio.sleep(RETRY_PAUSE_S)
                 continue
             self._on_answered(partition)
-            reader.is_at_end = not entries
-            if entries:
-                reader.read_position = entries[-1].position
-                await reader.entries.put(entries)
-                self._arrived.set()
+            if not entries:
+                reader.is_at_end = True
+                continue
+            began = monotonic()
+            reader.read_position = entries[-1].position
+            await reader.entries.put(entries)
+            self._arrived.set()
+            reader.quiet_since = monotonic()
+            if len(entries) == READ_ENTRIES or reader.quiet_since - began > STALLED_S:
+                reader.is_at_end = False
 
     def _on_unanswered(self, partition: int, error: Unavailable) -> None:
         """Once for each time without the log: with all its nodes gone, all partitions fail again and again."""
