@@ -101,8 +101,13 @@ class TimedRules:
                 found.count("wrong", told, f"`silent` fired of {device.device_id}, which was never silent for {SILENT_S} s")
 
     async def _matches(self, device: Device) -> Counter[str]:
-        page = await self._work.api.get(f"/events?limit=200&deviceId={device.device_id}&type=rule_matched")
-        return Counter(event["description"].split("'")[1] for event in page["data"])
+        async with asyncio.timeout(RECOVERY_S):
+            while True:
+                path = f"/events?limit=200&deviceId={device.device_id}&type=rule_matched"
+                answer = await self._work.api.send("GET", path)
+                if answer.status_code == 200:
+                    return Counter(event["description"].split("'")[1] for event in answer.json()["data"])
+                await asyncio.sleep(0.5)  # the database has just come back
 
 
 async def _report(client: aiomqtt.Client, device: Device, **values: int) -> None:
