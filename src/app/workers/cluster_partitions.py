@@ -34,7 +34,7 @@ READ_ENTRIES = 32
 READ_WAIT_S = 5.0
 END_WAIT_S = 0.2
 """For the read that shows that a log has ended, after entries that may have waited: the timers of rules wait for it."""
-SETTLE_S = 0.1
+QUIET_S = 0.1
 """While entries are read as they come, the log has ended when none has come for so long."""
 STALLED_S = 0.5
 """When it takes so long to hand entries over, others wait behind them."""
@@ -193,7 +193,7 @@ class OwnedPartitionLogReader:
 
     def _is_stored_to_end(self, partition: int) -> bool:
         reader = self._readers.get(partition)
-        if reader is None or not reader.is_at_end or monotonic() - reader.quiet_since < SETTLE_S:
+        if reader is None or not reader.is_at_end or monotonic() - reader.quiet_since < QUIET_S:
             return False
         return self.ownership.position(partition) >= reader.read_position
 
