@@ -130,19 +130,30 @@ async def test_members_beat_until_they_are_removed(storage: Any) -> None:
 
 async def test_a_device_is_attached_to_the_instance_it_connected_to_last(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
-        assert set(await tx.device_sessions.attach([1, 2, 3], "a")) == set()
-        assert set(await tx.device_sessions.attach([2, 4], "b")) == {2}
+        assert set(await tx.device_sessions.attach(dict.fromkeys([1, 2, 3], 10), "a")) == set()
+        assert set(await tx.device_sessions.attach(dict.fromkeys([2, 4], 10), "b")) == {2}
         await tx.device_sessions.detach([1, 2], "a")
         assert await tx.device_sessions.fronts([1, 2, 3, 4]) == {2: "b", 3: "a", 4: "b"}
         assert await tx.device_sessions.fronts([]) == {}
 
 
+async def test_since_when_a_device_is_connected_to_a_live_instance_is_that_of_its_last_connection(world: StoredAccount) -> None:
+    async with world.uow.write() as tx:
+        await tx.device_sessions.attach({1: 10, 2: 20, 3: 30}, "a")
+        await tx.device_sessions.attach({2: 40, 4: 50}, "b")
+        await tx.device_sessions.attach({1: 60}, "a")
+    async with world.uow.read() as tx:
+        assert await tx.device_sessions.connected_since([1, 2, 4, 9], ["b", "c"]) == {2: 40, 4: 50}
+        assert await tx.device_sessions.connected_since([1, 3], ["a", "b"]) == {1: 60, 3: 30}
+        assert await tx.device_sessions.connected_since([], ["a"]) == {}
+
+
 async def test_devices_of_a_dead_instance_have_none_until_they_connect_or_are_offline(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
-        await tx.device_sessions.attach([1, 2, 3], "a")
-        await tx.device_sessions.attach([4], "b")
+        await tx.device_sessions.attach(dict.fromkeys([1, 2, 3], 10), "a")
+        await tx.device_sessions.attach(dict.fromkeys([4], 10), "b")
         assert await tx.device_sessions.abandon(["b"]) == [1, 2, 3]
-        assert set(await tx.device_sessions.attach([1], "b")) == {1}
+        assert set(await tx.device_sessions.attach(dict.fromkeys([1], 10), "b")) == {1}
         await tx.device_sessions.detach([1, 2], "c")
         assert await tx.device_sessions.abandon(["b"]) == [3]
     async with world.uow.read() as tx:

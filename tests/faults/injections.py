@@ -11,15 +11,20 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import aiomqtt
+
 from faults.boards import Boards
+from faults.checks import Verdict
 from faults.cluster import Cluster
 from faults.disk import SmallDisk
 from faults.duplicates import DuplicatingDevice
 from faults.setups import Installation, Setup
+from faults.timed_rules import TimedRules
 from faults.waiting_work import WaitingWork
 from faults.workload import Workload
 from support.machine_clock import CACHE_S
@@ -128,6 +133,40 @@ async def keep_postgres_away(world: World) -> None:
         await world.workload.progress(50, within_s=5)
     assert world.workload.confirmed > before
     await asyncio.to_thread(_cluster(world).start)
+
+
+async def wait_in_log(world: World) -> None:
+    """PostgreSQL is away, and rules have to be judged afterwards by what arrived meanwhile."""
+    async with _timed_rules(world) as (rules, clients):
+        await asyncio.to_thread(_cluster(world).stop)
+        await asyncio.sleep(2)
+        await rules.hold(clients)
+        await asyncio.to_thread(_cluster(world).start)
+        await world.workload.progress(50)
+
+
+async def wait_for_hung_owner(world: World) -> None:
+    """Another instance than that of the devices hangs; it owns some of their partitions."""
+    async with _timed_rules(world) as (rules, clients):
+        pausing = asyncio.create_task(_present(world.installation.instances).pause(10, number=1 + world.turn % 2))
+        await rules.hold(clients)
+        await pausing
+
+
+@asynccontextmanager
+async def _timed_rules(world: World) -> AsyncIterator[tuple[TimedRules, list[aiomqtt.Client]]]:
+    rules = TimedRules(world.workload, _present(world.installation.instances).instances[0])
+    await rules.prepare()
+    silence = Verdict()
+    async with rules.beating() as clients:
+        yield rules, clients
+        await rules.check(silence)
+        await rules.check_silence(silence)
+
+    async def check(found: Verdict) -> None:
+        found.add(silence)
+
+    world.workload.checks.append(check)
 
 
 async def kill_postgres(world: World) -> None:
@@ -312,6 +351,8 @@ FAULTS = (
     Fault("kill -9 of all NATS nodes", _CLUSTER, kill_all_log_nodes, long=20, per_service=10),
     Fault("PostgreSQL restarted (immediate)", _CLUSTER, restart_postgres, long=10),
     Fault("PostgreSQL away, devices go on", _CLUSTER, keep_postgres_away, long=10),
+    Fault("PostgreSQL away, timers of rules go on", _CLUSTER, wait_in_log, long=10, per_service=5),
+    Fault("the owner of partitions hangs, timers of rules go on", _CLUSTER, wait_for_hung_owner, long=10, per_service=5),
     Fault("kill -9 of PostgreSQL", _POSTGRES, kill_postgres, long=20),
     Fault("PostgreSQL stopped (SIGSTOP)", _POSTGRES, pause_postgres, long=5),
     Fault("a table locked", _POSTGRES, lock_table, long=len(LOCKED_TABLES)),

@@ -118,9 +118,9 @@ class InstanceGroup(Service):
             for each in silent:
                 each.silent, each.silent_from = False, None
 
-    async def pause(self, seconds: float) -> None:
-        """SIGSTOP an instance for so long."""
-        process = random.choice(self.instances).process
+    async def pause(self, seconds: float, number: int | None = None) -> None:
+        """SIGSTOP an instance, this one or any, for so long."""
+        process = (random.choice(self.instances) if number is None else self.instances[number]).process
         assert process is not None
         os.kill(process.pid, signal.SIGSTOP)
         try:

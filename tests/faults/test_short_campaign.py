@@ -21,6 +21,8 @@ CASES = [
     ("an instance stopped (SIGSTOP)", Setup.CLUSTER),
     ("kill -9 of all NATS nodes", Setup.CLUSTER),
     ("PostgreSQL away, devices go on", Setup.CLUSTER),
+    ("PostgreSQL away, timers of rules go on", Setup.CLUSTER),
+    ("the owner of partitions hangs, timers of rules go on", Setup.CLUSTER),
     ("database connections ended, 10 a second", Setup.POSTGRES),
     ("disk full", Setup.SMALL_DISK),
     ("clock an hour ahead, then behind", Setup.FALSE_CLOCK),

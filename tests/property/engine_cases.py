@@ -101,6 +101,8 @@ class Deafen:
     since_ms: int
     until_ms: int
     partition: tuple[int, int] | None
+    connected: dict[int, int]
+    """Device number → since when."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,9 @@ class _Case:
             return ShiftClock(step_ms, self._now_ms)
         if dice < 0.83:
             since_ms, until_ms = (self._now_ms + self._chance.choice(steps) for steps in ((0, -2_500, -3_600_000), (0, 2_500)))
-            return Deafen(since_ms, until_ms, self._chance.choice((None, (0, 2), (1, 2))))
+            connected = {each: self._now_ms - self._chance.choice((0, 1_000, 7_200_000)) for each in self._devices}
+            partition = self._chance.choice((None, (0, 2), (1, 2)))
+            return Deafen(since_ms, until_ms, partition, connected if self._chance.random() < 0.3 else {})
         if dice < 0.845:
             return HearAll(self._now_ms)
         if dice < 0.88:

@@ -30,8 +30,8 @@ class EngineRun:
                 return [self._record(result) for result in self.numbers.ingest(self.engine, batch, now_ms)]
             case cases.ShiftClock(step_ms, now_ms):
                 return self._record(self.engine.shift_clock(step_ms, now_ms))
-            case cases.Deafen(since_ms, until_ms, partition):
-                return self.engine.deafen(since_ms, until_ms, partition)
+            case cases.Deafen(since_ms, until_ms, partition, connected):
+                return self._record(self.engine.deafen(since_ms, until_ms, partition, connected))
             case cases.HearAll(now_ms):
                 return self._record(self.engine.hear_all(now_ms))
             case cases.Tick(now_ms):

@@ -145,6 +145,9 @@ class FakeLink:
 
     def resume(self) -> None: ...
 
+    def has_waiting(self) -> bool:
+        return False
+
     async def receive(self, limit: int) -> Any:
         raise NotImplementedError
 

@@ -73,6 +73,11 @@ class EngineDriver:
         assert all(each.consumed == 0 for each in before)
         return self._record(result)
 
+    def send_batches(self, payload: dict[str, Any] | bytes | str, at_s: float = 0) -> list[BatchResult]:
+        """The results of all calls that the message needs."""
+        batch = PythonTelemetryBatch.of([(DEVICE, ms(at_s), _bytes(payload))])
+        return [self._record(result) for result in self.numbers.ingest(self.engine, batch)]
+
     def tick(self, at_s: float) -> BatchResult:
         return self._record(self.engine.tick(ms(at_s)))
 

@@ -1,5 +1,6 @@
 //! Bindings of the pure engine: telemetry and rules, stored readings, grants, webhook signatures. `event_chain` binds the event log.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use latchboard_engine::bucket_aggregator::BucketAggregator;
@@ -88,10 +89,18 @@ impl PyEngine {
         PyBatchResult { result }
     }
 
-    /// `partition`: (number, count), or all devices.
-    #[pyo3(signature = (since_ms, until_ms, partition=None))]
-    fn deafen(&self, py: Python<'_>, since_ms: i64, until_ms: i64, partition: Option<(u32, u32)>) {
-        py.detach(|| self.lock().deafen(since_ms, until_ms, partition));
+    /// `partition`: (number, count), or all devices. `connected`: device → since when it has had a connection that is heard.
+    #[pyo3(signature = (since_ms, until_ms, partition, connected))]
+    fn deafen(
+        &self,
+        py: Python<'_>,
+        since_ms: i64,
+        until_ms: i64,
+        partition: Option<(u32, u32)>,
+        connected: HashMap<u32, i64>,
+    ) -> PyBatchResult {
+        let result = py.detach(|| self.lock().deafen(since_ms, until_ms, partition, &connected));
+        PyBatchResult { result }
     }
 
     fn hear_all(&self, py: Python<'_>, at_ms: i64) -> PyBatchResult {

@@ -2,6 +2,8 @@
 //!
 //! Law: time in which a device could not be heard is not counted as its silence, nor as waiting.
 
+use std::collections::HashMap;
+
 use crate::batch_result::BatchResult;
 use crate::compiled_rules::NEVER;
 use crate::device_record::{DeviceRecordHeader, EngineDeviceRecord};
@@ -11,17 +13,30 @@ use crate::rules::{AllOrDueRules, RuleEvaluationContext, report_transition, rese
 
 impl Engine {
     /// From `since_ms` to `until_ms` the devices could not be heard: their timers stand still until `hear`. `partition`: (number,
-    /// count), or all.
-    pub fn deafen(&mut self, since_ms: i64, until_ms: i64, partition: Option<(u32, u32)>) {
+    /// count), or all. `connected`: by device, since when it has had a connection that is heard; its timers go on at once. Reports
+    /// the rules whose wait has moved.
+    pub fn deafen(
+        &mut self,
+        since_ms: i64,
+        until_ms: i64,
+        partition: Option<(u32, u32)>,
+        connected: &HashMap<u32, i64>,
+    ) -> BatchResult {
+        let mut result = BatchResult::default();
         let is_meant = |number| partition.is_none_or(|(partition, count)| partition_of(number, count) == partition);
         let headers = self.devices.headers().map(|header| header.number);
-        let numbers: Vec<u32> = headers.filter(|number| is_meant(*number)).collect();
+        let mut numbers: Vec<u32> = headers.filter(|number| is_meant(*number)).collect();
+        numbers.sort_unstable();
         for number in numbers {
             let deafness = self.deaf.entry(number).or_insert(Deafness { since_ms, until_ms });
             deafness.until_ms = until_ms;
             let place = self.devices.place(number);
             stop_timers(self.devices.record(place).header);
+            if let Some(at_ms) = connected.get(&number) {
+                self.hear(number, *at_ms, &mut result);
+            }
         }
+        result
     }
 
     /// Every device can be heard again at `at_ms`. Reports the rules whose wait has moved.
@@ -36,16 +51,21 @@ impl Engine {
         result
     }
 
-    /// A message that arrived earlier, and waited in the log, does not show that the device is heard again.
+    /// A message that arrived earlier has waited in the log: it shows that the device was heard until then, and not that it is heard
+    /// again.
     #[cold]
     pub(crate) fn hear_message(&mut self, device: u32, received_ms: i64, result: &mut BatchResult) {
-        if self
-            .deaf
-            .get(&device)
-            .is_some_and(|deafness| received_ms >= deafness.until_ms)
-        {
-            self.hear(device, received_ms, result);
+        let Some(deafness) = self.deaf.get_mut(&device) else { return };
+        if received_ms >= deafness.until_ms {
+            return self.hear(device, received_ms, result);
         }
+        deafness.since_ms = deafness.since_ms.max(received_ms);
+        let Some(place) = self.devices.find(device) else { return };
+        if let Some(rare) = self.devices.record(place).header.rare.as_mut() {
+            rare.update_deadline();
+        }
+        self.advance(place, received_ms, result);
+        stop_timers(self.devices.record(place).header);
     }
 
     /// The device has spoken at `at_ms`: what it had not said and what had to last goes on from there.

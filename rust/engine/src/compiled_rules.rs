@@ -118,6 +118,8 @@ pub struct TimedRule {
     pub held_since: i64,
     /// When time alone may next change the rule.
     pub deadline_ms: i64,
+    /// NEVER: not since the rule or the values were put from outside.
+    pub evaluated_ms: i64,
     pub conditions: Vec<BoundCondition>,
     pub clear: Vec<BoundCondition>,
 }
@@ -189,6 +191,7 @@ fn timed_rule(spec: &EngineRule, find_slot: &dyn Fn(&str) -> Option<usize>) -> T
         cooldown_ms: spec.cooldown_ms,
         held_since: spec.held_since,
         deadline_ms: NO_DEADLINE,
+        evaluated_ms: NEVER,
         conditions: bind(&spec.conditions),
         clear: bind(&spec.clear),
     }

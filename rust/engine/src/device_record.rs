@@ -31,7 +31,7 @@
 //!
 //! Law: rules see the value that a message of their time drove. A value of a later time, which came late or was overtaken, is kept
 //! beside it (`LaterValue`): `latest` shows it and rules do not see it. A device has such values only until a message of a later time
-//! reports the metric. Defined by `domain/telemetry/reference_engine.py`.
+//! reports the metric. Defined by `domain/telemetry/reference_device.py`.
 
 use std::borrow::Borrow;
 

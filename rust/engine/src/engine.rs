@@ -1,5 +1,7 @@
 //! The engine: messages in; rows, rule transitions and fired rules out. Defined by `domain/telemetry/reference_engine.py`.
 //!
+//! Law: timers run in the time of the messages. Before a message is evaluated, the device's timers advance to its arrival.
+//!
 //! Law: after the service's clock was set, everything that counts from an arrival moves along, so that waits, silences and cooldowns
 //! last as long as they would have. Defined by `domain/telemetry/reference_engine.py`.
 
@@ -12,7 +14,9 @@ use crate::device_table::DeviceTable;
 use crate::fast_json::ScannedPayload;
 use crate::payload_parser::MAX_AHEAD_MS;
 use crate::reading_packing::NumberRowPacker;
-use crate::rules::{AllOrDueRules, OFF, ON, RuleEvaluationContext, evaluate, report_transition, reset_deadlines};
+use crate::rules::{
+    AllOrDueRules, OFF, ON, RuleEvaluationContext, evaluate, report_transition, reset_deadlines, skip_judged_deadlines,
+};
 use crate::timer_queue::TimerQueue;
 
 /// How many messages ahead their devices are brought into the cache, once the devices have outgrown it.
@@ -107,6 +111,29 @@ impl Engine {
             self.timers.schedule(record.header);
         }
         result
+    }
+
+    /// A message arrived at `at_ms`: evaluates what was due before, each rule at its time. A deadline of the same millisecond is
+    /// judged with the message.
+    #[inline]
+    pub(crate) fn advance(&mut self, place: u32, at_ms: i64, result: &mut BatchResult) {
+        let rare = self.devices.header(place).rare.as_ref();
+        if rare.is_some_and(|rare| rare.deadline_ms < at_ms) {
+            self.evaluate_until(place, at_ms, result);
+        }
+    }
+
+    #[cold]
+    fn evaluate_until(&mut self, place: u32, at_ms: i64, result: &mut BatchResult) {
+        let mut record = self.devices.record(place);
+        skip_judged_deadlines(&mut record, at_ms);
+        while let Some(due_ms) = record.header.rare.as_ref().map(|rare| rare.deadline_ms)
+            && due_ms < at_ms
+        {
+            let mut evaluation = RuleEvaluationContext::new(due_ms, AllOrDueRules::Due, &mut self.fired, result);
+            evaluate(&mut record, &mut evaluation);
+        }
+        self.timers.schedule(record.header);
     }
 
     /// When to call `tick`.
@@ -212,6 +239,9 @@ fn shift_rules(record: &mut EngineDeviceRecord<'_>, step_ms: i64, evaluation: &m
         }
         if rule.deadline_ms != NO_DEADLINE {
             rule.deadline_ms = rule.deadline_ms.saturating_add(step_ms);
+        }
+        if rule.evaluated_ms != NEVER {
+            rule.evaluated_ms = rule.evaluated_ms.saturating_add(step_ms);
         }
         let held_since = rule.held_since;
         if cools_down {

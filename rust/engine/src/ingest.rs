@@ -60,6 +60,7 @@ impl Engine {
                 self.hear_message(device, received_ms, &mut result);
             }
             let place = self.devices.place(device);
+            self.advance(place, received_ms, &mut result);
             let raw = RawMessage {
                 place,
                 received_ms,

@@ -18,7 +18,7 @@ impl DeviceTable {
                 rare.times.resize(ids.len(), newest);
             }
             let timed_rules = rare.timed_rules.iter();
-            deadlines = timed_rules.map(|rule| rule.deadline_ms).collect();
+            deadlines = timed_rules.map(|rule| (rule.deadline_ms, rule.evaluated_ms)).collect();
         }
         let place = self.install(place, ids, &specs);
         self.restore_deadlines(place, &was_timed, &deadlines);
@@ -26,7 +26,8 @@ impl DeviceTable {
     }
 
     /// A rule that waited for a metric may be plain now; a rule with a deadline is timed before and after.
-    fn restore_deadlines(&mut self, place: u32, was_timed: &[bool], deadlines: &[i64]) {
+    /// `deadlines`: with the time of the last evaluation.
+    fn restore_deadlines(&mut self, place: u32, was_timed: &[bool], deadlines: &[(i64, i64)]) {
         let (header, words) = self.view(place);
         let is_timed: Vec<_> = (0..header.rules()).map(|rule| header.rule(words, rule).is_timed()).collect();
         let mut deadlines = deadlines.iter();
@@ -37,7 +38,7 @@ impl DeviceTable {
         for (is_timed, was_timed) in is_timed.iter().zip(was_timed) {
             let deadline = if *was_timed { deadlines.next() } else { None };
             if *is_timed && let Some(timed_rule) = timed_rules.next() {
-                timed_rule.deadline_ms = deadline.copied().unwrap_or(NO_DEADLINE);
+                (timed_rule.deadline_ms, timed_rule.evaluated_ms) = deadline.copied().unwrap_or((NO_DEADLINE, NEVER));
             }
         }
     }

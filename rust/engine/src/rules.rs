@@ -239,24 +239,42 @@ fn silent_from(record: &EngineDeviceRecord<'_>, slot: usize, silence_ms: i64) ->
     Some(record.header.times(slot).1.saturating_add(silence_ms))
 }
 
-/// Sets when time alone may next change the rule, later than `after_ms`; that is NEVER for a rule that was not evaluated yet.
-fn set_deadline(record: &mut EngineDeviceRecord<'_>, index: usize, timed_index: usize, after_ms: i64) {
-    let matched = record.header.matched(record.words, index);
-    let Some(rule) = timed_rule(record.header, timed_index) else {
-        return;
-    };
-    let waits = !matched && rule.held_since != NEVER;
+/// The instants, past and to come, at which time alone may change the rule.
+fn deadlines(record: &EngineDeviceRecord<'_>, index: usize, rule: &TimedRule) -> impl Iterator<Item = i64> {
+    let waits = !record.header.matched(record.words, index) && rule.held_since != NEVER;
     let wait_ends = waits.then(|| rule.held_since.saturating_add(rule.for_ms));
     let conditions = rule.conditions.iter().chain(&rule.clear);
     let silences = conditions.filter_map(|bound| match bound.condition.test {
         ConditionTest::Silent(silence_ms) => silent_from(record, bound.slot?, silence_ms),
         _ => None,
     });
-    let instants = wait_ends.into_iter().chain(silences);
-    let deadline = instants.filter(|instant| *instant > after_ms).min();
-    let deadline = deadline.unwrap_or(NO_DEADLINE);
+    wait_ends.into_iter().chain(silences)
+}
+
+/// Sets when time alone may next change the rule, later than `after_ms`; that is NEVER for a rule that was not evaluated yet.
+fn set_deadline(record: &mut EngineDeviceRecord<'_>, index: usize, timed_index: usize, after_ms: i64) {
+    let Some(rule) = timed_rule(record.header, timed_index) else {
+        return;
+    };
+    let deadline = deadlines(record, index, rule).filter(|instant| *instant > after_ms).min();
     if let Some(rule) = timed_rule_mut(record.header, timed_index) {
-        rule.deadline_ms = deadline;
+        rule.deadline_ms = deadline.unwrap_or(NO_DEADLINE);
+        rule.evaluated_ms = after_ms;
+    }
+}
+
+/// Of a rule that was not evaluated since it was put, earlier instants may be judged already: its deadline becomes the last one
+/// before `until_ms`.
+pub fn skip_judged_deadlines(record: &mut EngineDeviceRecord<'_>, until_ms: i64) {
+    for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
+        let rule = timed_rule(record.header, timed_index).filter(|rule| rule.evaluated_ms == NEVER);
+        let past = rule.and_then(|rule| deadlines(record, index, rule).filter(|instant| *instant < until_ms).max());
+        if let (Some(past), Some(rule)) = (past, timed_rule_mut(record.header, timed_index)) {
+            rule.deadline_ms = past;
+        }
+    }
+    if let Some(rare) = record.header.rare.as_mut() {
+        rare.update_deadline();
     }
 }
 

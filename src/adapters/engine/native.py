@@ -159,8 +159,10 @@ class NativeEngine:
     def shift_clock(self, step_ms: int, now_ms: int) -> BatchResult:
         return NativeBatchResult(self._engine.shift_clock(step_ms, now_ms))
 
-    def deafen(self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None) -> None:
-        self._engine.deafen(since_ms, until_ms, partition)
+    def deafen(
+        self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None, connected: Mapping[int, int] | None = None
+    ) -> BatchResult:
+        return NativeBatchResult(self._engine.deafen(since_ms, until_ms, partition, dict(connected or {})))
 
     def hear_all(self, at_ms: int) -> BatchResult:
         return NativeBatchResult(self._engine.hear_all(at_ms))

@@ -7,6 +7,7 @@ readable; an outbound message is a short call. Telemetry stays inside the extens
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -168,6 +169,10 @@ class EmbeddedDeviceLink:
             if self._broker.is_stopped():
                 raise Unavailable("The MQTT broker has been stopped; nothing more will come. Start the service anew.")
             await self._wait_readable()
+
+    def has_waiting(self) -> bool:
+        readable, _, _ = select.select([self._broker.fileno()], [], [], 0)
+        return bool(readable)
 
     async def _wait_readable(self) -> None:
         loop = asyncio.get_running_loop()

@@ -136,6 +136,9 @@ class MosquittoDeviceLink:
     async def receive(self, limit: int) -> MosquittoInboundBatch:
         return await self._queue.take(limit)
 
+    def has_waiting(self) -> bool:
+        return len(self._queue) > 0
+
     async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
         self._devices[device_id] = (device_no, profile)
         for message in () if self._early is None else self._early.take(device_id):

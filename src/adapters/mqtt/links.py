@@ -21,7 +21,7 @@ class LeaderOnlyDeviceLink:
     def __init__(self, link: DeviceBrokerLink) -> None:
         self._link = link
         self.is_active = False
-        self.hold_partitions, self.receive = link.hold_partitions, link.receive
+        self.hold_partitions, self.receive, self.has_waiting = link.hold_partitions, link.receive, link.has_waiting
         self.suspend, self.resume = link.suspend, link.resume
 
     def activate(self) -> None:
@@ -90,6 +90,9 @@ class NullDeviceLink:
     async def receive(self, limit: int) -> InboundBatch:
         await self._stopped.wait()
         raise Unavailable("This instance holds no devices.")
+
+    def has_waiting(self) -> bool:
+        return False
 
     async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
         """The instance that holds the devices reads the change from the event log."""

@@ -82,6 +82,7 @@ class Workers:
             engine_clock=services.engine_clock,
             engine_commit_lock=services.engine_commit_lock,
             absence=services.absence,
+            evaluated_until_ms=lambda now_ms: self.ingest.evaluated_until_ms(now_ms),
             wake_event=wake_events.rule_timers,
         )
         self._wire_feed(adapters, services, wake_events)

@@ -157,6 +157,9 @@ class NonTelemetryEventQueue:
             self._changed.notify_all()
             return self._waiting.popleft()
 
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
     async def reject_all(self) -> None:
         """Reject what waits: the devices send it to another instance."""
         async with self._changed:

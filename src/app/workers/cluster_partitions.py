@@ -23,7 +23,7 @@ from domain.ingest.pipeline import AssignNames, EvaluatedBatch, IngestPipeline
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import Unavailable
 from domain.partitions.liveness import BEAT_MS
-from domain.partitions.model import PartitionLogAdvance, PartitionLostError
+from domain.partitions.model import PartitionLogAdvance, PartitionLostError, partition_of
 from domain.partitions.ownership import OwnedPartitions
 from domain.partitions.ports import InboundLog, InboundLogDamagedError, InboundLogEntry
 from domain.rules.ports import RawTelemetryBatch
@@ -32,6 +32,12 @@ TRIM_INTERVAL_S = 600.0
 """Entries stay in the log for so long after they are stored: a database that fails over to an older state reads them again."""
 READ_ENTRIES = 32
 READ_WAIT_S = 5.0
+END_WAIT_S = 0.2
+"""For the read that shows that a log has ended, after entries that may have waited: the timers of rules wait for it."""
+QUIET_S = 0.1
+"""While entries are read as they come, the log has ended when none has come for so long."""
+STALLED_S = 0.5
+"""When it takes so long to hand entries over, others wait behind them."""
 RETRY_PAUSE_S = 0.5
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 """Bounds a transaction; a single entry may be larger."""
@@ -107,8 +113,15 @@ class PartitionInboundBatch:
 @dataclass(slots=True)
 class _PartitionReaderTask:
     epoch: int
-    task: asyncio.Task[None]
     entries: asyncio.Queue[Sequence[InboundLogEntry]]
+    read_position: int
+    task: asyncio.Task[None] | None = None
+    is_at_end: bool = False
+    """A read has found nothing, and what came since was read as it came."""
+    quiet_since: float = 0.0
+    """When the last entries were handed over, monotonic."""
+    last_arrivals: Sequence[tuple[int, int]] = ()
+    """(device number, Unix ms) of the last batch that was evaluated; other partitions are in it too."""
 
 
 @service
@@ -143,9 +156,9 @@ class OwnedPartitionLogReader:
                 self._waiting.discard(partition)
                 del self._readers[partition]
         for partition in owned.keys() - self._readers.keys():
-            entries: asyncio.Queue[Sequence[InboundLogEntry]] = asyncio.Queue(1)
-            task = asyncio.create_task(self._read(partition, entries), name=f"partition-{partition}")
-            self._readers[partition] = _PartitionReaderTask(owned[partition], task, entries)
+            reader = _PartitionReaderTask(owned[partition], asyncio.Queue(1), self.ownership.position(partition))
+            reader.task = asyncio.create_task(self._read(partition, reader), name=f"partition-{partition}")
+            self._readers[partition] = reader
         self.damaged = {partition: reason for partition, reason in self.damaged.items() if partition in owned}
 
     async def stop(self) -> None:
@@ -154,10 +167,41 @@ class OwnedPartitionLogReader:
         self._readers.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _end_reader(self, task: asyncio.Task[None]) -> None:
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        task.cancel()
+    def _end_reader(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+            task.cancel()
+
+    def has_waiting(self) -> bool:
+        return any(not self._is_stored_to_end(partition) for partition in self._running())
+
+    def evaluated_until_ms(self, now_ms: int) -> int:
+        """Up to when everything is evaluated that the logs of all owned partitions contain. 0: not known yet."""
+        behind = [partition for partition in self._running() if not self._is_stored_to_end(partition)]
+        return min([now_ms, *map(self._last_arrival_ms, behind)])
+
+    def on_evaluated(self, progress: Sequence[PartitionLogAdvance], arrivals: Sequence[tuple[int, int]]) -> None:
+        """`arrivals`: (device number, Unix ms) of the batch that advances these partitions."""
+        for each in progress:
+            if each.partition in self._readers:
+                self._readers[each.partition].last_arrivals = arrivals
+
+    def _running(self) -> Sequence[int]:
+        """The owned partitions whose logs are read, also those that do not answer now."""
+        return [partition for partition in self.ownership.partitions if partition not in self.damaged]
+
+    def _is_stored_to_end(self, partition: int) -> bool:
+        reader = self._readers.get(partition)
+        if reader is None or not reader.is_at_end or monotonic() - reader.quiet_since < QUIET_S:
+            return False
+        return self.ownership.position(partition) >= reader.read_position
+
+    def _last_arrival_ms(self, partition: int) -> int:
+        reader = self._readers.get(partition)
+        arrivals = () if reader is None else reader.last_arrivals
+        count = self.ownership.count
+        return max((at_ms for device_no, at_ms in arrivals if partition_of(device_no, count) == partition), default=0)
 
     async def receive(self, limit: int) -> PartitionInboundBatch:
         """`limit` is not used: bytes and entries bound a batch."""
@@ -217,23 +261,30 @@ class OwnedPartitionLogReader:
         """The engine has moved on and the database has not: forget what the engine holds of these partitions."""
         self.drop([each.partition for each in progress if self.ownership.is_current(each)])
 
-    async def _read(self, partition: int, ready: asyncio.Queue[Sequence[InboundLogEntry]]) -> None:
-        after = self.ownership.position(partition)
+    async def _read(self, partition: int, reader: _PartitionReaderTask) -> None:
         while True:
+            wait_s = READ_WAIT_S if reader.is_at_end else END_WAIT_S
             try:
-                entries = await self.log.read(partition, after, READ_ENTRIES, READ_WAIT_S)
+                entries = await self.log.read(partition, reader.read_position, READ_ENTRIES, wait_s)
             except InboundLogDamagedError as error:
                 self._stop_damaged(partition, error.message)
                 return
             except Unavailable as error:
+                reader.is_at_end = False
                 self._on_unanswered(partition, error)
                 await asyncio.sleep(RETRY_PAUSE_S)
                 continue
             self._on_answered(partition)
-            if entries:
-                await ready.put(entries)
-                self._arrived.set()
-                after = entries[-1].position
+            if not entries:
+                reader.is_at_end = True
+                continue
+            began = monotonic()
+            reader.read_position = entries[-1].position
+            await reader.entries.put(entries)
+            self._arrived.set()
+            reader.quiet_since = monotonic()
+            if len(entries) == READ_ENTRIES or reader.quiet_since - began > STALLED_S:
+                reader.is_at_end = False
 
     def _on_unanswered(self, partition: int, error: Unavailable) -> None:
         """Once for each time without the log: with all its nodes gone, all partitions fail again and again."""
@@ -267,6 +318,15 @@ class FencedIngestWorker(IngestWorker):
     """Stores what the logs of the owned partitions contain."""
 
     name = "partition_ingest"
+
+    link: OwnedPartitionLogReader
+
+    def evaluated_until_ms(self, now_ms: int) -> int:
+        return self.link.evaluated_until_ms(now_ms)
+
+    def _record(self, evaluated: EvaluatedBatch) -> None:
+        super()._record(evaluated)
+        self.link.on_evaluated(evaluated.progress, evaluated.last_seen)
 
     async def _process_batch(self, batch: InboundBatch) -> None:
         try:

@@ -103,12 +103,21 @@ class IngestWorker(BaseInboundBatchWorker):
     lost: int = field(default=0, init=False)
     """Connects, disconnects and subscriptions that could not be stored; they have no bytes to set aside."""
 
+    _last_arrivals: Sequence[tuple[int, int]] = field(default=(), init=False)
+    """(device number, Unix ms) of the last batch with telemetry."""
+
     def __post_init__(self) -> None:
         self._batch_store = SplittingBatchWriter(pipeline=self.pipeline)
 
     @property
     def retries(self) -> int:
         return self._batch_store.retries
+
+    def evaluated_until_ms(self, now_ms: int) -> int:
+        """Up to when everything that arrived is evaluated. Call it while holding the engine commit lock."""
+        if self._batch_started is None and not self.link.has_waiting():
+            return now_ms
+        return min(now_ms, max((at_ms for _, at_ms in self._last_arrivals), default=0))
 
     async def _process_batch(self, batch: InboundBatch) -> None:
         decoded = await self._batch_store.retry_while_unavailable(lambda: self.pipeline.decode(batch))
@@ -132,6 +141,7 @@ class IngestWorker(BaseInboundBatchWorker):
             self.fault_log.count(*fault)
         self.clock_offsets.on_offsets(evaluated.clocks_ahead, ahead=True)
         self.last_seen.update(evaluated.last_seen)
+        self._last_arrivals = evaluated.last_seen or self._last_arrivals
         self.messages += evaluated.telemetry_message_count
         self.readings += evaluated.reading_count
 

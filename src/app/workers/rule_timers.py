@@ -1,7 +1,11 @@
 """Evaluates rules that depend on time (`forSeconds`, `silent`) at the engine's next deadline, without polling.
 
 The law: a rule that is due fires in the database or stays due. When the database refuses what a device's rules did, the engine
-takes their stored states back, so they are due again and are evaluated again, with the values of that moment.
+takes their stored states back, so they are due again and are evaluated again.
+
+Timers do not overtake messages. What waits in a queue or in the log, because the database was away or the owner of a partition
+hung, may have ended a silence or a wait. So timers run only up to the time from which messages still wait; the messages bring
+them along.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 from functools import partial
+from time import monotonic
 from typing import TypeVar
 
 import structlog
@@ -31,6 +36,10 @@ STEP_RECORDS = 500
 """What rules did, changes of state included, per transaction: some 250 rules that fire, a fraction of a second. When thousands
 fire at once, one transaction for all would take longer than a transaction may, and begin anew for ever."""
 LINK_LOOK_S = 1.0
+BACKLOG_LOOK_S = 0.1
+STOOD_STILL_S = 1.0
+"""A process that wakes up so much later than it wanted to has stood still. What its sockets have got meanwhile comes first."""
+CATCH_UP_S = 1.0
 RETRY_PAUSE_S = 1.0
 """After an error. One device whose rules are refused delays the due rules of the others by this much at most."""
 
@@ -49,8 +58,12 @@ class RuleTimerWorker:
     engine_clock: EngineClock
     engine_commit_lock: asyncio.Lock
     absence: AbsenceTracker
+    evaluated_until_ms: Callable[[int], int]
+    """Takes the present, Unix ms; up to when every message that arrived is evaluated."""
     wake_event: WakeEvent
     _in_grace: bool = field(default=True, init=False)
+    _grace_ended_ms: int | None = field(default=None, init=False)
+    """Unix ms; until what arrived before is evaluated, and all devices count as heard."""
     refused: int = field(default=0, init=False)
     """Evaluations of a device's rules that the database refused; each is repeated."""
 
@@ -61,12 +74,21 @@ class RuleTimerWorker:
             due_ms = self.engine.next_timer_ms()
             now_ms = self.engine_clock.now_ms()
             if due_ms is None or due_ms > now_ms:
-                await self.wake_event.wait(min(seconds_until(due_ms, now_ms), self._next_look_s()))
+                await self._wait(min(seconds_until(due_ms, now_ms), self._next_look_s()))
                 continue
             async with self.engine_commit_lock:
-                complete = await self.store_steps(IngestResult.of(self.engine.tick(now_ms)))
+                at_ms = self.evaluated_until_ms(self.engine_clock.now_ms())
+                complete = at_ms < due_ms or await self.store_steps(IngestResult.of(self.engine.tick(at_ms)))
             if not complete:
                 await asyncio.sleep(RETRY_PAUSE_S)
+            elif at_ms < due_ms:
+                await self._wait(BACKLOG_LOOK_S)
+
+    async def _wait(self, timeout_s: float) -> None:
+        started = monotonic()
+        await self.wake_event.wait(timeout_s)
+        if monotonic() - started > timeout_s + STOOD_STILL_S:
+            await asyncio.sleep(CATCH_UP_S)
 
     async def _follow_clock(self) -> None:
         async with self.engine_commit_lock:
@@ -80,13 +102,20 @@ class RuleTimerWorker:
         if cut_off_ms is not None:
             async with self.engine_commit_lock:
                 self.engine.deafen(cut_off_ms, cut_off_ms)
-        is_open, was_open = self.absence.rules_grace_left_ms > 0, self._in_grace
-        self._in_grace = is_open
-        if was_open and not is_open:
+        if self.absence.rules_grace_left_ms > 0:
+            self._in_grace, self._grace_ended_ms = True, None
+        elif self._in_grace:
+            self._in_grace, self._grace_ended_ms = False, self.engine_clock.now_ms()
+        if self._grace_ended_ms is not None:
             async with self.engine_commit_lock:
-                await self.store_steps(IngestResult.of(self.engine.hear_all(self.engine_clock.now_ms())))
+                now_ms = self.engine_clock.now_ms()
+                if self.evaluated_until_ms(now_ms) >= min(self._grace_ended_ms, now_ms):
+                    self._grace_ended_ms = None
+                    await self.store_steps(IngestResult.of(self.engine.hear_all(now_ms)))
 
     def _next_look_s(self) -> float:
+        if self._grace_ended_ms is not None:
+            return BACKLOG_LOOK_S
         grace_s = self.absence.rules_grace_left_ms / SECOND_MS
         if self.absence.broker_is_apart:
             return min(grace_s or LINK_LOOK_S, LINK_LOOK_S)

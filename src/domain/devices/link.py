@@ -140,6 +140,9 @@ class InboundDeviceMessagePort(Protocol):
         Raises Unavailable once the link is stopped and everything has been received.
         """
 
+    def has_waiting(self) -> bool:
+        """Whether something may have arrived that `receive` has not returned yet."""
+
 
 class PublishResult(StrEnum):
     """True exactly when the message was handed to a live connection."""

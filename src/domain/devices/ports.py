@@ -212,14 +212,18 @@ NO_FRONT = ""
 class DeviceConnectionHolderRepository(Protocol):
     """A device that moves to another instance goes offline nowhere."""
 
-    async def attach(self, device_nos: Collection[int], front: str) -> Collection[int]:
-        """These devices have connected to the instance `front`. Returns those that had another instance until now."""
+    async def attach(self, connected: Mapping[int, int], front: str) -> Collection[int]:
+        """These devices, by number, have connected to the instance `front` at these Unix ms. Returns those that had another
+        instance until now."""
 
     async def detach(self, device_nos: Collection[int], front: str) -> None:
         """These devices are offline, unless they have connected to another instance than `front` since."""
 
     async def fronts(self, device_nos: Collection[int]) -> Mapping[int, str]:
         """Device number → instance, of those that have one. The rows stay as they are until a writing transaction ends."""
+
+    async def connected_since(self, device_nos: Collection[int], live: Collection[str]) -> Mapping[int, int]:
+        """Device number → Unix ms of its last connection, of those that are connected to an instance among `live`."""
 
     async def abandon(self, live: Collection[str]) -> Sequence[int]:
         """Set NO_FRONT for the devices of all instances that are not among `live`. Returns the numbers of all that have it."""

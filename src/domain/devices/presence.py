@@ -107,7 +107,7 @@ class PresenceService:
                 self.on_connected(batch, device, now_ms)
             await batch.write(tx)
             if self.front is not None and devices:
-                await tx.device_sessions.attach({device.device_no for device in devices}, self.front)
+                await tx.device_sessions.attach({device.device_no: now_ms for device in devices}, self.front)
 
     def on_suspension_ended(self) -> None:
         """Devices were disconnected, and what they told then was not stored."""

@@ -176,12 +176,14 @@ class DeviceMessageHandler:
         """Call this before presence is written: an instance whose grace period ends just now either sees the row or is seen. What
         the instance before may have sent, and not recorded, is treated as after a crash."""
         connected = {
-            message.event.device_no: DeviceId(message.event.device_id)
+            message.event.device_no: message.event
             for message in messages
             if isinstance(message.event, InboundDeviceConnected) and self.is_connected(message.event.device_id)
         }
-        if connected and (moved := await tx.device_sessions.attach(connected, front)):
-            await tx.executions.mark_possibly_sent(self.clock.now_ms(), {connected[device_no] for device_no in moved})
+        since = {device_no: event.at_ms for device_no, event in connected.items()}
+        if since and (moved := await tx.device_sessions.attach(since, front)):
+            ids = {DeviceId(connected[device_no].device_id) for device_no in moved}
+            await tx.executions.mark_possibly_sent(self.clock.now_ms(), ids)
 
     async def _resolve_left_edges(self, context: MessageBatchChanges) -> None:
         revisions = {

@@ -186,10 +186,11 @@ class PartitionOwnershipService:
         async with self.engine_commit_lock:
             self._restoring = row.partition
             try:
-                await restore_partition(self.engine, self.uow, row.partition, self.ownership.count, self.clock.now_ms())
+                restored = await restore_partition(
+                    self.engine, self.uow, row.partition, self.ownership.count, self.clock.now_ms()
+                )
                 if unheard_ms is not None:
-                    self.engine.deafen(unheard_ms, self.clock.now_ms(), (row.partition, self.ownership.count))
-                    self.absence.begin_for_rules()
+                    await self._deafen(row, unheard_ms, restored.devices_with_rules)
                 self.on_restored()
                 self.ownership.add(row)
                 self.claimed += 1
@@ -198,6 +199,21 @@ class PartitionOwnershipService:
                 raise
             finally:
                 self._restoring = None
+
+    async def _deafen(self, row: Partition, since_ms: int, devices: Collection[int]) -> None:
+        """Devices that are connected to a live instance were heard all the time, and what they said waits in the log. After an
+        absence of the whole cluster there are none."""
+        connected: Mapping[int, int] = {}
+        if not self.absence.is_open:
+            async with self.uow.read() as tx:
+                connected = await tx.device_sessions.connected_since(devices, self.live)
+        partition = (row.partition, self.ownership.count)
+        moved = self.engine.deafen(since_ms, self.clock.now_ms(), partition, connected).rule_transitions
+        self.absence.begin_for_rules()
+        if moved:
+            async with self.uow.write(caller=None) as tx:
+                await tx.partitions.require_owned([(row.partition, row.epoch)])
+                await tx.rules.save_states(moved)
 
     def _unheard_since_ms(self, before: Partition) -> int | None:
         """Since when its devices may have had nobody to speak to: since its owner died, or since the whole cluster was away."""

@@ -30,6 +30,8 @@ class EngineRestore:
     engine: TelemetryEngine
     now_ms: int
     replayed_rows: int = 0
+    devices_with_rules: set[int] = field(default_factory=set)
+    """By number."""
     unreadable_devices: set[int] = field(default_factory=set)
     """Numbers of devices that lost latest values, because stored bytes are unreadable."""
 
@@ -52,6 +54,7 @@ class EngineRestore:
         for rule in rules:
             spec = rule.to_spec()
             by_device[rule.device_no].append(replace(spec, state=spec.state.not_after(self.now_ms)))
+        self.devices_with_rules.update(by_device)
         for device_no, specs in by_device.items():
             self.engine.set_rules(device_no, specs)
 

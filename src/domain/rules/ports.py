@@ -133,7 +133,10 @@ class TelemetryEngine(Protocol):
         """
 
     def ingest(self, batch: RawTelemetryBatch, now_ms: int | None = None, start: int = 0) -> BatchResult:
-        """Take the messages from index `start` on, up to the first one with a metric name that has no number: then add the
+        """Before each message the timers of its device advance to its arrival: rules that were due before are evaluated at the
+        time when they were due.
+
+        Take the messages from index `start` on, up to the first one with a metric name that has no number: then add the
         result's `unknown_metric_names`, and call again with its `consumed`. The results of all calls belong to one transaction.
 
         `now_ms`: a message that arrived later, by a clock that was set back meanwhile, counts as arrived now."""
@@ -143,11 +146,16 @@ class TelemetryEngine(Protocol):
         them, move along, so that `for_seconds`, `silent` and cooldowns last as long as they would have. A message that is
         ingested from now on, and arrived before by the clock as it was, counts as arrived now."""
 
-    def deafen(self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None) -> None:
+    def deafen(
+        self, since_ms: int, until_ms: int, partition: tuple[int, int] | None = None, connected: Mapping[int, int] | None = None
+    ) -> BatchResult:
         """From `since_ms` to `until_ms` the devices, or those of a partition (number, count), could not be heard: the timers of
         each stand still until it speaks after that, or until `hear_all`. A message that arrived before `until_ms` has waited in
-        a log and ends nothing. Call it when they have been restored. A device that is deaf already stays so since the earlier
-        time."""
+        a log: the device was heard until then, and its timers advance so far. Call it when they have been restored. A device
+        that is deaf already stays so since the earlier time.
+
+        `connected`: device number → Unix ms since when it has had a connection that is heard; its timers go on at once, without
+        the time before that."""
 
     def hear_all(self, at_ms: int) -> BatchResult:
         """Whoever has not spoken yet could do so by now: silences and waits go on, without the time that nobody heard."""

@@ -4,9 +4,9 @@ Numbers are IEEE doubles: an integer beyond 2^53 is compared as the double neare
 condition on a metric that was never reported is false, whatever the comparator: an unknown temperature is neither below 5 nor
 different from 5. Text compares only with text, by == and !=; a comparison of text and number is false.
 
-Time is the service's clock: a message's arrival, or the tick. `silent` counts from the arrival of the metric's last report. When
-that clock is set, the times in the state are shifted, so that what has begun lasts as long as it would have. Time in which the
-service could not hear the device counts neither as its silence nor as waiting (`resumed_ms`).
+Time is the service's clock: a message's arrival, a timer that was due before it, or the tick. `silent` counts from the arrival of
+the metric's last report. When that clock is set, the times in the state are shifted, so that what has begun lasts as long as it
+would have. Time in which the service could not hear the device counts neither as its silence nor as waiting (`resumed_ms`).
 
 A rule becomes matched when its conditions have held for `for_seconds` and its clear conditions do not hold. It becomes unmatched
 when all its clear conditions hold; without any, when its conditions no longer hold. When it becomes matched it fires, unless it
@@ -103,8 +103,8 @@ def watches_silence(rule: EngineRule) -> bool:
     return any(condition.comparator is Comparator.SILENT for condition in (*rule.conditions, *rule.clear_conditions))
 
 
-def next_deadline_ms(rule: EngineRule, state: RuleState, reports: LastReports, evaluated_ms: int | None) -> int | None:
-    """When time alone may next change the rule's state. `evaluated_ms`: the last evaluation, None before the first."""
+def deadlines_ms(rule: EngineRule, state: RuleState, reports: LastReports) -> list[int]:
+    """The instants, past and to come, at which time alone may change the rule's state."""
     due = []
     if not state.matched and state.held_since_ms is not None:
         due.append(state.held_since_ms + rule.for_seconds * SECOND_MS)
@@ -112,9 +112,13 @@ def next_deadline_ms(rule: EngineRule, state: RuleState, reports: LastReports, e
         report = reports.get(condition.metric)
         if condition.comparator is Comparator.SILENT and report is not None:
             due.append(report.arrived_ms + condition.silent_ms)
-    if evaluated_ms is not None:
-        due = [at_ms for at_ms in due if at_ms > evaluated_ms]
-    return min(due, default=None)
+    return due
+
+
+def next_deadline_ms(rule: EngineRule, state: RuleState, reports: LastReports, evaluated_ms: int | None) -> int | None:
+    """When time alone may next change the rule's state. `evaluated_ms`: the last evaluation, None before the first."""
+    due = deadlines_ms(rule, state, reports)
+    return min((at_ms for at_ms in due if evaluated_ms is None or at_ms > evaluated_ms), default=None)
 
 
 def resumed_ms(begun_ms: int, deaf_since_ms: int, heard_ms: int) -> int:

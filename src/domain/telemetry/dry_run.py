@@ -126,7 +126,6 @@ class _RuleDryRunReplay:
             if number in self.names:
                 instants.setdefault(at_ms, {})[self.names[number]] = value
         for at_ms, values in instants.items():
-            self.run_due_timers(at_ms)
             batch = self.make_batch([(self.device_no, at_ms, self.encode(at_ms, values))])
             self.fired_ms += [fired.at_ms for fired in self.engine.ingest(batch).rule_firings]
             self.last_message_ms = at_ms

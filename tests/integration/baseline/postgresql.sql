@@ -15,7 +15,7 @@ CREATE TABLE device_drops (device_no BIGINT NOT NULL, reason TEXT NOT NULL, unan
 CREATE TABLE device_health (device_no BIGINT NOT NULL, connects BIGINT NOT NULL, firmware TEXT, max_packet_size BIGINT, clock_offset_ms BIGINT, CONSTRAINT pk_device_health PRIMARY KEY (device_no));
 CREATE TABLE device_latest (device_no BIGINT NOT NULL, ts BIGINT NOT NULL, packed BYTEA NOT NULL, CONSTRAINT pk_device_latest PRIMARY KEY (device_no));
 CREATE TABLE device_metrics (device_no BIGINT NOT NULL, metric_no BIGINT NOT NULL, unit TEXT, reported BOOLEAN NOT NULL, CONSTRAINT pk_device_metrics PRIMARY KEY (device_no, metric_no));
-CREATE TABLE device_sessions (device_no BIGINT NOT NULL, front TEXT NOT NULL, CONSTRAINT pk_device_sessions PRIMARY KEY (device_no));
+CREATE TABLE device_sessions (device_no BIGINT NOT NULL, front TEXT NOT NULL, connected_ms BIGINT NOT NULL, CONSTRAINT pk_device_sessions PRIMARY KEY (device_no));
 CREATE INDEX ix_device_sessions__front ON device_sessions (front);
 CREATE TABLE event_writers (writer BIGINT NOT NULL, position BIGINT NOT NULL, CONSTRAINT pk_event_writers PRIMARY KEY (writer));
 CREATE TABLE late_readings (device_no BIGINT NOT NULL, stored_minute BIGINT NOT NULL, from_ms BIGINT NOT NULL, until_ms BIGINT NOT NULL, CONSTRAINT pk_late_readings PRIMARY KEY (device_no, stored_minute));

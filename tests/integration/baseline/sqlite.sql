@@ -15,7 +15,7 @@ CREATE TABLE device_drops (device_no INTEGER NOT NULL, reason TEXT NOT NULL, una
 CREATE TABLE device_health (device_no INTEGER NOT NULL, connects INTEGER NOT NULL, firmware TEXT, max_packet_size INTEGER, clock_offset_ms INTEGER, CONSTRAINT pk_device_health PRIMARY KEY (device_no));
 CREATE TABLE device_latest (device_no INTEGER NOT NULL, ts INTEGER NOT NULL, packed BLOB NOT NULL, CONSTRAINT pk_device_latest PRIMARY KEY (device_no));
 CREATE TABLE device_metrics (device_no INTEGER NOT NULL, metric_no INTEGER NOT NULL, unit TEXT, reported BOOLEAN NOT NULL, CONSTRAINT pk_device_metrics PRIMARY KEY (device_no, metric_no)) WITHOUT ROWID;
-CREATE TABLE device_sessions (device_no INTEGER NOT NULL, front TEXT NOT NULL, CONSTRAINT pk_device_sessions PRIMARY KEY (device_no));
+CREATE TABLE device_sessions (device_no INTEGER NOT NULL, front TEXT NOT NULL, connected_ms INTEGER NOT NULL, CONSTRAINT pk_device_sessions PRIMARY KEY (device_no));
 CREATE INDEX ix_device_sessions__front ON device_sessions (front);
 CREATE TABLE event_writers (writer INTEGER NOT NULL, position INTEGER NOT NULL, CONSTRAINT pk_event_writers PRIMARY KEY (writer));
 CREATE TABLE late_readings (device_no INTEGER NOT NULL, stored_minute INTEGER NOT NULL, from_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL, CONSTRAINT pk_late_readings PRIMARY KEY (device_no, stored_minute)) WITHOUT ROWID;

@@ -13,7 +13,8 @@ PARTITIONS: Table[int, Partition] = Table("partitions")
 MEMBERS: Table[str, ClusterMember] = Table("members")
 ENDED_SESSIONS: Table[str, bool] = Table("ended_sessions")
 """By instance; nothing holds a lock here."""
-DEVICE_SESSIONS: Table[int, str] = Table("device_sessions")
+DEVICE_SESSIONS: Table[int, tuple[str, int]] = Table("device_sessions")
+"""Device number → (instance, when it connected in Unix ms)."""
 
 
 class MemoryPartitionOwnershipRepository:
@@ -76,22 +77,28 @@ class MemoryDeviceConnectionRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def attach(self, device_nos: Collection[int], front: str) -> Collection[int]:
+    async def attach(self, connected: Mapping[int, int], front: str) -> Collection[int]:
         rows = self._database.writable_rows(DEVICE_SESSIONS)
-        moved = {device_no for device_no in device_nos if rows.get(device_no, front) != front}
-        rows.update(dict.fromkeys(device_nos, front))
+        moved = {device_no for device_no in connected if rows.get(device_no, (front, 0))[0] != front}
+        rows.update({device_no: (front, at_ms) for device_no, at_ms in connected.items()})
         return moved
 
     async def detach(self, device_nos: Collection[int], front: str) -> None:
         rows = self._database.writable_rows(DEVICE_SESSIONS)
         for device_no in device_nos:
-            if rows.get(device_no) in (front, NO_FRONT):
+            if device_no in rows and rows[device_no][0] in (front, NO_FRONT):
                 del rows[device_no]
 
     async def fronts(self, device_nos: Collection[int]) -> Mapping[int, str]:
-        return {device_no: front for device_no, front in self._database.rows(DEVICE_SESSIONS).items() if device_no in device_nos}
+        rows = self._database.rows(DEVICE_SESSIONS)
+        return {device_no: front for device_no, (front, _) in rows.items() if device_no in device_nos}
+
+    async def connected_since(self, device_nos: Collection[int], live: Collection[str]) -> Mapping[int, int]:
+        rows = self._database.rows(DEVICE_SESSIONS)
+        return {device_no: at_ms for device_no, (front, at_ms) in rows.items() if device_no in device_nos and front in live}
 
     async def abandon(self, live: Collection[str]) -> Sequence[int]:
-        found = sorted(device_no for device_no, of in self._database.rows(DEVICE_SESSIONS).items() if of not in live)
-        self._database.writable_rows(DEVICE_SESSIONS).update(dict.fromkeys(found, NO_FRONT))
+        rows = self._database.writable_rows(DEVICE_SESSIONS)
+        found = sorted(device_no for device_no, (of, _) in rows.items() if of not in live)
+        rows.update({device_no: (NO_FRONT, rows[device_no][1]) for device_no in found})
         return found

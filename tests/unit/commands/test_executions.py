@@ -262,10 +262,10 @@ class TestAbsence:
         away, there, gone, here = [await world.device() for _ in range(4)]
         executions = [await send(world, device, ttl_ms=60_000) for device in (away, there, gone, here)]
         async with world.uow.write() as tx:
-            await tx.device_sessions.attach([gone.device_no], "dead")
-            await tx.device_sessions.attach([here.device_no], "this")
+            await tx.device_sessions.attach({gone.device_no: 10}, "dead")
+            await tx.device_sessions.attach({here.device_no: 10}, "this")
             await tx.device_sessions.abandon({"this"})
-            await tx.device_sessions.attach([there.device_no], "other")
+            await tx.device_sessions.attach({there.device_no: 10}, "other")
         world.dispatch.front = "this"
         world.link.listening.add(here.device_id)
         world.clock.forward(60_000)

@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
+from app.workers import cluster_partitions
 from app.workers.cluster_partitions import OwnedPartitionLogReader, PartitionInboundBatch
 from domain.devices.absence import AbsenceTracker
-from domain.ingest.partitions import PartitionOwnershipService
+from domain.ingest.partitions import TAKEOVER_MS, PartitionOwnershipService
 from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import AccountId, DeviceId, RuleId
 from domain.partitions.liveness import LEASE_MS, LOST_MS, OWN_LEASE_MS, STEADY_MS, SUSPECT_MS, InboundLogReachabilityMonitor
 from domain.partitions.model import NOBODY, PartitionLostError, partition_of
 from domain.partitions.ownership import OwnedPartitions
+from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition, RuleState
 from domain.telemetry.reference_engine import PythonTelemetryBatch, ReferenceTelemetryEngine
 from support.manual_clock import ManualClock
 from support.memory_inbound_log import MemoryInboundLog
 from support.memory_storage import MemoryUnitOfWork
-from support.waiting import TIMEOUT_S
+from support.waiting import TIMEOUT_S, eventually
 
 COUNT = 8
 
@@ -377,3 +380,50 @@ async def test_rows_that_were_read_before_a_claim_do_not_take_it_away(world: Wor
     a.service._rows = read_before
     await a.service.run_round()
     assert (3 in a.ownership, a.service.lost) == (True, 1)
+
+
+async def test_timers_wait_until_the_log_is_read_to_its_end_and_run_with_its_messages_until_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_partitions, "END_WAIT_S", 0.01)
+    [a] = await joined(world, "a")
+    device_no, now_ms = 1, world.clock.now_ms()
+    partition = partition_of(device_no, COUNT)
+    await world.log.append(partition, b'{"n": 1}', "1")
+    assert a.inbound.evaluated_until_ms(now_ms) == 0
+    async with reading(a) as receive:
+        batch = await receive()
+        assert a.inbound.evaluated_until_ms(now_ms) == 0
+        a.inbound.on_evaluated(batch.progress, [(device_no, now_ms - 1_000)])
+        assert a.inbound.evaluated_until_ms(now_ms) in (0, now_ms - 1_000)  # 0: not all other logs have ended
+        await eventually(lambda: a.inbound.evaluated_until_ms(now_ms) == now_ms - 1_000)
+        await world.store(batch)
+        await eventually(lambda: a.inbound.evaluated_until_ms(now_ms) == now_ms)
+        await world.log.append(partition, b'{"n": 2}', "2")
+        await receive()
+        assert a.inbound.evaluated_until_ms(now_ms) == now_ms - 1_000
+
+
+async def test_a_takeover_stops_the_timers_of_those_devices_only_that_nobody_heard(world: World) -> None:
+    a, b = await joined(world, "a", "b")
+    heard, came_back, gone = [each for each in range(1, 50) if partition_of(each, COUNT) in b.ownership][:3]
+    held = RuleState(held_since_ms=world.clock.now_ms())
+    async with world.uow.write() as tx:
+        for device_no in (heard, came_back, gone):
+            condition = RuleCondition("hot", Comparator.EQUAL, 1)
+            ids = RuleId(f"rul_{device_no}"), 0, AccountId("acc"), DeviceId(f"dev_{device_no}"), device_no, "held"
+            await tx.rules.add(Rule(*ids, (condition,), RuleAction("OFF"), for_seconds=60, state=held))
+        await tx.device_sessions.attach({heard: 0}, "a")
+        await tx.device_sessions.attach({gone: 0}, "b")
+    await world.steps(a, b, times=2 * TAKEOVER_MS // 500)
+    async with world.uow.write() as tx:
+        await tx.device_sessions.attach({came_back: world.clock.now_ms()}, "a")
+    await world.steps(a, times=LEASE_MS // 500 + 1)
+    assert await world.owners() == ["a"] * COUNT
+    judged = a.engine.tick(world.clock.now_ms() + 600_000).rule_transitions
+    assert {each.device_no for each in judged} == {heard, came_back}
+    async with world.uow.read() as tx:
+        stored = {rule.device_no: rule.state.held_since_ms for rule in await tx.rules.list_enabled()}
+    assert held.held_since_ms is not None
+    assert (stored[heard], stored[gone]) == (held.held_since_ms, held.held_since_ms)
+    assert held.held_since_ms < (stored[came_back] or 0)

@@ -47,6 +47,9 @@ class BatchSource:
     def __init__(self, *sizes: int) -> None:
         self._left = list(sizes)
 
+    def has_waiting(self) -> bool:
+        return bool(self._left)
+
     async def receive(self, limit: int) -> Batch:
         if not self._left:
             raise LinkExhausted
@@ -282,6 +285,9 @@ async def test_a_batch_whose_refused_message_cannot_be_set_aside_is_never_acknow
     batch = Batch([1])
 
     class OneBatch:
+        def has_waiting(self) -> bool:
+            return False
+
         async def receive(self, limit: int) -> Batch:
             return batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +16,7 @@ from domain.devices.model import Device
 from domain.ingest.pipeline import EngineClock
 from domain.ingest.results import IngestResult
 from domain.kernel.errors import Unavailable
+from domain.rules.model import Comparator, RuleCondition
 from support.device import cancel_tasks
 from support.telemetry_world import TelemetryWorld
 from support.waiting import TIMEOUT_S
@@ -40,7 +42,12 @@ class RefusingIngest:
 
 
 @asynccontextmanager
-async def running(world: TelemetryWorld, ingest: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+async def running(
+    world: TelemetryWorld,
+    ingest: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    evaluated_until_ms: Callable[[int], int] = lambda now_ms: now_ms,
+) -> Any:
     monkeypatch.setattr(rule_timers, "RETRY_PAUSE_S", 0.0)
     worker = RuleTimerWorker(
         engine=world.engine,
@@ -49,6 +56,7 @@ async def running(world: TelemetryWorld, ingest: Any, monkeypatch: pytest.Monkey
         engine_clock=EngineClock(engine=world.engine, clock=world.clock, on_step=lambda step_ms: None),
         engine_commit_lock=asyncio.Lock(),
         absence=world.absence,
+        evaluated_until_ms=evaluated_until_ms,
         wake_event=WakeEvent(),
     )
     task = asyncio.create_task(worker.run())
@@ -96,7 +104,7 @@ async def test_a_due_rule_fires_once_when_the_database_takes_it(
     assert [event.device_id for event in world.events_of_kind("rule_matched")].count(refused.device_id) == 1
 
 
-async def test_a_refused_rule_whose_condition_ended_meanwhile_does_not_fire(
+async def test_a_refused_rule_whose_condition_ended_meanwhile_fires_at_its_time(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused, other = await due_devices(world)
@@ -108,7 +116,31 @@ async def test_a_refused_rule_whose_condition_ended_meanwhile_does_not_fire(
                 await asyncio.sleep(0)
     await world.report(refused, temperature=20)
     assert world.engine.next_timer_ms() is None
-    assert await world.commands_of(refused) == []
+    assert await world.commands_of(refused) == ["OFF"]
+
+
+async def test_a_timer_does_not_overtake_a_message_that_waits(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database was away: a reading that breaks the silence arrived in time, and is read late."""
+    device = await world.device()
+    await world.report(device, temperature=20)
+    await world.rule(device, conditions=(RuleCondition("temperature", Comparator.SILENT, FOR_SECONDS),))
+    arrived_ms = world.clock.now_ms() + 1_000
+    world.clock.forward(2 * FOR_SECONDS * 1_000)
+    looks = list[int]()
+
+    def evaluated_until_ms(now_ms: int) -> int:
+        looks.append(now_ms)
+        return arrived_ms if waits else now_ms
+
+    waits = True
+    monkeypatch.setattr(rule_timers, "BACKLOG_LOOK_S", 0.0)
+    async with running(world, world.ingest, monkeypatch, evaluated_until_ms):
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(looks) < 3:
+                await asyncio.sleep(0)
+        assert await world.commands_of(device) == []
+        waits = False
+        await until_commands(world, device, ["OFF"])
 
 
 async def test_the_refused_rules_of_a_deleted_device_are_forgotten(

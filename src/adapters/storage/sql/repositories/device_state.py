@@ -175,19 +175,20 @@ class SqlDeviceHealthRepository(SqlRepository):
 
 s = device_sessions.c
 
-ATTACH = upsert(device_sessions, "front")
+ATTACH = upsert(device_sessions, "front", "connected_ms")
 _AMONG = s.device_no.in_(listed_integers())
 DETACH = delete(device_sessions).where(_AMONG, s.front.in_([bindparam("at_front"), NO_FRONT]))
 FRONTS = select(s.device_no, s.front).where(_AMONG).order_by(s.device_no)
 FRONTS_FOR_SHARE = {False: FRONTS, True: FRONTS.with_for_update(read=True)}
 FRONTS_FOR_UPDATE = FRONTS.with_for_update()
+CONNECTED = select(s.device_no, s.front, s.connected_ms).where(_AMONG)
 ABANDON = update(device_sessions).where(s.front.not_in(listed())).values(front=NO_FRONT).returning(s.device_no)
 
 
 class SqlDeviceConnectionHolderRepository(SqlRepository):
-    async def attach(self, device_nos: Collection[int], front: str) -> Collection[int]:
-        before = await self._session.read(FRONTS_FOR_UPDATE, at_listed=to_json(sorted(device_nos)))
-        rows = [{"device_no": device_no, "front": front} for device_no in sorted(device_nos)]
+    async def attach(self, connected: Mapping[int, int], front: str) -> Collection[int]:
+        before = await self._session.read(FRONTS_FOR_UPDATE, at_listed=to_json(sorted(connected)))
+        rows = [{"device_no": each, "front": front, "connected_ms": at_ms} for each, at_ms in sorted(connected.items())]
         await self._session.execute_many(ATTACH, rows)
         return {int(device_no) for device_no, earlier in before if earlier != front}
 
@@ -201,6 +202,12 @@ class SqlDeviceConnectionHolderRepository(SqlRepository):
         statement = FRONTS_FOR_SHARE[self._session.writable]
         found = await self._session.read(statement, at_listed=to_json(sorted(device_nos)))
         return {int(device_no): str(front) for device_no, front in found}
+
+    async def connected_since(self, device_nos: Collection[int], live: Collection[str]) -> Mapping[int, int]:
+        if not device_nos:
+            return {}
+        found = await self._session.read(CONNECTED, at_listed=to_json(sorted(device_nos)))
+        return {int(device_no): int(at_ms) for device_no, front, at_ms in found if front in live}
 
     async def abandon(self, live: Collection[str]) -> Sequence[int]:
         found = await self._session.write(ABANDON, at_listed=to_json(sorted(live)))

@@ -127,6 +127,7 @@ device_sessions = Table(
     metadata,
     Column("device_no", Int64, primary_key=True, autoincrement=False),
     Column("front", Text, nullable=False, index=True),
+    integer_column("connected_ms"),
 )
 """Connected devices, and those whose grace period runs; without a foreign key, like all that devices report."""
 
