@@ -41,6 +41,7 @@ from domain.fleet_file.model import (
 from domain.fleet_file.reconciler import (
     FleetFileReadContext,
     FleetFileWriteContext,
+    FleetDiffersError,
     FleetNameIndex,
     KindReconciler,
     prune,
@@ -127,7 +128,12 @@ class FleetFileService:
         return ExportedFleet(found, tuple(hidden))
 
     async def plan(self, caller: SessionCaller, request: FleetFileInput) -> Sequence[FleetObjectOutcome]:
-        """What an apply would do. Raises what it would raise. Nothing is changed."""
+        """What an apply would do. Raises what it would raise. Nothing is changed.
+
+        Most plans of a fleet that is kept as a file find no difference: they only read, beside everybody who writes."""
+        with suppress(FleetDiffersError):
+            async with self.uow.read() as tx:
+                return await self._reconcile(await self._begin(tx, caller, request, only_compares=True), request)
         outcomes: Sequence[FleetObjectOutcome] = ()
         with suppress(IdempotentReplayRollbackError):
             async with self._open_write_context(replace(caller, is_replay=True), request) as run:
@@ -151,25 +157,31 @@ class FleetFileService:
     async def _open_write_context(self, caller: SessionCaller, request: FleetFileInput) -> AsyncIterator[FleetFileWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
+        lock = self.engine_commit_lock if FleetKind.RULES in request.document.kinds() else nullcontext()
+        async with lock, self.uow.write(caller, Role.VIEWER, locks_account=True, background=True) as tx:
+            yield await self._begin(tx, caller, request)
+
+    async def _begin(
+        self, tx: GroupsTx, caller: SessionCaller, request: FleetFileInput, *, only_compares: bool = False
+    ) -> FleetFileWriteContext:
         document = request.document
         if document.count() > MAX_OBJECTS:
             message = f"names {document.count()} objects; an apply takes at most {MAX_OBJECTS}. Divide the file, as by project."
             raise ValidationFailed.for_field("document", message)
-        lock = self.engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
-        async with lock, self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            postponed, names = FleetAfterApplyWork(), FleetNameIndex(account_id=caller.account_id)
-            await names.load(tx, None)
-            yield FleetFileWriteContext(
-                tx,
-                replace(caller, is_replay=False),
-                names,
-                self.clock.now_ms(),
-                document.project,
-                writers=self.make_writers(JoinedUnitOfWork(tx), postponed),
-                postponed=postponed,
-                prune=request.prune,
-                credentials=request.credentials,
-            )
+        postponed, names = FleetAfterApplyWork(), FleetNameIndex(account_id=caller.account_id)
+        await names.load(tx, None)
+        return FleetFileWriteContext(
+            tx,
+            replace(caller, is_replay=False),
+            names,
+            self.clock.now_ms(),
+            document.project,
+            writers=self.make_writers(JoinedUnitOfWork(tx), postponed),
+            only_compares=only_compares,
+            postponed=postponed,
+            prune=request.prune,
+            credentials=request.credentials,
+        )
 
     async def _reconcile(self, run: FleetFileWriteContext, request: FleetFileInput) -> Sequence[FleetObjectOutcome]:
         sections = request.document.sections
