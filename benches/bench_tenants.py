@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ import httpx
 from adapters.engine import _native
 from bench_fleet_file import plain_devices
 from support.empty_database import empty_postgres
-from support.service import EMAIL, PASSWORD, Service
+from support.service import EMAIL, PASSWORD, Service, environment, program_command
 from support.threaded_device import ThreadedDevice, register_device
 
 CONNECTIONS = 8
@@ -72,7 +73,10 @@ def new_devices() -> Iterator[Request]:
 
 def make_loads(world: World) -> list[Load]:
     document = {"devices": list(plain_devices(DEVICES))}
-    plan, changed = {"document": document}, {"document": {"devices": [{**one, "location": "Hall"} for one in document["devices"]]}}
+    plan, changed = (
+        {"document": document},
+        {"document": {"devices": [{**one, "location": "Hall"} for one in document["devices"]]}},
+    )
     test = {
         "conditions": [{"metric": "temperature", "comparator": ">", "value": 1e6}],
         "from": int(time.time() * 1000) - 86_400_000,
@@ -149,13 +153,9 @@ async def sign_in(service: Service, email: str) -> httpx.AsyncClient:
 
 def make_account(service: Service) -> None:
     """The loud account, with the command of the operator."""
-    import subprocess
-
-    from support.service import environment, program_command
-
     command = [*program_command(), "account", "create", "--name", "Loud", "--email", LOUD_EMAIL]
-    settings = {**service.settings, "LATCHBOARD_ACCOUNT_PASSWORD": PASSWORD}
-    done = subprocess.run(command, env=environment(**settings), capture_output=True, text=True, input=f"{PASSWORD}\n{PASSWORD}\n")
+    settings = {**service.settings, "LATCHBOARD_NEW_PASSWORD": PASSWORD}
+    done = subprocess.run(command, env=environment(**settings), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -165,8 +165,8 @@ async def open_world(service: Service) -> AsyncIterator[World]:
     quiet, loud = await sign_in(service, EMAIL), await sign_in(service, LOUD_EMAIL)
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=60, headers=dict(quiet.headers)) as api:
         device = ThreadedDevice(service, *register_device(api, "pump"))
-    member = {"email": VIEWER_EMAIL, "password": PASSWORD, "name": "V", "role": "Viewer", "accountPassword": PASSWORD}
-    made = await loud.post("/team/members", json=member)
+    member = {"email": VIEWER_EMAIL, "password": PASSWORD, "name": "V", "role": "Viewer"}
+    made = await loud.post("/members", json=member)
     assert made.status_code == 201, made.text
     applied = await loud.post("/fleet/apply", json={"document": {"devices": list(plain_devices(DEVICES))}})
     assert applied.status_code == 200, applied.text
@@ -184,8 +184,8 @@ async def open_world(service: Service) -> AsyncIterator[World]:
     try:
         yield World(service, quiet, device, loud, await sign_in(service, VIEWER_EMAIL), group.json()["groupId"], talker[0])
     finally:
-        for client in (quiet, loud):
-            await client.aclose()
+        await quiet.aclose()
+        await loud.aclose()
 
 
 async def run(database: str, seconds: float, only: str) -> None:

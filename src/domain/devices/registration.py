@@ -135,7 +135,7 @@ class BulkRegistrationService:
             found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
             existing = {device.external_id: device for device in found}
             count = await tx.devices.count(caller.account_id)
-            places = _RegistrationPlaces(tx, caller.account_id)
+            places = _RegistrationPlaces(tx=tx, account_id=caller.account_id)
             results: list[BulkRegistrationRowResult] = []
             for row in rows:
                 result = await self._register(tx, caller, row, existing, places, count, now_ms)

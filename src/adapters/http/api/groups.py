@@ -269,7 +269,12 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
 
 def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
     @bp.operation(
-        "POST /groups/<group_id>/command", AllowedCallers.KEY, "Send a command to a group", affects="Commands", idempotent=True, turn=TurnKind.COMMANDS
+        "POST /groups/<group_id>/command",
+        AllowedCallers.KEY,
+        "Send a command to a group",
+        affects="Commands",
+        idempotent=True,
+        turn=TurnKind.COMMANDS,
     )
     async def send_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
         """Each member is decided on its own, as by a single command: its definition, the caller's grants and limits, approval. An
@@ -278,7 +283,11 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         return GroupCommandResponse.from_domain(report)
 
     @bp.operation(
-        "POST /groups/<group_id>/command/preview", AllowedCallers.KEY, "Preview a command to a group", affects="Commands", turn=TurnKind.COMMANDS
+        "POST /groups/<group_id>/command/preview",
+        AllowedCallers.KEY,
+        "Preview a command to a group",
+        affects="Commands",
+        turn=TurnKind.COMMANDS,
     )
     async def preview_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
         """Who is meant, and what would come of it now. Sends nothing, and uses up no rate limit."""
