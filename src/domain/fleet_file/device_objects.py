@@ -92,7 +92,8 @@ class DeviceReconciler(KindReconciler):
             device_type_id=None if given["device_type"] is None else run.names.device_type_id(given["device_type"]),
             about=DeviceMetadata(**{name: given[name] for name in _METADATA_FIELDS}),
         )
-        device = await run.writers.devices.register(run.caller, registration)
+        count = await run.names.count_new_device(run.tx)
+        device = await run.writers.devices.register(run.caller, registration, count=count)
         run.names.add_device(device)
         return CreatedFleetObject(device.device_id)
 

@@ -52,6 +52,7 @@ class FleetNameIndex:
     members: dict[MembershipId, str] = field(default_factory=dict, init=False)
     groups: dict[GroupId, DeviceGroup] = field(default_factory=dict, init=False)
     _devices: dict[str, Device] = field(default_factory=dict, init=False)
+    _device_count: int | None = field(default=None, init=False)
 
     async def load(self, tx: GroupsTx, project: str | None) -> None:
         """Raises ValidationFailed when there is no project of the name `project`."""
@@ -74,6 +75,12 @@ class FleetNameIndex:
         others = wanted - self._devices.keys()
         for device in await tx.devices.list_by_external_ids(self.account_id, others) if others else ():
             self.add_device(device)
+
+    async def count_new_device(self, tx: GroupsTx) -> int:
+        """How many devices the account has before one more is registered; they are counted once for all."""
+        found = await tx.devices.count(self.account_id) if self._device_count is None else self._device_count
+        self._device_count = found + 1
+        return found
 
     def add_device(self, device: Device) -> None:
         if device.account_id == self.account_id and device.status is not DeviceStatus.DELETING:

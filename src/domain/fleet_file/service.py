@@ -39,9 +39,9 @@ from domain.fleet_file.model import (
     StoredFleetObject,
 )
 from domain.fleet_file.reconciler import (
+    FleetDiffersError,
     FleetFileReadContext,
     FleetFileWriteContext,
-    FleetDiffersError,
     FleetNameIndex,
     KindReconciler,
     prune,

@@ -6,8 +6,8 @@ then do the transactions return to their callers. A transaction that fails, with
 own savepoint and does not affect the others. A commit that fails fails them all. Every wait has a timeout: for the connection,
 for a statement, for the commit.
 
-Accounts follow one another in a circle, and what the service does by itself counts as one more of them. So a transaction waits for
-one of each other account, and not for all that another account has asked for.
+Accounts follow one another in a circle, and what the service does by itself counts as one more of them. So a transaction waits
+for one of each other account, and not for all that another account has asked for.
 
 A background transaction begins a group and takes turns with the groups of the others. So nobody's commit waits for one that
 came later, and nobody waits for two of them.
