@@ -83,7 +83,7 @@ async def test_who_asks_beyond_the_bound_is_refused_and_told_to_wait() -> None:
             async with asked.turns.take(LOUD):
                 pass
         assert refused.value.retry_after == 1
-        assert "one such request at a time" in refused.value.message
+        assert "one of them at a time" in refused.value.message
         assert refused.value.already_logged  # a refusal writes nothing
         await asked.ask(QUIET, "quiet")
         assert "quiet" in asked.begun

@@ -75,7 +75,7 @@ class AccountTurns:
         if queue is None:
             queue = self._waiting[account_id] = deque()
         if len(queue) >= self.max_waiting:
-            raise self._refusal(f"{self.max_waiting} requests of this kind wait already")
+            raise self._refusal()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         try:
@@ -84,7 +84,7 @@ class AccountTurns:
         except BaseException as error:
             self._leave(account_id, turn)
             if isinstance(error, TimeoutError):
-                raise self._refusal(f"it has waited {self.max_wait_s:g} seconds for its turn") from None
+                raise self._refusal() from None
             raise
 
     def _is_free(self, account_id: AccountId) -> bool:
@@ -127,10 +127,10 @@ class AccountTurns:
             self._running.add(account_id)
             turn.set_result(None)
 
-    def _refusal(self, reason: str) -> RateLimited:
+    def _refusal(self) -> RateLimited:
         self.refused_count += 1
         refused = RateLimited(
-            f"Your account asks for too much work at once: {reason}. Try again in a moment, and send one such request at a time.",
+            "Your account has too many requests for long work at once. Try again in a moment, and send one of them at a time.",
             retry_after=1,
         )
         refused.already_logged = True  # nothing was denied; a write for each would be more work
