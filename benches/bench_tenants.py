@@ -1,6 +1,6 @@
 """What one account costs another one: a switch of a quiet account, alone and beside the worst of a loud one.
 
-    python benches/bench_tenants.py [seconds] [SQLite|PostgreSQL|both] [name of a load]
+    python benches/bench_tenants.py [seconds] [SQLite|PostgreSQL|both] [name of a load] [another built checkout]
 
 The quiet account sends ON to a real MQTT device at a steady pace; each figure is the time from the request until the device has the
 command. Beside it, the loud account repeats one kind of request over several connections and never waits after a refusal longer than
@@ -60,7 +60,9 @@ def new_schemas(device_id: str) -> Iterator[Request]:
     number = 0
     while True:
         number += 1
-        fields = {f"f{number}_{each}": {"type": "string", "pattern": r"^[\d]{9}[a-z]{1,20}$"} for each in range(100)}
+        fields = {
+            f"f{number}_{each}": {"type": "string", "pattern": f"^[0-9]{{9}}[a-z]{{1,20}}{number}_{each}$"} for each in range(100)
+        }
         schema = {"type": "object", "properties": fields}
         yield f"/devices/{device_id}/commands", {"name": f"SET_{time.time_ns()}", "label": "Set", "paramsSchema": schema}
 
@@ -188,9 +190,13 @@ async def open_world(service: Service) -> AsyncIterator[World]:
         await loud.aclose()
 
 
-async def run(database: str, seconds: float, only: str) -> None:
+async def run(database: str, seconds: float, only: str, checkout: str) -> None:
+    sources = [Path(checkout).resolve() / "src"] if checkout else []
     settings = {} if database == "SQLite" else {"LATCHBOARD_DATABASE_URL": await empty_postgres()}
-    with tempfile.TemporaryDirectory() as folder, Service(Path(folder), LATCHBOARD_INGEST_LIMIT="0", **settings) as service:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Service(Path(folder), *sources, LATCHBOARD_INGEST_LIMIT="0", **settings) as service,
+    ):
         async with open_world(service) as world:
             await world.measure(1)
             alone = describe(await world.measure(seconds))
@@ -211,9 +217,9 @@ async def run(database: str, seconds: float, only: str) -> None:
                 await asyncio.sleep(2)
 
 
-def main(seconds: str = "10", database: str = "both", only: str = "") -> None:
+def main(seconds: str = "10", database: str = "both", only: str = "", checkout: str = "") -> None:
     for each in ("SQLite", "PostgreSQL") if database == "both" else (database,):
-        asyncio.run(run(each, float(seconds), only))
+        asyncio.run(run(each, float(seconds), only, checkout))
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def _check_schema_bounds(schema: JsonObject) -> None:
 
 
 def _count_patterns(node: Json) -> int:
-    """The patterns of a schema, those in unused parts and in data included. Each is compiled once for each place."""
+    """The patterns of a schema, those in unused parts and in data included."""
     if isinstance(node, list):
         return sum(map(_count_patterns, node))
     if not isinstance(node, dict):

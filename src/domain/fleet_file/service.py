@@ -8,7 +8,7 @@ the apply refuses.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -51,6 +51,7 @@ from domain.groups.service import GroupsTx
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import JsonObject
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId
@@ -157,6 +158,7 @@ class FleetFileService:
     async def _open_write_context(self, caller: SessionCaller, request: FleetFileInput) -> AsyncIterator[FleetFileWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
+        await self.device_types.compile_schemas(_schemas(request.document))
         lock = self.engine_commit_lock if FleetKind.RULES in request.document.kinds() else nullcontext()
         async with lock, self.uow.write(caller, Role.VIEWER, locks_account=True, background=True) as tx:
             yield await self._begin(tx, caller, request)
@@ -243,6 +245,13 @@ class FleetFileService:
             await self.device_types.delete(caller, device_type_id)
         for project_id in postponed.deleted_projects:
             await self.projects.delete(caller, project_id)
+
+
+def _schemas(document: FleetDocument) -> Iterator[JsonObject | None]:
+    for device_type in document.sections.get(FleetKind.DEVICE_TYPES, ()):
+        yield from (command.params_schema for command in device_type.fields["commands"])
+    for device in document.sections.get(FleetKind.DEVICES, ()):
+        yield from (command.fields["params_schema"] for command in device.children.get(FleetKind.COMMANDS, ()))
 
 
 def _may_read(reconciler: AnyReconciler, caller: SessionCaller) -> bool:
