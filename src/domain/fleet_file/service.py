@@ -55,7 +55,7 @@ from domain.kernel.domain_event import JsonObject
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId
-from domain.kernel.unit_of_work import EngineCommitLock, JoinedUnitOfWork, UnitOfWork
+from domain.kernel.unit_of_work import GIVE_WAY_EVERY, EngineCommitLock, JoinedUnitOfWork, UnitOfWork, give_way
 from domain.webhooks.service import WebhookService
 
 AnyReconciler: TypeAlias = KindReconciler | type[KindReconciler]
@@ -224,7 +224,9 @@ class FleetFileService:
     ) -> list[FleetObjectOutcome]:
         """With their metrics, which rules may name, their parts and, if wanted, their credentials."""
         outcomes: list[FleetObjectOutcome] = []
-        for each, reconciled in zip(wanted, devices, strict=True):
+        for index, (each, reconciled) in enumerate(zip(wanted, devices, strict=True)):
+            if index % GIVE_WAY_EVERY == 0:
+                await give_way()
             outcome = await with_metrics(run, each, reconciled)
             outcomes.append(await with_credentials(run, outcome))
             for kind, part in PARTS.items():
