@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from support.threaded_device import ThreadedDevice, register_device
 
 CONNECTIONS = 8
 EVERY_S = 0.1
+QUIET_DEVICES = 12
+"""They do not answer, so one alone would soon have too many open commands."""
 DEVICES, MEMBERS, MESSAGES = 2_400, 200, 60_000
 LOUD_EMAIL = "loud@example.com"
 VIEWER_EMAIL = "viewer@example.com"
@@ -101,7 +103,7 @@ class World:
 
     service: Service
     quiet: httpx.AsyncClient
-    device: ThreadedDevice
+    devices: list[ThreadedDevice]
     loud: httpx.AsyncClient
     viewer: httpx.AsyncClient
     group_id: str
@@ -110,12 +112,14 @@ class World:
 
     async def switch(self) -> float:
         """Seconds until the device has the command."""
-        self.device._arrived.clear()
+        device = self.devices.pop(0)
+        self.devices.append(device)
+        device._arrived.clear()
         began = time.perf_counter()
-        answer = await self.quiet.post(f"/devices/{self.device.device_id}/command", json={"cmd": "ON"})
+        answer = await self.quiet.post(f"/devices/{device.device_id}/command", json={"cmd": "ON"})
         if answer.status_code != 200:
             return 5.0
-        await asyncio.to_thread(self.device._arrived.wait, 5.0)
+        await asyncio.to_thread(device._arrived.wait, 5.0)
         return time.perf_counter() - began
 
     async def measure(self, seconds: float) -> list[float]:
@@ -153,9 +157,16 @@ async def sign_in(service: Service, email: str) -> httpx.AsyncClient:
     return client
 
 
-def make_account(service: Service) -> None:
-    """The loud account, with the command of the operator."""
-    command = [*program_command(), "account", "create", "--name", "Loud", "--email", LOUD_EMAIL]
+def make_accounts(service: Service) -> None:
+    """With the command of the operator, before the service starts."""
+    service.folder.mkdir(parents=True, exist_ok=True)
+    service._create_database()
+    for name, email in (("Quiet", EMAIL), ("Loud", LOUD_EMAIL)):
+        make_account(service, name, email)
+
+
+def make_account(service: Service, name: str, email: str) -> None:
+    command = [*program_command(), "account", "create", "--name", name, "--email", email]
     settings = {**service.settings, "LATCHBOARD_NEW_PASSWORD": PASSWORD}
     done = subprocess.run(command, env=environment(**settings), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -163,10 +174,9 @@ def make_account(service: Service) -> None:
 
 @asynccontextmanager
 async def open_world(service: Service) -> AsyncIterator[World]:
-    make_account(service)
     quiet, loud = await sign_in(service, EMAIL), await sign_in(service, LOUD_EMAIL)
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=60, headers=dict(quiet.headers)) as api:
-        device = ThreadedDevice(service, *register_device(api, "pump"))
+        devices = [ThreadedDevice(service, *register_device(api, f"pump{number}")) for number in range(QUIET_DEVICES)]
     member = {"email": VIEWER_EMAIL, "password": PASSWORD, "name": "V", "role": "Viewer"}
     made = await loud.post("/members", json=member)
     assert made.status_code == 201, made.text
@@ -180,13 +190,13 @@ async def open_world(service: Service) -> AsyncIterator[World]:
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=60, headers=dict(loud.headers)) as api:
         talker = register_device(api, "talker")
     fleet = _native.Simulation("127.0.0.1", service.mqtt_port, [talker], rate=1e9, qos=1, seconds=60.0)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 8
     while (confirmed := fleet.stats()["confirmed"]) < MESSAGES and time.monotonic() < until:
         await asyncio.sleep(0.2)
     fleet.stop()
     print(f"stored telemetry: {confirmed:,} messages", flush=True)
     try:
-        yield World(service, quiet, device, loud, await sign_in(service, VIEWER_EMAIL), group.json()["groupId"], talker[0])
+        yield World(service, quiet, devices, loud, await sign_in(service, VIEWER_EMAIL), group.json()["groupId"], talker[0])
     finally:
         await quiet.aclose()
         await loud.aclose()
@@ -195,10 +205,10 @@ async def open_world(service: Service) -> AsyncIterator[World]:
 async def run(database: str, seconds: float, only: str, checkout: str) -> None:
     sources = [Path(checkout).resolve() / "src"] if checkout else []
     settings = {} if database == "SQLite" else {"LATCHBOARD_DATABASE_URL": await empty_postgres()}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Service(Path(folder), *sources, LATCHBOARD_INGEST_LIMIT="0", **settings) as service,
-    ):
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        service = Service(Path(folder), *sources, LATCHBOARD_INGEST_LIMIT="0", **settings)
+        make_accounts(service)
+        stack.enter_context(service)
         async with open_world(service) as world:
             await world.measure(1)
             alone = describe(await world.measure(seconds))
