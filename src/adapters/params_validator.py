@@ -30,12 +30,15 @@ MAX_SCHEMA_NODES = 5_000
 MAX_REF_DEPTH = 16
 """Nested references; the validator recurses once for each."""
 MAX_PATTERN_LENGTH = 256
-MAX_REGEX_BYTES = 1 << 20
-"""Per compiled pattern; without a limit `a{1000}{1000}` takes gigabytes."""
+MAX_REGEX_BYTES = 1 << 19
+"""Of all compiled patterns of a schema, which share it equally: compiling keeps the event loop for as long, some 20 ms. Without a
+limit `a{1000}{1000}` takes gigabytes."""
 MAX_CHECK_COST = 100_000
 """Schema nodes times parameter values per check: at most about 300 ms, which block the event loop."""
 CHARACTERS_PER_VALUE = 64
 """This many characters count as one more value."""
+MAX_PATTERNS = 100
+"""Of a schema: each takes some time to compile, however short it is."""
 MAX_FAULTS = 20
 MAX_FIELD_LENGTH = 200
 CACHE_SIZE = 512
@@ -99,7 +102,8 @@ class JsonSchemaParamsValidator:
         self.compilation_count += 1
         import jsonschema_rs
 
-        options = jsonschema_rs.RegexOptions(size_limit=MAX_REGEX_BYTES, dfa_size_limit=MAX_REGEX_BYTES)
+        share = MAX_REGEX_BYTES // max(1, _count_patterns(schema))
+        options = jsonschema_rs.RegexOptions(size_limit=share, dfa_size_limit=MAX_REGEX_BYTES)
         validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
         try:
             node_count = _SchemaNodeCounter(root=schema).count(schema, "paramsSchema")
@@ -124,6 +128,19 @@ def _check_schema_bounds(schema: JsonObject) -> None:
     if size > MAX_SCHEMA_BYTES:
         raise _UnusableJsonSchemaError("paramsSchema", f"has {size} bytes as JSON; at most {MAX_SCHEMA_BYTES} are allowed.")
     _SchemaNodeCounter(root=schema).count(schema, "paramsSchema")
+    if (patterns := _count_patterns(schema)) > MAX_PATTERNS:
+        raise _UnusableJsonSchemaError("paramsSchema", f"has {patterns} patterns; at most {MAX_PATTERNS} are allowed.")
+
+
+def _count_patterns(node: Json) -> int:
+    """The patterns of a schema, those in unused parts and in data included."""
+    if isinstance(node, list):
+        return sum(map(_count_patterns, node))
+    if not isinstance(node, dict):
+        return 0
+    of_names = node.get("patternProperties")
+    own = isinstance(node.get("pattern"), str) + (len(of_names) if isinstance(of_names, dict) else 0)
+    return own + sum(map(_count_patterns, node.values()))
 
 
 def _count_values(value: Json) -> int:
@@ -228,5 +245,8 @@ def _field_faults(error: jsonschema_rs.ValidationError) -> Iterator[FieldError]:
 def _schema_error_message(error: jsonschema_rs.ValidationError) -> str:
     where = error.instance_path[-1] if error.instance_path else ""
     if where == "pattern" or "regex" in error.message[-20:]:
-        return "is not a supported pattern: it must not use look-around or back-references, and must not be too large."
+        return (
+            "is not a supported pattern: it must not use look-around or back-references, and must not be too large. The patterns "
+            "of a schema share a limit: use fewer of them, or shorter repetitions."
+        )
     return f"is not JSON Schema 2020-12: {error.message[:200]}."

@@ -278,6 +278,26 @@ async def test_a_background_transaction_waits_for_one_group_only(bench: Bench) -
     assert await run_in_turn(bench, "short", "short 2", "long") == ["short", "long", "short 2"]
 
 
+async def test_accounts_take_turns_however_much_one_of_them_asks_for(bench: Bench) -> None:
+    order: list[str] = []
+
+    async def run(account: str, name: str) -> None:
+        async with bench.backend.write(account):
+            order.append(name)
+
+    bench.stalls["COMMIT"] = gate = asyncio.Event()
+    tasks = [asyncio.create_task(bench.add())]
+    await asyncio.wait_for(bench.stalled.wait(), TIMEOUT_S)
+    asked = [("acc_loud", f"loud {number}") for number in range(4)]
+    for account, name in [*asked, ("acc_quiet", "quiet"), ("", "the service"), ("acc_quiet", "quiet 2")]:
+        tasks.append(asyncio.create_task(run(account, name)))
+        await asyncio.sleep(0)
+    gate.set()
+    async with asyncio.timeout(TIMEOUT_S):
+        await asyncio.gather(*tasks)
+    assert order == ["loud 0", "quiet", "the service", "loud 1", "quiet 2", "loud 2", "loud 3"]
+
+
 async def test_no_commit_waits_for_a_background_transaction_that_came_later(bench: Bench) -> None:
     is_added = asyncio.Event()
 

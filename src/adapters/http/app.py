@@ -45,7 +45,9 @@ def create_app(
         BODY_TIMEOUT=settings.body_timeout_s, RESPONSE_TIMEOUT=None, PROVIDE_AUTOMATIC_OPTIONS=True, PROPAGATE_EXCEPTIONS=False
     )
     app.url_map.merge_slashes = False  # a path with "//" is not found instead of redirected
-    app.extensions[API_DEPENDENCIES] = RequestHandlingDependencies(authenticator, idempotency_store, denial_log)
+    dependencies = RequestHandlingDependencies(authenticator, idempotency_store, denial_log)
+    app.extensions[API_DEPENDENCIES] = dependencies
+    app.after_serving(dependencies.close)
     app.extensions[TRUSTED_PROXIES] = proxies
     app.extensions[TLS_AT_PROXY] = settings.hsts
     if idempotency_store is not None:

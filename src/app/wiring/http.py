@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -45,6 +45,8 @@ from adapters.http.broker_auth import BrokerAuthRequestGuard, broker_access_blue
 from adapters.http.core.callers import AuthenticatorPort, TrustedProxies, parse_networks
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import JSON_HEADERS, HttpMiddlewareSettings
+from adapters.http.core.operation import API_DEPENDENCIES
+from adapters.http.core.turns import AccountTurns, TurnKind
 from adapters.http.dashboard.oidc_routes import oidc_blueprint
 from adapters.http.dashboard.routes import dashboard_blueprint
 from adapters.http.dashboard.session_routes import dashboard_session_blueprint, first_run_blueprint
@@ -119,7 +121,24 @@ def create_http_app(program: ComposedApplication) -> Quart:
     )
     mount(app, agents)
     app.after_serving(agents.stop)
+    _register_turns(program, app)
     return app
+
+
+def _register_turns(program: ComposedApplication, app: Quart) -> None:
+    turns: Mapping[TurnKind, AccountTurns] = app.extensions[API_DEPENDENCIES].turns
+    program.metrics.register_gauge(
+        "turns_waiting",
+        "Requests that wait for their account's turn at long work.",
+        lambda: {kind.value: each.waiting_count for kind, each in turns.items()},
+        label="kind",
+    )
+    program.metrics.register_counter(
+        "turns_refused",
+        "Requests refused because too many of their account waited for a turn.",
+        lambda: {kind.value: each.refused_count for kind, each in turns.items()},
+        label="kind",
+    )
 
 
 async def _authenticate_agent(callers: AuthenticatorPort, proxies: TrustedProxies, key: str, scope: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from domain.commands.definitions import MAX_DEFINITIONS, CommandDefinitionInput, check_definition, check_lifts_no_pending
@@ -12,10 +12,10 @@ from domain.devices.model import DeviceType
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import EventKind, event_of
+from domain.kernel.domain_event import EventKind, JsonObject, event_of
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceTypeId, IdAndSecretGenerator, IdPrefix
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import UnitOfWork, give_way
 
 MAX_DEVICE_TYPES = 500
 
@@ -48,6 +48,7 @@ class DeviceTypeAdminService:
         require_role(caller, Role.ADMIN)
         now_ms = self.clock.now_ms()
         device_type = DeviceType(DeviceTypeId(self.ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
+        await self.compile_schemas(one.params_schema for one in definition_inputs)
         definitions = self._build_definitions(device_type, definition_inputs, now_ms, {})
         async with self.uow.write(caller, Role.ADMIN) as tx:
             await _check_name(tx, device_type)
@@ -66,6 +67,8 @@ class DeviceTypeAdminService:
     ) -> DeviceTypeWithCommands:
         """`definition_inputs` replace the whole list; a command that keeps its name keeps its id."""
         now_ms = self.clock.now_ms()
+        require_role(caller, Role.ADMIN)
+        await self.compile_schemas(one.params_schema for one in definition_inputs or ())
         async with self.uow.write(caller, Role.ADMIN) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             if name is not None and name != device_type.name:
@@ -76,6 +79,13 @@ class DeviceTypeAdminService:
                 await self._replace_definitions(tx, caller, device_type, definition_inputs, now_ms)
             self._emit(tx, caller, device_type, "device_type_updated", now_ms)
             return await _load_with_commands(tx, device_type)
+
+    async def compile_schemas(self, schemas: Iterable[JsonObject | None]) -> None:
+        """Before a transaction, which then finds them compiled. What is wrong with one is said when its command is checked."""
+        for schema in schemas:
+            if schema is not None:
+                self.validator.validate_schema(schema)
+                await give_way()
 
     async def delete(self, caller: SessionCaller, device_type_id: DeviceTypeId) -> None:
         """Raises Conflict `DEVICE_TYPE_IN_USE`: its devices would silently lose commands and approvals."""

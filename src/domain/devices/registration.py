@@ -8,7 +8,7 @@ by row, so that one wrong row does not undo the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from domain.devices.catalog import infer_profile
@@ -130,14 +130,15 @@ class BulkRegistrationService:
         """One result per row, in their order. Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
         _check_distinct(rows)
         now_ms = self.clock.now_ms()
-        async with self.uow.write(caller, Role.MEMBER, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.MEMBER, locks_account=True, background=True) as tx:
             wanted = {row.external_id for row in rows if row.external_id is not None}
             found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
             existing = {device.external_id: device for device in found}
             count = await tx.devices.count(caller.account_id)
+            places = _RegistrationPlaces(tx=tx, account_id=caller.account_id)
             results: list[BulkRegistrationRowResult] = []
             for row in rows:
-                result = await self._register(tx, caller, row, existing, count, now_ms)
+                result = await self._register(tx, caller, row, existing, places, count, now_ms)
                 count += result.outcome is BulkOutcome.CREATED
                 results.append(await self._with_credentials(tx, caller, result, credentials, now_ms))
         for result in results:
@@ -151,6 +152,7 @@ class BulkRegistrationService:
         caller: SessionCaller,
         row: DeviceRegistrationInput,
         existing: Mapping[str | None, Device],
+        places: _RegistrationPlaces,
         count: int,
         now_ms: int,
     ) -> BulkRegistrationRowResult:
@@ -158,10 +160,11 @@ class BulkRegistrationService:
             return BulkRegistrationRowResult(BulkOutcome.EXISTS, existing[row.external_id])
         try:
             check_device_capacity(count)
-            await check_references(tx, caller.account_id, row.project_id, row.device_type_id)
+            project_id = await places.project_of(row)
         except (Conflict, NotFound) as error:
             return BulkRegistrationRowResult(BulkOutcome.FAILED, error=error)
         device_id = DeviceId(self.ids.new_id(IdPrefix.DEVICE))
+        row = replace(row, project_id=project_id)
         return BulkRegistrationRowResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
 
     async def _with_credentials(
@@ -173,6 +176,34 @@ class BulkRegistrationService:
         is_new = device.status is DeviceStatus.PENDING
         issued = await self.issuer.issue(tx, caller, device, now_ms, rotated=not is_new)
         return BulkRegistrationRowResult(result.outcome, device, issued)
+
+
+@service
+class _RegistrationPlaces:
+    """The projects and device types of many rows, each read once in their transaction."""
+
+    tx: DevicesTx
+    account_id: AccountId
+    _checked: dict[tuple[ProjectId | None, DeviceTypeId | None], NotFound | None] = field(default_factory=dict, init=False)
+    _default: ProjectId | None = field(default=None, init=False)
+
+    async def project_of(self, row: DeviceRegistrationInput) -> ProjectId:
+        """Raises NotFound for a project or device type that the account does not have."""
+        place = (row.project_id, row.device_type_id)
+        if place not in self._checked:
+            try:
+                await check_references(self.tx, self.account_id, *place)
+                self._checked[place] = None
+            except NotFound as error:
+                self._checked[place] = error
+        refused = self._checked[place]
+        if refused is not None:
+            raise refused
+        if row.project_id is not None:
+            return row.project_id
+        if self._default is None:
+            self._default = (await self.tx.projects.get_default(self.account_id)).project_id
+        return self._default
 
 
 def _check_distinct(rows: Sequence[DeviceRegistrationInput]) -> None:

@@ -62,12 +62,14 @@ class DeviceService:
     presence: PresenceService
     erasure: DeviceEraserPort
 
-    async def register(self, caller: SessionCaller, registration: DeviceRegistrationInput) -> Device:
-        """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or
+    async def register(self, caller: SessionCaller, registration: DeviceRegistrationInput, *, count: int | None = None) -> Device:
+        """`count`: of the account's devices, from whoever counts them in one transaction with many registrations.
+
+        Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or
         `EXTERNAL_ID_TAKEN`."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
-            check_device_capacity(await tx.devices.count(caller.account_id))
+            check_device_capacity(await tx.devices.count(caller.account_id) if count is None else count)
             await check_references(tx, caller.account_id, registration.project_id, registration.device_type_id)
             return await add_device(tx, caller, DeviceId(self.ids.new_id(IdPrefix.DEVICE)), registration, now_ms)
 

@@ -67,10 +67,13 @@ class DeviceTypeReconciler(KindReconciler):
     async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:
         types = await run.tx.device_types.list(run.caller.account_id)
         definitions = await run.tx.definitions.list_by_devices_and_types((), [each.device_type_id for each in types])
+        by_type: dict[str | None, list[CommandDefinitionInput]] = {}
+        for one in definitions:
+            by_type.setdefault(one.device_type_id, []).append(command_input(one))
         found: list[StoredFleetObject] = []
         for each in types:
-            own = [command_input(one) for one in definitions if one.device_type_id == each.device_type_id]
-            fields = {"name": each.name, "commands": tuple(sorted(own, key=lambda one: one.name))}
+            commands = sorted(by_type.get(each.device_type_id, ()), key=lambda one: one.name)
+            fields = {"name": each.name, "commands": tuple(commands)}
             found.append(StoredFleetObject(each.device_type_id, ((each.name,),), fields, each))
         return found
 
@@ -170,9 +173,12 @@ class GroupReconciler(KindReconciler):
         groups = await run.tx.groups.list(run.caller.account_id, project_id)
         members = await run.tx.groups.list_device_ids([each.group_id for each in groups])
         await run.names.load_devices(run.tx, {device_id for _, device_id in members})
+        by_group: dict[GroupId, list[DeviceId]] = {}
+        for group_id, device_id in members:
+            by_group.setdefault(group_id, []).append(device_id)
         found: list[StoredFleetObject] = []
         for group in groups:
-            names = [run.names.device_name(device_id) for group_id, device_id in members if group_id == group.group_id]
+            names = map(run.names.device_name, by_group.get(group.group_id, ()))
             devices = tuple(sorted(name for name in names if name is not None))
             project = run.names.projects[group.project_id]
             shown = {"name": group.name, "project": project, "description": group.description, "devices": devices}

@@ -28,10 +28,13 @@ from domain.kernel.caller import Role
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceId, RuleId
+from domain.kernel.unit_of_work import give_way, in_steps
 from domain.rules.model import Rule
 from domain.rules.service import declare_metrics
 from domain.schedules.model import Schedule, ScheduleStatus
 from domain.schedules.service import HISTORY_LIMIT, ScheduleInput
+
+PAGE_DEVICES = 100
 
 _METADATA_FIELDS = tuple(one.name for one in fields(DeviceMetadata))
 _OWN_FIELDS = ("name", "board_type", "app_type", "app_type_other", "profile", "external_id")
@@ -61,9 +64,17 @@ class DeviceReconciler(KindReconciler):
         else:
             ids = [DeviceId(str(each.key[1])) for each in wanted if each.key[0] == "deviceId"]
             names = [str(each.key[1]) for each in wanted if each.key[0] == "externalId"]
-            by_id = {each.device_id: each for each in await run.tx.devices.list_by_external_ids(account_id, names)}
-            found = [*by_id.values(), *(each for each in await run.tx.devices.list_by_ids(ids) if each.device_id not in by_id)]
-        return [_stored_device(run, each) for each in found if _is_present(run, each)]
+            by_id: dict[DeviceId, Device] = {}
+            for some in in_steps(names, PAGE_DEVICES):
+                by_id |= {each.device_id: each for each in await run.tx.devices.list_by_external_ids(account_id, some)}
+            for few in in_steps(ids, PAGE_DEVICES):
+                by_id |= {each.device_id: each for each in await run.tx.devices.list_by_ids(few) if each.device_id not in by_id}
+            found = [*by_id.values()]
+        stored: list[StoredFleetObject] = []
+        for step in in_steps(found):
+            stored += [_stored_device(run, each) for each in step if _is_present(run, each)]
+            await give_way()
+        return stored
 
     async def resolve(self, run: FleetFileReadContext, wanted: DesiredFleetObject) -> DesiredFleetObject:
         if "project" in wanted.given:
@@ -81,7 +92,8 @@ class DeviceReconciler(KindReconciler):
             device_type_id=None if given["device_type"] is None else run.names.device_type_id(given["device_type"]),
             about=DeviceMetadata(**{name: given[name] for name in _METADATA_FIELDS}),
         )
-        device = await run.writers.devices.register(run.caller, registration)
+        count = await run.names.count_new_device(run.tx)
+        device = await run.writers.devices.register(run.caller, registration, count=count)
         run.names.add_device(device)
         return CreatedFleetObject(device.device_id)
 
@@ -230,6 +242,7 @@ async def with_metrics(run: FleetFileWriteContext, wanted: DesiredFleetObject, o
     device = await get_device(run.tx, run.caller.account_id, DeviceId(outcome.id))
     if set(names) <= set(await known_metrics(run, device)):
         return outcome
+    run.check_may_differ()
     try:
         DeviceReconciler.check_writable(run.caller)
         before, after = await declare_metrics(run.tx, run.caller, device, names, run.now_ms)
@@ -246,6 +259,7 @@ async def with_credentials(run: FleetFileWriteContext, outcome: FleetObjectOutco
     is_new = device.status is DeviceStatus.PENDING
     if not run.credentials.are_due(device):
         return outcome
+    run.check_may_differ()
     try:
         DeviceReconciler.check_writable(run.caller)
         issued = await run.writers.issuer.issue(run.tx, run.caller, device, run.now_ms, rotated=not is_new)

@@ -5,6 +5,7 @@ stored, made, changed and deleted; `FleetNameIndex` has the names by which a fil
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from types import MappingProxyType
@@ -32,6 +33,7 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import DomainError, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, IdPrefix, KeyId, MembershipId, ProjectId, has_id_format
+from domain.kernel.unit_of_work import give_way, in_steps
 from domain.team.service_sessions import check_operation
 
 Id = TypeVar("Id", bound=str)
@@ -50,6 +52,7 @@ class FleetNameIndex:
     members: dict[MembershipId, str] = field(default_factory=dict, init=False)
     groups: dict[GroupId, DeviceGroup] = field(default_factory=dict, init=False)
     _devices: dict[str, Device] = field(default_factory=dict, init=False)
+    _device_count: int | None = field(default=None, init=False)
 
     async def load(self, tx: GroupsTx, project: str | None) -> None:
         """Raises ValidationFailed when there is no project of the name `project`."""
@@ -72,6 +75,12 @@ class FleetNameIndex:
         others = wanted - self._devices.keys()
         for device in await tx.devices.list_by_external_ids(self.account_id, others) if others else ():
             self.add_device(device)
+
+    async def count_new_device(self, tx: GroupsTx) -> int:
+        """How many devices the account has before one more is registered; they are counted once for all."""
+        found = await tx.devices.count(self.account_id) if self._device_count is None else self._device_count
+        self._device_count = found + 1
+        return found
 
     def add_device(self, device: Device) -> None:
         if device.account_id == self.account_id and device.status is not DeviceStatus.DELETING:
@@ -140,9 +149,19 @@ class FleetFileWriteContext(FleetFileReadContext):
     """A run that changes the account."""
 
     writers: FleetFileWriteServices = field(kw_only=True)
+    only_compares: bool = False
     postponed: FleetAfterApplyWork = field(kw_only=True)
     prune: bool = False
     credentials: BulkCredentials = BulkCredentials.NONE
+
+    def check_may_differ(self) -> None:
+        """Before each change. Raises FleetDiffersError in a run that only compares."""
+        if self.only_compares:
+            raise FleetDiffersError
+
+
+class FleetDiffersError(Exception):
+    """Not a failure: ends a run that only compares."""
 
 
 @service
@@ -205,15 +224,16 @@ async def reconcile(
 ) -> list[FleetObjectOutcome]:
     """Make and change what the file wants."""
     _check_distinct(reconciler, wanted)
-    found = list(await reconciler.stored(run, wanted))
+    found = _UnmatchedObjects(await reconciler.stored(run, wanted))
     outcomes: list[FleetObjectOutcome] = []
-    for each in wanted:
-        try:
-            resolved = await reconciler.resolve(run, each)
-            stored = _pop_match(found, resolved.key)
-            outcomes.append(await _reconcile_one(reconciler, run, resolved, stored))
-        except DomainError as error:
-            raise with_place(error, each.path) from None
+    for step in in_steps(wanted):
+        for each in step:
+            try:
+                resolved = await reconciler.resolve(run, each)
+                outcomes.append(await _reconcile_one(reconciler, run, resolved, found.pop(resolved.key)))
+            except DomainError as error:
+                raise with_place(error, each.path) from None
+        await give_way()
     return outcomes
 
 
@@ -225,6 +245,7 @@ async def prune(
     for stored in reversed(await reconciler.stored(run, None)):
         if stored.id in keep:
             continue
+        run.check_may_differ()
         try:
             check_operation(run.caller, reconciler.tag, is_read=False)
             await reconciler.delete(run, stored)
@@ -239,12 +260,14 @@ async def _reconcile_one(
 ) -> FleetObjectOutcome:
     outcome = FleetObjectOutcome(reconciler.kind, FleetAction.NONE, wanted.path, display_name(wanted.key), "", reconciler.owner)
     if stored is None:
+        run.check_may_differ()
         check_operation(run.caller, reconciler.tag, is_read=False)
         made = await reconciler.create(run, wanted)
         return replace(outcome, action=FleetAction.CREATE, id=made.id, secret=made.secret)
     changes = _find_changes(wanted, stored)
     if not changes:
         return replace(outcome, id=stored.id)
+    run.check_may_differ()
     check_operation(run.caller, reconciler.tag, is_read=False)
     await reconciler.change(run, stored, {change.name: change.after for change in changes})
     return replace(outcome, action=FleetAction.CHANGE, id=stored.id, changes=changes)
@@ -258,12 +281,23 @@ def _find_changes(wanted: DesiredFleetObject, stored: StoredFleetObject) -> tupl
     )
 
 
-def _pop_match(found: list[StoredFleetObject], key: Key) -> StoredFleetObject | None:
-    """The first with this key, which then matches nothing else."""
-    for index, stored in enumerate(found):
-        if key in stored.keys:
-            return found.pop(index)
-    return None
+class _UnmatchedObjects:
+    def __init__(self, found: Iterable[StoredFleetObject]) -> None:
+        self._by_key: dict[Key, deque[StoredFleetObject]] = {}
+        self._matched: set[int] = set()
+        for each in found:
+            for key in each.keys:
+                self._by_key.setdefault(key, deque()).append(each)
+
+    def pop(self, key: Key) -> StoredFleetObject | None:
+        """The first with this key, which then matches nothing else."""
+        found = self._by_key.get(key)
+        while found:
+            stored = found.popleft()
+            if id(stored) not in self._matched:
+                self._matched.add(id(stored))
+                return stored
+        return None
 
 
 def _check_distinct(reconciler: KindReconciler, wanted: Sequence[DesiredFleetObject]) -> None:

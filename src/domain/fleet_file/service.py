@@ -8,7 +8,7 @@ the apply refuses.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +39,7 @@ from domain.fleet_file.model import (
     StoredFleetObject,
 )
 from domain.fleet_file.reconciler import (
+    FleetDiffersError,
     FleetFileReadContext,
     FleetFileWriteContext,
     FleetNameIndex,
@@ -50,10 +51,11 @@ from domain.groups.service import GroupsTx
 from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
+from domain.kernel.domain_event import JsonObject
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId
-from domain.kernel.unit_of_work import EngineCommitLock, JoinedUnitOfWork, UnitOfWork
+from domain.kernel.unit_of_work import GIVE_WAY_EVERY, EngineCommitLock, JoinedUnitOfWork, UnitOfWork, give_way
 from domain.webhooks.service import WebhookService
 
 AnyReconciler: TypeAlias = KindReconciler | type[KindReconciler]
@@ -127,7 +129,12 @@ class FleetFileService:
         return ExportedFleet(found, tuple(hidden))
 
     async def plan(self, caller: SessionCaller, request: FleetFileInput) -> Sequence[FleetObjectOutcome]:
-        """What an apply would do. Raises what it would raise. Nothing is changed."""
+        """What an apply would do. Raises what it would raise. Nothing is changed.
+
+        Most plans of a fleet that is kept as a file find no difference: they only read, beside everybody who writes."""
+        with suppress(FleetDiffersError):
+            async with self.uow.read() as tx:
+                return await self._reconcile(await self._begin(tx, caller, request, only_compares=True), request)
         outcomes: Sequence[FleetObjectOutcome] = ()
         with suppress(IdempotentReplayRollbackError):
             async with self._open_write_context(replace(caller, is_replay=True), request) as run:
@@ -151,25 +158,32 @@ class FleetFileService:
     async def _open_write_context(self, caller: SessionCaller, request: FleetFileInput) -> AsyncIterator[FleetFileWriteContext]:
         """The transaction of an apply; for a replay, it is rolled back at the end, and the services inside take the caller for a
         first one. Rules change only under the engine's lock, which comes before the database's."""
+        await self.device_types.compile_schemas(_schemas(request.document))
+        lock = self.engine_commit_lock if FleetKind.RULES in request.document.kinds() else nullcontext()
+        async with lock, self.uow.write(caller, Role.VIEWER, locks_account=True, background=True) as tx:
+            yield await self._begin(tx, caller, request)
+
+    async def _begin(
+        self, tx: GroupsTx, caller: SessionCaller, request: FleetFileInput, *, only_compares: bool = False
+    ) -> FleetFileWriteContext:
         document = request.document
         if document.count() > MAX_OBJECTS:
             message = f"names {document.count()} objects; an apply takes at most {MAX_OBJECTS}. Divide the file, as by project."
             raise ValidationFailed.for_field("document", message)
-        lock = self.engine_commit_lock if FleetKind.RULES in document.kinds() else nullcontext()
-        async with lock, self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            postponed, names = FleetAfterApplyWork(), FleetNameIndex(account_id=caller.account_id)
-            await names.load(tx, None)
-            yield FleetFileWriteContext(
-                tx,
-                replace(caller, is_replay=False),
-                names,
-                self.clock.now_ms(),
-                document.project,
-                writers=self.make_writers(JoinedUnitOfWork(tx), postponed),
-                postponed=postponed,
-                prune=request.prune,
-                credentials=request.credentials,
-            )
+        postponed, names = FleetAfterApplyWork(), FleetNameIndex(account_id=caller.account_id)
+        await names.load(tx, None)
+        return FleetFileWriteContext(
+            tx,
+            replace(caller, is_replay=False),
+            names,
+            self.clock.now_ms(),
+            document.project,
+            writers=self.make_writers(JoinedUnitOfWork(tx), postponed),
+            only_compares=only_compares,
+            postponed=postponed,
+            prune=request.prune,
+            credentials=request.credentials,
+        )
 
     async def _reconcile(self, run: FleetFileWriteContext, request: FleetFileInput) -> Sequence[FleetObjectOutcome]:
         sections = request.document.sections
@@ -210,7 +224,9 @@ class FleetFileService:
     ) -> list[FleetObjectOutcome]:
         """With their metrics, which rules may name, their parts and, if wanted, their credentials."""
         outcomes: list[FleetObjectOutcome] = []
-        for each, reconciled in zip(wanted, devices, strict=True):
+        for index, (each, reconciled) in enumerate(zip(wanted, devices, strict=True)):
+            if index % GIVE_WAY_EVERY == 0:
+                await give_way()
             outcome = await with_metrics(run, each, reconciled)
             outcomes.append(await with_credentials(run, outcome))
             for kind, part in PARTS.items():
@@ -231,6 +247,13 @@ class FleetFileService:
             await self.device_types.delete(caller, device_type_id)
         for project_id in postponed.deleted_projects:
             await self.projects.delete(caller, project_id)
+
+
+def _schemas(document: FleetDocument) -> Iterator[JsonObject | None]:
+    for device_type in document.sections.get(FleetKind.DEVICE_TYPES, ()):
+        yield from (command.params_schema for command in device_type.fields["commands"])
+    for device in document.sections.get(FleetKind.DEVICES, ()):
+        yield from (command.fields["params_schema"] for command in device.children.get(FleetKind.COMMANDS, ()))
 
 
 def _may_read(reconciler: AnyReconciler, caller: SessionCaller) -> bool:

@@ -76,7 +76,7 @@ class GroupBulkActionService:
     ) -> GroupActionReport[CommandSubmissionResult]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
         ttl_ms = checked_ttl_ms(command.ttl_ms)
-        async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+        async with self.uow.write(caller, Role.VIEWER, locks_account=True, background=True) as tx:
             return await self._send(tx, caller, group_id, command, ttl_ms)
 
     async def preview(
@@ -85,7 +85,7 @@ class GroupBulkActionService:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         ttl_ms = checked_ttl_ms(command.ttl_ms)
         try:
-            async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
+            async with self.uow.write(caller, Role.VIEWER, locks_account=True, background=True) as tx:
                 raise _GroupPreviewRollbackError(await self._send(tx, caller, group_id, command, ttl_ms))
         except _GroupPreviewRollbackError as preview:
             return preview.report
@@ -96,7 +96,7 @@ class GroupBulkActionService:
         """Create or replace the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self.clock.now_ms()
-        async with self.uow.write(caller, Role.MEMBER) as tx:
+        async with self.uow.write(caller, Role.MEMBER, background=True) as tx:
             view = await self._view(tx, caller, group_id)
             return await _for_each(
                 caller, view, lambda each: self.schedules.put_in_transaction(tx, caller, each, slot, schedule, now_ms)
@@ -106,7 +106,7 @@ class GroupBulkActionService:
         """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self.clock.now_ms()
-        async with self.uow.write(caller, Role.MEMBER) as tx:
+        async with self.uow.write(caller, Role.MEMBER, background=True) as tx:
             view = await self._view(tx, caller, group_id)
             return await _for_each(
                 caller, view, lambda each: self.schedules.cancel_in_transaction(tx, caller, each, slot, now_ms)
@@ -115,7 +115,7 @@ class GroupBulkActionService:
     async def create_rule(self, caller: SessionCaller, group_id: GroupId, fields: Mapping[str, Any]) -> GroupActionReport[Rule]:
         """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
         now_ms = self.clock.now_ms()
-        async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER) as tx:
+        async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER, background=True) as tx:
             view = await self._view(tx, caller, group_id)
             return await _for_each(
                 caller, view, lambda each: self.rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)

@@ -14,7 +14,8 @@ Several use cases in one transaction: services that are given a `JoinedUnitOfWor
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import types
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, Protocol, TypeAlias, TypeVar, overload
 
@@ -60,7 +61,7 @@ class UnitOfWork(Protocol[Tx_co]):
 
     @overload
     def write(
-        self, caller: SessionCaller | ApiKeyCaller, needs: Role, *, locks_account: bool = False
+        self, caller: SessionCaller | ApiKeyCaller, needs: Role, *, locks_account: bool = False, background: bool = False
     ) -> AbstractAsyncContextManager[Tx_co]:
         """A change that `caller` requests. `needs`: the lowest role that may make it; for an API key, the service asks the
         `Authorizer` for a grant in this transaction. There is no default, so that no service forgets it.
@@ -68,7 +69,7 @@ class UnitOfWork(Protocol[Tx_co]):
         The caller's membership or key is read again in this transaction and stays as it is until the end
         (`caller.py`). Its idempotency claim is marked. `locks_account`: locks the account first, so that
         such changes of one account follow one another: of members, who could change each other and deadlock; and of what is
-        counted up to a bound.
+        counted up to a bound. `background`: of many objects; as above.
 
         For a replay (`caller.is_replay`), IdempotentReplayRollbackError is raised at the end instead of a commit.
 
@@ -81,6 +82,22 @@ class UnitOfWork(Protocol[Tx_co]):
 
 
 TxT = TypeVar("TxT")
+T = TypeVar("T")
+
+GIVE_WAY_EVERY = 16
+"""Objects between two pauses of a long loop: about a millisecond's work."""
+
+
+@types.coroutine
+def give_way() -> Generator[None, None, None]:
+    """Let all others that are ready run once: a loop over thousands of objects that waits for nothing would keep every other
+    request of the process waiting."""
+    yield
+
+
+def in_steps(items: Sequence[T], size: int = GIVE_WAY_EVERY) -> Iterator[Sequence[T]]:
+    """Parts of a few objects; await `give_way` after each."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 class JoinedUnitOfWork(Generic[TxT]):

@@ -16,7 +16,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import GIVE_WAY_EVERY, UnitOfWork, give_way
 from domain.rules.model import EngineRule, InstantDryRunResult, MetricValue, RuleState, check_metrics_known
 from domain.rules.ports import RawTelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.service import get_rule
@@ -25,7 +25,9 @@ from domain.telemetry.model import HistoryTimeRange
 from domain.telemetry.ports import MessageKey, TelemetryTx
 
 MAX_MESSAGES = 100_000
-PAGE_MESSAGES = 1_000
+PAGE_MESSAGES = 500
+"""The engine unpacks them at once."""
+MANY_READINGS = 500
 MAX_FIRINGS = 1_000
 
 TelemetryMessages = list[tuple[int, int, bytes]]
@@ -98,7 +100,7 @@ class RuleDryRunService:
         while run.message_count < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
             async with self.uow.read() as tx:
                 rows, after = await self.stored.read_page(tx, device, span, PAGE_MESSAGES, after, newest_first=False)
-            run.feed_rows(rows)
+            await run.feed_rows(rows)
             if after is None:
                 run.run_due_timers(span.until_ms)
                 return True
@@ -119,13 +121,17 @@ class _RuleDryRunReplay:
     last_message_ms: int = 0
     """Time of the last replayed message, Unix ms."""
 
-    def feed_rows(self, rows: Sequence[tuple[int, bytes]]) -> None:
+    async def feed_rows(self, rows: Sequence[tuple[int, bytes]]) -> None:
         instants: dict[int, dict[str, MetricValue]] = {}
-        for unpacked in self.engine.unpack_readings(rows):
+        for index, unpacked in enumerate(self.engine.unpack_readings(rows)):
+            if index % MANY_READINGS == 0:
+                await give_way()
             at_ms, number, value = unpacked[0], unpacked[1], _reading_value(unpacked)
             if number in self.names:
                 instants.setdefault(at_ms, {})[self.names[number]] = value
-        for at_ms, values in instants.items():
+        for index, (at_ms, values) in enumerate(instants.items()):
+            if index % GIVE_WAY_EVERY == 0:
+                await give_way()
             batch = self.make_batch([(self.device_no, at_ms, self.encode(at_ms, values))])
             self.fired_ms += [fired.at_ms for fired in self.engine.ingest(batch).rule_firings]
             self.last_message_ms = at_ms

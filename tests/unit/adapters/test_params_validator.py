@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.params_validator import MAX_FAULTS, MAX_SCHEMA_BYTES, JsonSchemaParamsValidator
+from adapters.params_validator import MAX_FAULTS, MAX_PATTERNS, MAX_SCHEMA_BYTES, JsonSchemaParamsValidator
 
 LEVEL = {
     "type": "object",
@@ -116,6 +116,23 @@ def test_a_schema_nested_without_end_is_refused(checker: JsonSchemaParamsValidat
 )
 def test_a_valid_schema_is_accepted(checker: JsonSchemaParamsValidator, schema: dict[str, Any]) -> None:
     assert checker.validate_schema(schema) == ()
+
+
+def test_the_patterns_of_a_schema_share_what_they_may_be_compiled_to(checker: JsonSchemaParamsValidator) -> None:
+    """Otherwise sixty of them keep the event loop, and so every account, for as long as sixty schemas."""
+    large = r"\p{L}{10}"
+    assert not checker.validate_schema({"properties": {"a": {"pattern": large}}})
+    many = {"properties": {f"a{number}": {"pattern": f"{large}{number}"} for number in range(10)}}
+    assert "share a limit" in checker.validate_schema(many)[0].message
+    usual = {"properties": {f"a{number}": {"pattern": f"^[a-z0-9-]{{1,32}}_{number}$"} for number in range(MAX_PATTERNS)}}
+    assert not checker.validate_schema(usual)
+
+
+def test_the_number_of_patterns_is_bounded(checker: JsonSchemaParamsValidator) -> None:
+    properties = {f"a{number}": {"pattern": "^x$"} for number in range(MAX_PATTERNS)}
+    assert not checker.validate_schema({"properties": properties})
+    (fault,) = checker.validate_schema({"properties": properties, "patternProperties": {"^y": {}}})
+    assert f"has {MAX_PATTERNS + 1} patterns; at most {MAX_PATTERNS} are allowed" in fault.message
 
 
 def test_a_pattern_with_catastrophic_backtracking_is_checked_quickly(checker: JsonSchemaParamsValidator) -> None:

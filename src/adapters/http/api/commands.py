@@ -21,6 +21,7 @@ from adapters.http.core.schemas import (
     ShortText,
     Timestamp,
 )
+from adapters.http.core.turns import TurnKind
 from domain.approvals.model import ApprovalStatus
 from domain.commands.cancellation import CommandCancellationService
 from domain.commands.definitions import CommandDefinitionInput, CommandDefinitionService
@@ -221,6 +222,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         "POST /devices/<device_id>/commands",
         AllowedCallers.SESSION,
         "Create a command definition",
+        turn=TurnKind.BULK,
         status=201,
         errors=DEFINITION_ERRORS,
         idempotent=True,
@@ -234,6 +236,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         "PATCH /devices/<device_id>/commands/<command_id>",
         AllowedCallers.SESSION,
         "Change a command definition",
+        turn=TurnKind.BULK,
         errors=DEFINITION_ERRORS,
     )
     async def update_command(device_id: DeviceId, command_id: CommandId, body: CommandDefinitionUpdateRequest) -> None:

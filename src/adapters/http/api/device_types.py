@@ -8,6 +8,7 @@ from adapters.http.api.commands import CommandDefinitionCreateRequest, CommandDe
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import PatchBody, RequestBodyModel, ResponseModel, ShortText
+from adapters.http.core.turns import TurnKind
 from domain.commands.device_types import DeviceTypeAdminService, DeviceTypeWithCommands
 from domain.kernel.ids import DeviceTypeId
 
@@ -51,6 +52,7 @@ def device_types_blueprint(types: DeviceTypeAdminService) -> ApiBlueprint:
         "POST /device-types",
         AllowedCallers.SESSION,
         "Create a device type",
+        turn=TurnKind.BULK,
         status=201,
         errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
         idempotent=True,
@@ -64,6 +66,7 @@ def device_types_blueprint(types: DeviceTypeAdminService) -> ApiBlueprint:
         "PATCH /device-types/<device_type_id>",
         AllowedCallers.SESSION,
         "Change a device type",
+        turn=TurnKind.BULK,
         errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
     )
     async def update_device_type(device_type_id: DeviceTypeId, body: DeviceTypeUpdateRequest) -> DeviceTypeResponse:

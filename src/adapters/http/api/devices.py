@@ -25,6 +25,7 @@ from adapters.http.core.schemas import (
     ShortText,
     Timestamp,
 )
+from adapters.http.core.turns import TurnKind
 from domain.commands.queries import DeviceQueries
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile, RefusalReason
 from domain.devices.registration import (
@@ -372,6 +373,7 @@ def bulk_registration_blueprint(bulk: BulkRegistrationService) -> ApiBlueprint:
         "POST /devices/register/bulk",
         AllowedCallers.SESSION,
         "Register many devices",
+        turn=TurnKind.BULK,
         errors={403: "ROLE_REQUIRED", 409: "CONFLICT"},
         idempotent=True,
         authority=AuthorityMade("credentials_generated", "POST /devices/{deviceId}/revoke", when="credentials are replaced"),

@@ -32,6 +32,7 @@ from adapters.http.core.schemas import (
     ResponseModel,
     ShortText,
 )
+from adapters.http.core.turns import TurnKind
 from domain.devices.catalog import infer_profile
 from domain.devices.model import FirmwareProfile
 from domain.devices.ports import MAX_GROUP_DEVICES
@@ -54,6 +55,7 @@ from domain.fleet_file.model import (
 from domain.fleet_file.service import ExportedFleet, FleetFileInput, FleetFileService
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import ValidationFailed
+from domain.kernel.unit_of_work import give_way, in_steps
 from domain.rules.model import MAX_RULES_PER_DEVICE
 from domain.schedules.model import SLOTS_PER_DEVICE
 from domain.webhooks.model import WebhookFormat
@@ -167,30 +169,44 @@ _PARTS = frozenset({"commands", "schedules", "rules"})
 _DOMAIN_NAMES = {"expires_at": "expires_ms", "misfire_grace_seconds": "misfire_grace_s"}
 
 
-def to_fleet_request(body: FleetApplyRequest) -> FleetFileInput:
+async def to_fleet_request(body: FleetApplyRequest) -> FleetFileInput:
     """Raises ValidationFailed with the place in the body."""
     given = body.document
     sections: dict[FleetKind, Sequence[DesiredFleetObject]] = {}
-    _add(sections, FleetKind.PROJECTS, given.projects, _named)
-    _add(sections, FleetKind.DEVICE_TYPES, given.device_types, _device_type)
+    await _add(sections, FleetKind.PROJECTS, given.projects, _named)
+    await _add(sections, FleetKind.DEVICE_TYPES, given.device_types, _device_type)
     of_types = {each.name: tuple(each.metrics or ()) for each in given.device_types or ()}
-    _add(sections, FleetKind.DEVICES, given.devices, partial(_device, of_types))
-    _add(sections, FleetKind.GROUPS, given.groups, _group)
-    _add(sections, FleetKind.API_KEYS, given.api_keys, _named)
-    _add(sections, FleetKind.GRANTS, given.grants, _grant)
-    _add(sections, FleetKind.WEBHOOKS, given.webhooks, _webhook)
+    await _add(sections, FleetKind.DEVICES, given.devices, partial(_device, of_types))
+    await _add(sections, FleetKind.GROUPS, given.groups, _group)
+    await _add(sections, FleetKind.API_KEYS, given.api_keys, _named)
+    await _add(sections, FleetKind.GRANTS, given.grants, _grant)
+    await _add(sections, FleetKind.WEBHOOKS, given.webhooks, _webhook)
     return FleetFileInput(FleetDocument(sections, given.project), body.prune, body.credentials)
 
 
-def _add(
+async def _add(
     sections: dict[FleetKind, Sequence[DesiredFleetObject]],
     kind: FleetKind,
     given: Sequence[ItemT] | None,
     convert: Callable[[str, ItemT], DesiredFleetObject],
-    base: str = "document",
 ) -> None:
     if given is not None:
-        sections[kind] = [_converted(f"{base}.{kind}.{index}", each, convert) for index, each in enumerate(given)]
+        found: list[DesiredFleetObject] = []
+        for step in in_steps(given):
+            found += [_converted(f"document.{kind}.{len(found) + index}", each, convert) for index, each in enumerate(step)]
+            await give_way()
+        sections[kind] = found
+
+
+def _add_part(
+    children: dict[FleetKind, Sequence[DesiredFleetObject]],
+    kind: FleetKind,
+    given: Sequence[ItemT] | None,
+    convert: Callable[[str, ItemT], DesiredFleetObject],
+    device: str,
+) -> None:
+    if given is not None:
+        children[kind] = [_converted(f"{device}.{kind}.{index}", each, convert) for index, each in enumerate(given)]
 
 
 def _converted(path: str, given: ItemT, convert: Callable[[str, ItemT], DesiredFleetObject]) -> DesiredFleetObject:
@@ -234,9 +250,9 @@ def _device(metrics_of_types: Mapping[str, tuple[str, ...]], path: str, given: F
     kept = {name for name in wanted.given if name not in ("project", "profile") or values[name] is not None}
     kept -= {"metrics"} if given.profile is not None else {"metrics", "profile"}
     children: dict[FleetKind, Sequence[DesiredFleetObject]] = {}
-    _add(children, FleetKind.COMMANDS, given.commands, _command, path)
-    _add(children, FleetKind.SCHEDULES, given.schedules, _schedule, path)
-    _add(children, FleetKind.RULES, given.rules, _rule, path)
+    _add_part(children, FleetKind.COMMANDS, given.commands, _command, path)
+    _add_part(children, FleetKind.SCHEDULES, given.schedules, _schedule, path)
+    _add_part(children, FleetKind.RULES, given.rules, _rule, path)
     return DesiredFleetObject(path, key, values, frozenset(kept), children)
 
 
@@ -328,8 +344,11 @@ class FleetPlanResponse(ResponseModel):
     objects: list[FleetObjectPlan]
 
     @classmethod
-    def from_domain(cls, outcomes: Sequence[FleetObjectOutcome]) -> FleetPlanResponse:
-        planned = [FleetObjectPlan.from_domain(each) for each in _differing(outcomes)]
+    async def from_domain(cls, outcomes: Sequence[FleetObjectOutcome]) -> FleetPlanResponse:
+        planned: list[FleetObjectPlan] = []
+        for step in in_steps(_differing(outcomes)):
+            planned += map(FleetObjectPlan.from_domain, step)
+            await give_way()
         return cls(counts=FleetCounts.from_domain(outcomes), objects=planned)
 
 
@@ -340,13 +359,13 @@ class FleetApplyResponse(ResponseModel):
     objects: list[FleetObjectResult]
 
     @classmethod
-    def from_domain(cls, outcomes: Sequence[FleetObjectOutcome]) -> FleetApplyResponse:
-        made = [
-            FleetObjectResult.from_domain(
-                each, credentials=None if each.credentials is None else CredentialsResponse.from_domain(each.credentials)
-            )
-            for each in _differing(outcomes)
-        ]
+    async def from_domain(cls, outcomes: Sequence[FleetObjectOutcome]) -> FleetApplyResponse:
+        made: list[FleetObjectResult] = []
+        for step in in_steps(_differing(outcomes)):
+            for each in step:
+                shown = None if each.credentials is None else CredentialsResponse.from_domain(each.credentials)
+                made.append(FleetObjectResult.from_domain(each, credentials=shown))
+            await give_way()
         return cls(counts=FleetCounts.from_domain(outcomes), objects=made)
 
 
@@ -355,11 +374,16 @@ class FleetResponse(ResponseModel):
     left_out: list[FleetKind] = Field(description="Sections that you may not read. The document does not manage them.")
 
     @classmethod
-    def from_domain(cls, exported: ExportedFleet, project: str | None, sections: Mapping[FleetKind, Fields]) -> FleetResponse:
+    async def from_domain(
+        cls, exported: ExportedFleet, project: str | None, sections: Mapping[FleetKind, Fields]
+    ) -> FleetResponse:
         """`sections`: the default values of each, which the document leaves out."""
         document: dict[str, Any] = {"version": 1} if project is None else {"version": 1, "project": project}
         for kind, found in exported.sections.items():
-            document[kind] = [_entry(kind, each, sections) for each in found]
+            document[kind] = entries = []
+            for step in in_steps(found):
+                entries += [_entry(kind, each, sections) for each in step]
+                await give_way()
         return cls(document=document, left_out=list(exported.left_out))
 
 
@@ -415,16 +439,16 @@ _ERRORS = {
 def fleet_blueprint(fleet: FleetFileService) -> ApiBlueprint:
     bp = ApiBlueprint("fleet", "Fleet")
 
-    @bp.operation("GET /fleet", AllowedCallers.SESSION, "Export the fleet", errors={409: "FLEET_TOO_LARGE"})
+    @bp.operation("GET /fleet", AllowedCallers.SESSION, "Export the fleet", errors={409: "FLEET_TOO_LARGE"}, turn=TurnKind.BULK)
     async def export_fleet(query: FleetExportQueryParameters) -> FleetResponse:
         """The account as a document, without what you may not read. Planned again, it changes nothing."""
         exported = await fleet.export(current_session(), query.project)
-        return FleetResponse.from_domain(exported, query.project, fleet.defaults)
+        return await FleetResponse.from_domain(exported, query.project, fleet.defaults)
 
-    @bp.operation("POST /fleet/plan", AllowedCallers.SESSION, "Plan a change of the fleet", errors=_ERRORS)
+    @bp.operation("POST /fleet/plan", AllowedCallers.SESSION, "Plan a change of the fleet", errors=_ERRORS, turn=TurnKind.BULK)
     async def plan_fleet(body: FleetApplyRequest) -> FleetPlanResponse:
         """What an apply of this document would do, or the error that it would answer with. Nothing is changed."""
-        return FleetPlanResponse.from_domain(await fleet.plan(current_session(), to_fleet_request(body)))
+        return await FleetPlanResponse.from_domain(await fleet.plan(current_session(), await to_fleet_request(body)))
 
     @bp.operation(
         "POST /fleet/apply",
@@ -432,6 +456,7 @@ def fleet_blueprint(fleet: FleetFileService) -> ApiBlueprint:
         "Apply a fleet",
         errors=_ERRORS,
         idempotent=True,
+        turn=TurnKind.BULK,
         authority=AuthorityMade(
             "key_created",
             "DELETE /keys/{keyId}",
@@ -441,6 +466,6 @@ def fleet_blueprint(fleet: FleetFileService) -> ApiBlueprint:
     async def apply_fleet(body: FleetApplyRequest) -> FleetApplyResponse:
         """Makes and changes what the document names, in one transaction: all of it or nothing. Each change needs what its single
         call needs. Repeat a request whose answer was lost with its `Idempotency-Key`: secrets are in the first answer only."""
-        return FleetApplyResponse.from_domain(await fleet.apply(current_session(), to_fleet_request(body)))
+        return await FleetApplyResponse.from_domain(await fleet.apply(current_session(), await to_fleet_request(body)))
 
     return bp

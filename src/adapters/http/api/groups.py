@@ -16,6 +16,7 @@ from adapters.http.core.callers import AllowedCallers, current_caller, current_s
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, SearchPageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBodyModel, ResponseModel, Timestamp
+from adapters.http.core.turns import TurnKind
 from domain.commands.submission import CommandSubmissionResult
 from domain.devices.ports import MAX_GROUP_DEVICES
 from domain.grants.service import GroupGrantService
@@ -268,7 +269,12 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
 
 def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> None:
     @bp.operation(
-        "POST /groups/<group_id>/command", AllowedCallers.KEY, "Send a command to a group", affects="Commands", idempotent=True
+        "POST /groups/<group_id>/command",
+        AllowedCallers.KEY,
+        "Send a command to a group",
+        affects="Commands",
+        idempotent=True,
+        turn=TurnKind.COMMANDS,
     )
     async def send_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
         """Each member is decided on its own, as by a single command: its definition, the caller's grants and limits, approval. An
@@ -277,7 +283,11 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         return GroupCommandResponse.from_domain(report)
 
     @bp.operation(
-        "POST /groups/<group_id>/command/preview", AllowedCallers.KEY, "Preview a command to a group", affects="Commands"
+        "POST /groups/<group_id>/command/preview",
+        AllowedCallers.KEY,
+        "Preview a command to a group",
+        affects="Commands",
+        turn=TurnKind.COMMANDS,
     )
     async def preview_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
         """Who is meant, and what would come of it now. Sends nothing, and uses up no rate limit."""
@@ -290,6 +300,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         "POST /groups/<group_id>/schedules",
         AllowedCallers.SESSION,
         "Create or replace a schedule of all members",
+        turn=TurnKind.BULK,
         affects="Schedules",
         errors=WRITE_ERRORS,
         idempotent=True,
@@ -303,6 +314,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         "DELETE /groups/<group_id>/schedules/<slot>",
         AllowedCallers.SESSION,
         "Cancel a schedule of all members",
+        turn=TurnKind.BULK,
         affects="Schedules",
         errors=WRITE_ERRORS,
     )
@@ -315,6 +327,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         "POST /groups/<group_id>/rules",
         AllowedCallers.SESSION,
         "Create a rule on all members",
+        turn=TurnKind.BULK,
         affects="Rules",
         errors=WRITE_ERRORS,
         idempotent=True,

@@ -11,6 +11,7 @@ from adapters.http.api.commands import CommandDefinitionResponse, CommandName
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint
 from adapters.http.core.schemas import DisplayName, MetricName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
+from adapters.http.core.turns import TurnKind
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Comparator, EngineRule, InstantDryRunResult, MatchMode, Rule, RuleAction, RuleCondition
@@ -258,6 +259,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
         AllowedCallers.SESSION,
         "Dry-run a rule that is not saved",
         errors={400: "UNKNOWN_METRIC"},
+        turn=TurnKind.BULK,
     )
     async def test_rule_draft(device_id: DeviceId, body: RuleDraftDryRunRequest) -> RuleDryRunResponse:
         """Evaluates the conditions on stored telemetry from `from` to `to`. Changes nothing."""
@@ -277,7 +279,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
         known = await rules.declare_metrics(current_session(), device_id, body.metrics)
         return MetricDeclarationResponse(metrics=list(known))
 
-    @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", AllowedCallers.SESSION, "Dry-run a rule")
+    @bp.operation("POST /devices/<device_id>/rules/<rule_id>/test", AllowedCallers.SESSION, "Dry-run a rule", turn=TurnKind.BULK)
     async def test_rule(device_id: DeviceId, rule_id: RuleId, body: RuleDryRunRequest) -> RuleDryRunResponse:
         """Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. Changes nothing."""
         caller, device, rule = current_session(), device_id, rule_id

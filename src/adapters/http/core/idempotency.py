@@ -106,7 +106,7 @@ class IdempotencyStore:
         task = asyncio.create_task(work, name="idempotent request")
         self.running_tasks.add(task)
         task.add_done_callback(self.running_tasks.discard)
-        task.add_done_callback(_consume_exception)
+        task.add_done_callback(consume_exception)
         return await asyncio.shield(task)
 
     async def _claim(self, claim: StoredResponse) -> _ExistingClaim | None:
@@ -193,7 +193,7 @@ def _owner_of_keys(caller: SessionCaller | ApiKeyCaller) -> str:
     return label
 
 
-def _consume_exception(task: asyncio.Task[Response]) -> None:
+def consume_exception(task: asyncio.Task[Response]) -> None:
     """Keep asyncio from logging an exception that nobody awaits because the client has disconnected."""
     if not task.cancelled():
         task.exception()

@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
@@ -28,10 +28,11 @@ from quart.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.callers import AllowedCallers, AuthenticatorPort, authenticate, current_caller
-from adapters.http.core.idempotency import IdempotencyStore
+from adapters.http.core.idempotency import SHUTDOWN_TIMEOUT_S, IdempotencyStore, consume_exception
 from adapters.http.core.parsing import parse_json_object, read_body, read_query
 from adapters.http.core.quart_app import header_value
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
+from adapters.http.core.turns import AccountTurns, TurnKind
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.domain_event import EventKind
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
@@ -89,7 +90,8 @@ class ApiOperationOptions(TypedDict, total=False):
     the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
     `on_record`: invalid calls are all audited, as denied ones.
     `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's.
-    `authority`: what it makes that lasts. `before_factor`: open to a session that must set up a second factor first."""
+    `authority`: what it makes that lasts. `before_factor`: open to a session that must set up a second factor first.
+    `turn`: it may keep the service busy for long, so that it takes a turn (`turns.py`)."""
 
     affects: str
     authority: AuthorityMade
@@ -103,6 +105,7 @@ class ApiOperationOptions(TypedDict, total=False):
     limited: bool
     on_record: bool
     paged: bool
+    turn: TurnKind
 
 
 class ApiBlueprint(Blueprint):
@@ -174,6 +177,7 @@ def _build_operation(
         rate_limited=options.get("limited", False),
         audited=options.get("on_record", False),
         paged=options.get("paged", False),
+        turn=options.get("turn"),
         body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
         body_parameter=body[0],
         query=query[1],
@@ -224,6 +228,7 @@ class ApiOperation:
     rate_limited: bool
     audited: bool
     paged: bool
+    turn: TurnKind | None
     body: type[BaseModel] | None
     body_parameter: str | None
     query: type[BaseModel] | None
@@ -253,6 +258,17 @@ class RequestHandlingDependencies:
     authenticator: AuthenticatorPort
     idempotency_store: IdempotencyStore | None
     denial_log: DeniedRequestLog | None = None
+    turns: Mapping[TurnKind, AccountTurns] = field(
+        default_factory=lambda: {TurnKind.BULK: AccountTurns(), TurnKind.COMMANDS: AccountTurns(rests=False)}
+    )
+    running_tasks: set[asyncio.Task[Response]] = field(default_factory=set)
+    """The requests with an `Idempotency-Key` that have a turn or wait for one: they may outlive their connections."""
+
+    async def close(self) -> None:
+        for task in self.running_tasks:
+            task.cancel()
+        if self.running_tasks:
+            await asyncio.wait(self.running_tasks, timeout=SHUTDOWN_TIMEOUT_S)
 
 
 async def handle_request(spec: ApiOperation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:
@@ -307,11 +323,48 @@ async def _handle(
         raw = await _read_raw_body(spec, request)
         if time.perf_counter() - began > SLOW_BODY_S:  # the caller may have been revoked meanwhile
             await _authenticate(dependencies, spec)
+    elif spec.method != "GET":
+        await _reject_body(request)
+    if spec.turn is None:
+        return await _run_handler(dependencies, spec, handler, arguments, raw)
+    return await _run_in_turn(dependencies, spec, _run_handler(dependencies, spec, handler, arguments, raw))
+
+
+async def _run_in_turn(
+    dependencies: RequestHandlingDependencies, spec: ApiOperation, work: Coroutine[Any, Any, Response]
+) -> Response:
+    """The turn begins before the body is read into objects, and lasts until the work has ended, also when the client has gone."""
+
+    async def run() -> Response:
+        began = time.perf_counter()
+        try:
+            async with dependencies.turns[spec.turn or TurnKind.BULK].take(current_caller().account_id):
+                if time.perf_counter() - began > SLOW_BODY_S:
+                    await _authenticate(dependencies, spec)
+                return await work
+        finally:
+            work.close()  # if its turn has not come
+
+    if header_value(b"idempotency-key") is None:
+        return await run()
+    task = asyncio.create_task(run(), name="request in its turn")
+    dependencies.running_tasks.add(task)
+    task.add_done_callback(dependencies.running_tasks.discard)
+    task.add_done_callback(consume_exception)
+    return await asyncio.shield(task)
+
+
+async def _run_handler(
+    dependencies: RequestHandlingDependencies,
+    spec: ApiOperation,
+    handler: Callable[..., Awaitable[Any]],
+    arguments: dict[str, Any],
+    raw: bytes,
+) -> Response:
+    if spec.body is not None:
         body = read_body(spec.body, raw or b"{}")
         if spec.body_parameter is not None:
             arguments[spec.body_parameter] = body
-    elif spec.method != "GET":
-        await _reject_body(request)
 
     async def run(caller: SessionCaller | ApiKeyCaller | None) -> Response:
         g.caller = caller

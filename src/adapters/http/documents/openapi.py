@@ -166,6 +166,8 @@ def possible_errors(spec: ApiOperation) -> dict[int, list[str]]:
         codes |= {408: ["REQUEST_TIMEOUT"], 413: ["PAYLOAD_TOO_LARGE"], 415: ["UNSUPPORTED_MEDIA_TYPE"]}
     if spec.idempotent:
         codes[409] = ["IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_IN_PROGRESS", "IDEMPOTENCY_ANSWER_LOST"]
+    if spec.turn is not None:
+        codes[429] = ["RATE_LIMITED"]
     for status, declared in spec.errors.items():
         kept = codes.setdefault(status, [])
         kept += [code for code in declared.split() if code not in kept]

@@ -151,7 +151,8 @@ class SqlBackend(Protocol):
 
     def abort_connections(self) -> None: ...
 
-    def write(self, *, background: bool = False) -> AbstractAsyncContextManager[SqlSession]: ...
+    def write(self, account: str = "", *, background: bool = False) -> AbstractAsyncContextManager[SqlSession]:
+        """`account`: whose request it is; empty for the service itself."""
 
     def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[SqlSession]: ...
 
@@ -274,7 +275,8 @@ class SqlUnitOfWork:
     ) -> AsyncIterator[SqlTransaction]:
         if caller is not None:
             check_stated_role(caller, needs)
-        async with self._backend.write(background=background) as session:
+        account = "" if caller is None else caller.account_id
+        async with self._backend.write(account, background=background) as session:
             if self._fence is not None:
                 await self._fence.hold(session)
             tx = SqlTransaction(session, self._event_dispatcher)

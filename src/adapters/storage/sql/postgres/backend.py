@@ -135,8 +135,8 @@ class PostgresBackend:
             await write_probe(session)
 
     @asynccontextmanager
-    async def write(self, *, background: bool = False) -> AsyncIterator[PostgresSession]:
-        """`background` changes nothing: transactions run side by side."""
+    async def write(self, account: str = "", *, background: bool = False) -> AsyncIterator[PostgresSession]:
+        """`account` and `background` change nothing: transactions run side by side."""
         task = asyncio.current_task()
         if task in self._writing_tasks:
             raise NestedWriteError

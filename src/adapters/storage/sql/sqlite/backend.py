@@ -175,9 +175,9 @@ class SqliteBackend:
         self._failures_before_probe = failures
 
     @asynccontextmanager
-    async def write(self, *, background: bool = False) -> AsyncIterator[SqliteSession]:
+    async def write(self, account: str = "", *, background: bool = False) -> AsyncIterator[SqliteSession]:
         writer = self.writer
-        ticket = await writer.begin(background=background)
+        ticket = await writer.begin(account, background=background)
         session = SqliteSession(writer.connection, ticket)
         timeout = asyncio.timeout(self._transaction_timeout_s)
         try:

@@ -6,6 +6,9 @@ then do the transactions return to their callers. A transaction that fails, with
 own savepoint and does not affect the others. A commit that fails fails them all. Every wait has a timeout: for the connection,
 for a statement, for the commit.
 
+Accounts follow one another in a circle, and what the service does by itself counts as one more of them. So a transaction waits
+for one of each other account, and not for all that another account has asked for.
+
 A background transaction begins a group and takes turns with the groups of the others. So nobody's commit waits for one that
 came later, and nobody waits for two of them.
 """
@@ -15,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 from adapters.storage.errors import NestedWriteError, run_callbacks
@@ -66,6 +69,37 @@ class WriteTicket:
             self.committed.exception()  # mark it as retrieved: a cancelled caller does not read it
 
 
+class _TicketsByAccount:
+    """Waiting transactions: those of one account in their order, the accounts in a circle."""
+
+    def __init__(self) -> None:
+        self._by_account: OrderedDict[str, deque[WriteTicket]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[WriteTicket]:
+        return (ticket for tickets in self._by_account.values() for ticket in tickets)
+
+    def append(self, account: str, ticket: WriteTicket) -> None:
+        tickets = self._by_account.get(account)
+        if tickets is None:
+            tickets = self._by_account[account] = deque()
+        tickets.append(ticket)
+        self._count += 1
+
+    def popleft(self) -> WriteTicket:
+        account, tickets = next(iter(self._by_account.items()))
+        ticket = tickets.popleft()
+        self._count -= 1
+        if tickets:
+            self._by_account.move_to_end(account)
+        else:
+            del self._by_account[account]
+        return ticket
+
+
 async def _wait_or_fail(future: asyncio.Future[None], seconds: float, failure: DomainError) -> None:
     """Await the future, or raise `failure` after `seconds`. Cheaper than `asyncio.timeout`; runs twice per transaction."""
     timer = future.get_loop().call_later(seconds, _set_failure, future, failure)
@@ -100,8 +134,8 @@ class GroupCommitWriter:
         self.transaction_count = 0
         self._acquire_timeout_s = acquire_timeout_s
         self._commit_timeout_s = commit_timeout_s
-        self._queue: deque[WriteTicket] = deque()
-        self._background: deque[WriteTicket] = deque()
+        self._queue = _TicketsByAccount()
+        self._background = _TicketsByAccount()
         self._is_background_turn = True
         self._wake = asyncio.Event()
         self._current: WriteTicket | None = None
@@ -128,8 +162,9 @@ class GroupCommitWriter:
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    async def begin(self, *, background: bool = False) -> WriteTicket:
-        """Wait for the writing connection. Raises Unavailable after the timeout."""
+    async def begin(self, account: str = "", *, background: bool = False) -> WriteTicket:
+        """Wait for the writing connection. `account`: whose request it is; empty for the service itself. Raises Unavailable after
+        the timeout."""
         current = self._current
         if current is not None and not current.ended.done() and current.owner is asyncio.current_task():
             raise NestedWriteError
@@ -139,7 +174,7 @@ class GroupCommitWriter:
         if len(queue) >= MAX_QUEUED:
             raise Unavailable("Too many writes are waiting for the database. Try again in a moment.")
         ticket = WriteTicket(asyncio.get_running_loop())
-        queue.append(ticket)
+        queue.append(account, ticket)
         self._wake.set()
         try:
             await _wait_or_fail(ticket.granted, self._acquire_timeout_s, Unavailable(_BUSY))
