@@ -40,6 +40,7 @@ from domain.kernel.ids import AccountId, DeviceId, ExecutionId, GrantId, IdPrefi
 from domain.keys.model import ApiKey
 from support.manual_clock import START_MS, ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
+from support.plain_hasher import PlainHasher
 
 ACCOUNT = AccountId("acc_00000000000000000000")
 
@@ -75,20 +76,6 @@ class TransparentVault:
         return secret
 
     def needs_rekey(self, sealed: bytes) -> bool:
-        return False
-
-
-class PlainHasher:
-    async def hash(self, password: str) -> str:
-        return password
-
-    async def verify(self, password_hash: str, password: str) -> bool:
-        return password_hash == password
-
-    async def verify_dummy(self, password: str) -> None:
-        return None
-
-    def needs_rehash(self, password_hash: str) -> bool:
         return False
 
 
