@@ -10,6 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import aiomqtt
@@ -24,10 +25,8 @@ FOR_S, SILENT_S = 3, 10
 HELD_S = FOR_S + 1.0
 PUBLISH_TIMEOUT_S = 60
 BEAT_S = 0.5
-RULES: tuple[dict[str, Any], ...] = (
-    {"name": "held", "conditions": [{"metric": "hot", "comparator": "==", "value": 1}], "forSeconds": FOR_S},
-    {"name": "quiet", "conditions": [{"metric": "beat", "comparator": "silent", "value": SILENT_S}]},
-)
+HELD: dict[str, Any] = {"name": "held", "conditions": [{"metric": "hot", "comparator": "==", "value": 1}], "forSeconds": FOR_S}
+QUIET: dict[str, Any] = {"name": "quiet", "conditions": [{"metric": "beat", "comparator": "silent", "value": SILENT_S}]}
 
 
 class TimedRules:
@@ -47,8 +46,10 @@ class TimedRules:
             self._devices.append(device)
             await self._publish_first(device)
             await self._work.api.wait_until(f"{device.path}/rules/context", lambda found: "hot" in found["metrics"])
-            for rule in RULES:
-                await self._work.api.post(f"{device.path}/rules", {**rule, "action": {"command": "OFF"}}, expect=201)
+            await self._add_rule(device, HELD)
+
+    async def _add_rule(self, device: Device, rule: dict[str, Any]) -> None:
+        await self._work.api.post(f"{device.path}/rules", {**rule, "action": {"command": "OFF"}}, expect=201)
 
     async def _publish_first(self, device: Device) -> None:
         """An instance learns of a new device a moment after the one that registered it."""
@@ -65,9 +66,21 @@ class TimedRules:
             clients = [await stack.enter_async_context(device.client(self._front)) for device in self._devices]
             beats = [asyncio.create_task(self._beat(*each)) for each in zip(clients, self._devices, strict=True)]
             try:
+                for device in self._devices:
+                    await self._wait_for_beat(device)  # it has been silent while the others were made
+                    await self._add_rule(device, QUIET)
                 yield clients
             finally:
                 await cancel_tasks(*beats)
+
+    async def _wait_for_beat(self, device: Device) -> None:
+        began = datetime.now(UTC)
+        await self._work.api.wait_until(
+            f"{device.path}/telemetry/latest",
+            lambda found: any(
+                each["metric"] == "beat" and datetime.fromisoformat(each["recordedAt"]) >= began for each in found["telemetry"]
+            ),
+        )
 
     async def _beat(self, client: aiomqtt.Client, device: Device) -> None:
         while True:
