@@ -89,6 +89,30 @@ async def test_an_admin_behind_the_key_does_not_approve_its_request(site: Site, 
     assert await code(site.ada, "POST", f"{await ask(key, device)}/deny") == "ok"  # it takes its own request back
 
 
+async def test_who_asked_withdraws_and_nobody_else(site: Site) -> None:
+    device = await site.device(GUARDED)
+    (key, *_), (other, *_) = [await site.key(site.owner, device, site.owner) for _ in range(2)]
+    approval = await ask(key, device)
+    assert await code(other, "POST", f"{approval}/withdraw") == "NOT_FOUND"
+    for person in (site.owner, site.ada):
+        assert await code(person, "POST", f"{approval}/withdraw") == "NOT_OWN_REQUEST"
+    waiting = asyncio.create_task(key.send("POST", f"{device}/command", {"cmd": "OPEN", "waitSeconds": 20}))
+    while len(pending := await site.owner.send_ok("GET", f"{device}/approvals?status=PENDING")) < 2:
+        await asyncio.sleep(0.02)
+    for each in pending:
+        await key.send_ok("POST", f"{device}/approvals/{each['approvalId']}/withdraw", {"note": "not needed any more"})
+    async with asyncio.timeout(TIMEOUT_S):
+        told = (await waiting).json()
+    assert (told["status"], told["note"]) == ("WITHDRAWN", "not needed any more")
+    assert await code(site.owner, "POST", f"{approval}/approve") == "ALREADY_DECIDED"
+    assert await code(key, "POST", f"{approval}/withdraw") == "ALREADY_DECIDED"
+    [decided, _] = (await site.owner.send_ok("GET", f"/events?type=approval_decided&deviceId={device.rsplit('/', 1)[1]}"))["data"]
+    assert "WITHDRAWN (not needed any more)" in decided["description"]
+    own = await ask(site.ada, device)
+    assert await code(site.eve, "POST", f"{own}/withdraw") == "NOT_OWN_REQUEST"
+    assert await code(site.ada, "POST", f"{own}/withdraw") == "ok"
+
+
 async def test_an_owner_approves_what_a_key_of_its_own_asks(site: Site) -> None:
     device = await site.device(GUARDED)
     key, *_ = await site.key(site.owner, device, site.owner)

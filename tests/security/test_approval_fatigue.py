@@ -44,3 +44,17 @@ async def test_one_key_holds_so_many_requests_over_all_devices_and_others_still_
         first = answers[0].json()["approvalId"]
         await owner.send_ok("POST", f"{gates[0]}/approvals/{first}/deny")
         assert (await loop.send("POST", f"{gates[1]}/command", {"cmd": "OPEN"})).status_code == 202
+
+
+async def test_asking_and_withdrawing_in_turns_is_bounded_too(tmp_path: Path) -> None:
+    async with in_process_app(tmp_path) as program:
+        await program.create_account("ada@example.com")
+        owner = await program.sign_in("ada@example.com")
+        gate = await a_gate(owner)
+        key, key_id = await a_key(owner)
+        await owner.send_ok("POST", f"{gate}/grants", {"commands": ["*"], "apiKeyId": key_id})
+        for _ in range(MAX_PENDING_PER_PROGRAM):
+            asked = await key.send("POST", f"{gate}/command", {"cmd": "OPEN"})
+            await key.send_ok("POST", f"{gate}/approvals/{asked.json()['approvalId']}/withdraw")
+        refused = await key.send("POST", f"{gate}/command", {"cmd": "OPEN"})
+        assert (refused.status_code, refused.json()["error"]) == (429, "TOO_MANY_REQUESTS_WAIT")

@@ -286,7 +286,7 @@ class DeviceWorld:
 
     async def _add_person(self, role: Role) -> None:
         session = self.session(role)
-        user = User(session.user_id, f"{role}@acme.example".lower(), f"{role}", "secret", True, START_MS, START_MS)
+        user = User(session.user_id, f"{role}@acme.example".lower(), f"{role}", "plain:1:secret", True, START_MS, START_MS)
         async with self.uow.write() as tx:
             await tx.users.add(user)
             await tx.memberships.add(Membership(session.membership_id, ACCOUNT, session.user_id, role, START_MS))

@@ -1,5 +1,5 @@
-"""A command that waits for a decision: PENDING → APPROVED, DENIED or EXPIRED. Exactly one decision takes effect, and it is final.
-Here is also who sees a request, and who may decide it.
+"""A command that waits for a decision: PENDING → APPROVED, DENIED, WITHDRAWN or EXPIRED. Exactly one takes effect,
+and it is final. Here is also who sees a request, and who may decide it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
-from domain.kernel.clock import DAY_MS, to_iso
+from domain.kernel.clock import DAY_MS, HOUR_MS, to_iso
 from domain.kernel.domain_event import Json
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, KeyId, MembershipId, SessionId, UserId
@@ -18,7 +18,9 @@ APPROVAL_TTL_MS = DAY_MS
 MAX_PENDING_PER_DEVICE = 100
 """Pending requests per device: more than people decide on; bounds what a faulty client can queue."""
 MAX_PENDING_PER_PROGRAM = 25
-"""Of one API key or service session, over all devices: a program that asks in a loop leaves room for others."""
+"""Of one API key or service session, over all devices: a program that asks in a loop leaves room for others. What it withdrew
+within `WITHDRAWN_COUNTS_MS` counts too, because people may have been told of it."""
+WITHDRAWN_COUNTS_MS = HOUR_MS
 ALREADY_DECIDED = "ALREADY_DECIDED"
 
 
@@ -26,6 +28,8 @@ class ApprovalStatus(StrEnum):
     PENDING = "PENDING"
     APPROVED = "APPROVED"
     DENIED = "DENIED"
+    WITHDRAWN = "WITHDRAWN"
+    """By who asked."""
     EXPIRED = "EXPIRED"
 
 
@@ -43,6 +47,11 @@ class Requester:
     @property
     def label(self) -> str:
         return f"apikey:{self.key_id}" if self.key_id else f"user:{self.user_id}"
+
+    @property
+    def actor(self) -> tuple[KeyId | None, MembershipId | None, SessionId | None]:
+        """Equal for what one key, one member by hand, or one service session asked for."""
+        return self.key_id, self.membership_id, self.session_id
 
     @property
     def actor_id(self) -> str:
@@ -90,7 +99,7 @@ def check_can_decide(caller: SessionCaller, approval: Approval, wanted: Approval
     reach; an Admin among them counts as the requester. An Owner does not: an account of one person and a program's key must work.
 
     Raises PermissionDenied `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving one's own request. Denying one's own
-    request is allowed: it withdraws the request."""
+    request is allowed."""
     require_role(caller, Role.ADMIN)
     if wanted is not ApprovalStatus.APPROVED:
         return
@@ -105,6 +114,20 @@ def check_can_decide(caller: SessionCaller, approval: Approval, wanted: Approval
             "counts as your own. "
             "Ask an Owner or another Admin of the account.",
             code="OWN_REQUEST",
+        )
+
+
+def check_can_withdraw(caller: SessionCaller | ApiKeyCaller, approval: Approval) -> None:
+    """A member withdraws what their service sessions asked for too. Raises PermissionDenied `NOT_OWN_REQUEST`."""
+    requester = approval.requested_by
+    if isinstance(caller, ApiKeyCaller):
+        is_own = requester.key_id == caller.key_id
+    else:
+        is_own = requester.key_id is None and requester.membership_id == caller.membership_id
+    if not is_own:
+        raise PermissionDenied(
+            "Only who asked can withdraw a request. To end the request of another, an Owner or Admin denies it.",
+            code="NOT_OWN_REQUEST",
         )
 
 

@@ -1,4 +1,4 @@
-"""Use cases of approvals: list, approve, deny and expire.
+"""Use cases of approvals: list, approve, deny, withdraw and expire.
 
 The decision, the approved command and their events are one transaction, and the decision is stored only if the approval is still
 PENDING: of several concurrent decisions one takes effect and the others raise Conflict. When the command is no longer allowed
@@ -13,7 +13,15 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Generic, TypeVar
 
-from domain.approvals.model import ALREADY_DECIDED, Approval, ApprovalStatus, apply_decision, can_see, check_can_decide
+from domain.approvals.model import (
+    ALREADY_DECIDED,
+    Approval,
+    ApprovalStatus,
+    apply_decision,
+    can_see,
+    check_can_decide,
+    check_can_withdraw,
+)
 from domain.approvals.ports import ApprovalsTx, ApprovalWaiter, ApprovedCommandSubmitterPort
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
@@ -102,6 +110,20 @@ class ApprovalService(Generic[TxT]):
             denied = apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms, note=note)
             await self._save_decision(tx, denied, caller)
 
+    async def withdraw(
+        self, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId, *, note: str | None = None
+    ) -> None:
+        """By who asked, who does not want it any more. Raises PermissionDenied `NOT_OWN_REQUEST`, NotFound, Conflict
+        `ALREADY_DECIDED`."""
+        now_ms = self.clock.now_ms()
+        async with self.uow.write(caller, Role.VIEWER) as tx:
+            approval = await _get_approval(tx, caller, device_id, approval_id)
+            if not can_see(caller, approval):
+                raise NotFound.for_resource("approval of this device", approval_id)
+            check_can_withdraw(caller, approval)
+            withdrawn = apply_decision(approval, ApprovalStatus.WITHDRAWN, by=caller.label, now_ms=now_ms, note=note)
+            await self._save_decision(tx, withdrawn, caller)
+
     async def expire_due(self) -> int:
         """Expire a batch of overdue approvals; returns the size of the batch. Each expires once, also with several instances."""
         now_ms = self.clock.now_ms()
@@ -139,7 +161,7 @@ class ApprovalService(Generic[TxT]):
             text = f"Approval failed: {error.message}"
             tx.emit(event_of(caller, "approval_refused", text, now_ms, device_id, approvalId=approval_id, code=error.code))
 
-    async def _save_decision(self, tx: TxT, approval: Approval, caller: SessionCaller) -> None:
+    async def _save_decision(self, tx: TxT, approval: Approval, caller: SessionCaller | ApiKeyCaller) -> None:
         """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
         if not await tx.approvals.decide_if_pending(approval):
             raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=ALREADY_DECIDED)

@@ -8,6 +8,7 @@ from domain.approvals.model import (
     APPROVAL_TTL_MS,
     MAX_PENDING_PER_DEVICE,
     MAX_PENDING_PER_PROGRAM,
+    WITHDRAWN_COUNTS_MS,
     Approval,
     ApprovalStatus,
     Requester,
@@ -20,6 +21,7 @@ from domain.kernel.ids import ApprovalId, GrantId
 
 RETRY_AFTER_S = 60
 """People decide in minutes."""
+LOOKED_AT = 200
 
 
 async def create_approval(
@@ -39,7 +41,7 @@ async def create_approval(
             code="TOO_MANY_QUEUED",
         )
     requester, expires_ms = await _requester_of(tx, caller, now_ms)
-    await _check_room(tx, caller, requester)
+    await _check_room(tx, caller, requester, now_ms)
     approval = Approval(
         approval_id=approval_id,
         account_id=device.account_id,
@@ -58,16 +60,19 @@ async def create_approval(
     return approval
 
 
-async def _check_room(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, requester: Requester) -> None:
+async def _check_room(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, requester: Requester, now_ms: int) -> None:
     """A member who is present asks by hand, and is bounded by the devices alone."""
     if requester.key_id is None and requester.session_id is None:
         return
     key_id, membership_id = requester.key_id, requester.membership_id
     pending = await tx.approvals.list_pending_by_requester(caller.account_id, key_id=key_id, membership_id=membership_id)
-    if sum(each.requested_by.session_id == requester.session_id for each in pending) >= MAX_PENDING_PER_PROGRAM:
+    newest = await tx.approvals.list_newest(caller.account_id, limit=LOOKED_AT)
+    withdrawn = [each for each in newest if each.status is ApprovalStatus.WITHDRAWN]
+    counted = [*pending, *(each for each in withdrawn if each.created_ms > now_ms - WITHDRAWN_COUNTS_MS)]
+    if sum(each.requested_by.actor == requester.actor for each in counted) >= MAX_PENDING_PER_PROGRAM:
         raise RateLimited(
-            f"{MAX_PENDING_PER_PROGRAM} requests of {requester.name} wait for approval, which is the most. Do not ask again "
-            "before an Owner or Admin has decided some of them; each ends after 24 hours.",
+            f"{MAX_PENDING_PER_PROGRAM} requests of {requester.name} wait for approval or were withdrawn within the hour, which "
+            "is the most. Do not ask again before an Owner or Admin has decided some of them; each ends after 24 hours.",
             retry_after=RETRY_AFTER_S,
             code="TOO_MANY_REQUESTS_WAIT",
         )

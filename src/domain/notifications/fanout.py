@@ -21,6 +21,7 @@ from domain.notifications.ports import NotificationsTx
 
 MAX_PENDING_PER_CHANNEL = 500
 """More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
+REQUESTS_LOOKED_AT = 100
 GATHER_MS = 15 * SECOND_MS
 """The first request for approval of an asker is told at once; what the same asker wants so soon after it is told together."""
 SUBJECTS = {
@@ -86,13 +87,11 @@ class NotificationFanout:
         if approval is None:
             return 0
         asker = approval.requested_by
-        pending = await tx.approvals.list_pending_by_requester(
-            event.account_id, key_id=asker.key_id, membership_id=asker.membership_id
-        )
+        others = await tx.approvals.list_newest(event.account_id, limit=REQUESTS_LOOKED_AT)
         is_first = not any(
             abs(approval.created_ms - other.created_ms) < GATHER_MS
-            for other in pending
-            if other.approval_id != approval.approval_id
+            for other in others
+            if other.approval_id != approval.approval_id and other.requested_by.actor == asker.actor
         )
         return 0 if is_first else GATHER_MS - self.clock.steady_ms() % GATHER_MS
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from latchboard_client.codec import UNSET, Unset
 
 AppliesVia = Literal["device", "group", "project"]
-ApprovalStatus = Literal["PENDING", "APPROVED", "DENIED", "EXPIRED"]
+ApprovalStatus = Literal["PENDING", "APPROVED", "DENIED", "WITHDRAWN", "EXPIRED"]
 BulkCredentials = Literal["NONE", "NEW", "UNUSED"]
 BulkOutcome = Literal["CREATED", "EXISTS", "FAILED"]
 ChannelErrorCode = Literal[
@@ -141,7 +141,7 @@ class ApprovalDecidedEvent:
     timestamp: int
     approval_id: str
     cmd: str
-    status: Literal["APPROVED", "DENIED", "EXPIRED"]
+    status: Literal["APPROVED", "DENIED", "WITHDRAWN", "EXPIRED"]
     requested_by: str
     execution_id: str | None
     decided_by: str | None

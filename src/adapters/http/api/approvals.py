@@ -1,4 +1,4 @@
-"""Requests for approval: list and decide them. A key may look at its own.
+"""Requests for approval: list, decide and withdraw them. A key may look at its own, and withdraw them.
 
 A link of a mail or message leads to one request and decides it without a session. All its calls are POST, and only a decision
 changes something: what opens links by itself, such as a mail scanner, changes nothing.
@@ -50,7 +50,7 @@ class ApprovalResponse(ResponseModel):
     decided_at: Timestamp | None
     execution_id: str | None
     reason: str | None = Field(description="Why the requester wants it.")
-    note: str | None = Field(description="What the decider says about it.")
+    note: str | None = Field(description="What the decider says about it, or who withdraws it.")
 
     @classmethod
     def from_domain(cls, approval: Approval) -> ApprovalResponse:
@@ -76,6 +76,7 @@ class ApprovalsQueryParameters(QueryParametersModel):
 
 
 DENY_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
+WITHDRAW_ERRORS = {403: "NOT_OWN_REQUEST", 409: "ALREADY_DECIDED"}
 APPROVE_ERRORS = {
     400: "UNKNOWN_COMMAND INVALID_PARAMS",
     403: "ROLE_REQUIRED OWN_REQUEST DEVICE_DISABLED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
@@ -135,6 +136,18 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
     async def deny_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
         """The command is never sent. Requires the role Admin or Owner."""
         await approvals.deny(current_session(), device_id, approval_id, note=body.note)
+
+    @bp.operation(
+        "POST /devices/<device_id>/approvals/<approval_id>/withdraw",
+        AllowedCallers.KEY,
+        "Withdraw a request",
+        errors=WITHDRAW_ERRORS,
+        idempotent=True,
+    )
+    async def withdraw_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
+        """By the API key or the member who asked, of any role; the command is never sent. What was approved already is called off
+        with `POST /devices/{deviceId}/executions/{executionId}/cancel` while it waits for its device."""
+        await approvals.withdraw(current_caller(), device_id, approval_id, note=body.note)
 
     return bp
 

@@ -75,7 +75,7 @@ class ApprovalPendingResponse(OkResponse):
 
     approval_required: bool = True
     approval_id: str
-    status: ApprovalStatus = Field(description="DENIED or EXPIRED: the command was not and will not be sent.")
+    status: ApprovalStatus = Field(description="DENIED, WITHDRAWN or EXPIRED: the command was not and will not be sent.")
     note: str | None = Field(description="What the decider says about it.")
 
 

@@ -91,7 +91,7 @@ class ApprovalDecidedEvent(BaseEventPayload):
     type: Literal["approval_decided"]
     approval_id: str
     cmd: str
-    status: Literal[ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.EXPIRED]
+    status: Literal[ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.WITHDRAWN, ApprovalStatus.EXPIRED]
     requested_by: str = Field(description="The actor: `user:…` or `apikey:…`.")
     execution_id: str | None
     decided_by: str | None

@@ -1523,6 +1523,18 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def withdraw_command(
+        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
+    ) -> models.OkResponse:
+        """Withdraw a request."""
+        return self._call(
+            models.OkResponse,
+            "POST",
+            ["devices", device_id, "approvals", approval_id, "withdraw"],
+            body={"note": note},
+            idempotency_key=idempotency_key,
+        )
+
     def preview_linked_approval(self, *, token: str) -> models.ApprovalByLinkResponse:
         """Look at the request behind an approval link."""
         return self._call(models.ApprovalByLinkResponse, "POST", ["approval-links", "preview"], body={"token": token})

@@ -60,7 +60,7 @@ function Form({ token, linked: { decider, linkExpiresAt, secondFactors }, proble
 }
 
 function Over({ approval: { status, note } }) {
-  const text = status === "APPROVED" ? t("The command was sent.") : status === "DENIED" ? t("The command is not sent.") : t("Nobody decided in time.");
+  const text = status === "APPROVED" ? t("The command was sent.") : ["DENIED", "WITHDRAWN"].includes(status) ? t("The command is not sent.") : t("Nobody decided in time.");
   return html`<p role="status"><${Badge} kind=${KINDS[status]}>${word(status)}<//> ${text}</p>${note ? html`<blockquote>${note}</blockquote>` : null}`;
 }
 

@@ -6,7 +6,7 @@ import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
 import { countWaiting, liveDevice, ofKind, useLoad } from "../core/live_data_hooks.js";
 import { useRows } from "../core/live_rows.js";
-import { isAdmin, loadNames } from "../core/signed_in_user.js";
+import { isAdmin, loadNames, me } from "../core/signed_in_user.js";
 import { Badge, Button, Card, Empty, Facts, Loaded, More, PageHead, Time } from "../ui/basic_components.js";
 import { ask } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
@@ -15,7 +15,7 @@ import { withStepUp } from "../ui/step_up.js";
 import { DeviceIcon, Presence, RelayState } from "../ui/device_switch.js";
 
 const PAGE = 25;
-export const KINDS = { APPROVED: "good", DENIED: "bad", EXPIRED: "off", PENDING: "wait" };
+export const KINDS = { APPROVED: "good", DENIED: "bad", WITHDRAWN: "off", EXPIRED: "off", PENDING: "wait" };
 
 export function Approvals() {
   const open = useLoad((signal) => pages("/approvals?status=PENDING&limit=100", signal), [], ofKind("approval_"));
@@ -62,6 +62,11 @@ function Request({ approval, reload }) {
     const done = await ask({ title: t("Deny {command}?", { command: cmd }), intro: t("It is not sent."), fields, action: t("Deny"), danger: true, send: ({ note } = {}) => call("POST", `${path}/deny`, note ? { note } : undefined) });
     if (done) await decided(t("{command} was denied.", { command: cmd }));
   };
+  const withdraw = async () => {
+    const done = await ask({ title: t("Withdraw {command}?", { command: cmd }), intro: t("It is not sent."), action: t("Withdraw"), danger: true, send: () => call("POST", `${path}/withdraw`) });
+    if (done) await decided(t("{command} was withdrawn.", { command: cmd }));
+  };
+  const isMine = requestedBy.id === me.value?.userId;
   return html`<li class="card request" aria-label=${`${cmd} · ${device?.name ?? deviceId}`}>
     <header class="request-head">${device ? html`<${DeviceIcon} device=${device} />` : html`<span class="device-icon"><${Icon} name="cpu" /></span>`}
       <div class="grow"><h2>${cmd}</h2>
@@ -69,7 +74,7 @@ function Request({ approval, reload }) {
       ${device ? html`<div class="device-state"><${Presence} device=${device} /><${RelayState} device=${device} /></div>` : null}
     </header>
     <${Facts} of=${[...paramFacts(params), [t("Asked by"), requestedBy.name], [t("Reason"), reason, true], [t("Asked"), html`<${Time} at=${createdAt} />`], [t("Expires"), near(expiresAt)]]} />
-    ${isAdmin() ? html`<div class="request-foot"><${Button} kind="danger" icon="x" act=${deny}>${t("Deny")}<//><${Button} kind="main" icon="check" act=${approve}>${t("Approve")}<//></div>` : html`<p class="dim">${t("An Owner or Admin decides.")}</p>`}
+    ${isAdmin() ? html`<div class="request-foot"><${Button} kind="danger" icon="x" act=${deny}>${t("Deny")}<//><${Button} kind="main" icon="check" act=${approve}>${t("Approve")}<//></div>` : html`<p class="dim">${t("An Owner or Admin decides.")}</p>${isMine ? html`<div class="request-foot"><${Button} icon="x" act=${withdraw}>${t("Withdraw")}<//></div>` : null}`}
   </li>`;
 }
 
