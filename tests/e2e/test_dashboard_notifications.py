@@ -134,6 +134,29 @@ async def test_a_request_is_denied_on_the_desktop_in_german_with_a_second_factor
     await owner.call("DELETE", "/auth/second-factor", None, 200)
 
 
+async def test_a_member_withdraws_their_own_request_on_the_phone_and_no_other(service: Service, owner: ApiClient) -> None:
+    await ask_to_open(service, owner, "North gate")
+    gate = await create_device(owner, "East gate")
+    await owner.post(f"{gate.path}/commands", {"name": "OPEN_WIDE", "label": "Open", "requiresApproval": True}, expect=201)
+    member = {"email": "mia@example.com", "name": "Mia", "role": "Member", "password": PASSWORD}
+    mine = await owner.post("/members", member, expect=201)
+    await owner.post(f"{gate.path}/grants", {"commands": ["OPEN_WIDE"], "membershipId": mine["membershipId"]}, expect=201)
+    signed_in = await owner.post("/auth/login", {"email": member["email"], "password": PASSWORD})
+    async with service.api(Authorization=f"Bearer {signed_in['accessToken']}") as mia:
+        await mia.post(f"{gate.path}/command", {"cmd": "OPEN_WIDE"}, expect=202)
+    async with open_browser(service, PHONE) as browser:
+        page = await browser.open_signed_in(member["email"])
+        await page.goto(f"{service.url}/#/approvals")
+        await expect(page.get_by_text("An Owner or Admin decides.").first).to_be_visible()
+        await expect(page.get_by_role("button", name="Withdraw")).to_have_count(1)
+        await look(page, "withdraw-phone")
+        await page.get_by_role("button", name="Withdraw").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Withdraw").click()
+        await expect(page.get_by_text("OPEN_WIDE was withdrawn.")).to_be_visible()
+    [request] = await owner.get(f"{gate.path}/approvals")
+    assert request["status"] == "WITHDRAWN"
+
+
 async def test_a_wrong_link_says_what_to_do(service: Service) -> None:
     async with open_browser(service, PHONE) as browser:
         page = await browser.open_tab("#/decide/a.b.c")
