@@ -84,7 +84,7 @@ POST /devices/{deviceId}/grants
 PATCH /devices/{deviceId}/grants/{grantId}
 DELETE /devices/{deviceId}/grants/{grantId}
 GET /devices/{deviceId}/approvals /approvals /devices/{deviceId}/approvals/{approvalId}
-POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny
+POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny /devices/{deviceId}/approvals/{approvalId}/withdraw
 GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export /telemetry/series
 GET /events /events/export /webhooks /webhooks/{webhookId}/deliveries
 POST /webhooks /webhooks/{webhookId}/rotate-secret /webhooks/{webhookId}/ping
@@ -97,7 +97,8 @@ UNDESCRIBED = {"/api/v1/ws"}
 METHODS = {"get", "post", "put", "patch", "delete"}
 VERBS = (
     "accept|apply|approve|cancel|change|claim|confirm|create|declare|delete|deny|explain|export|generate|get|list|login|logout|ping|plan|preview|"
-    "recover|redeliver|refresh|register|request|resend|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update"
+    "recover|redeliver|refresh|register|request|resend|reveal|revoke|rotate|send|summarize|switch|test|toggle|unlock|update|"
+    "withdraw"
 )
 """What an operation's name begins with; a noun follows."""
 ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
