@@ -112,7 +112,7 @@ async def test_a_start_behind_the_data_goes_on_from_there(tmp_path: Path, databa
             clock.set(-(clock.now_ms() // 1_000 if behind_s is None else behind_s))
             service.start()
             assert "behind the newest data" in await wait_for_warning(service, bool)
-            assert "behind the newest data" in service.log()
+            await service.wait_for_log("behind the newest data")
             await service.sign_in_again(owner)
             async with pump.online(service) as line:
                 for value in (21, 31):

@@ -66,10 +66,7 @@ async def retry_while_refused(work: Callable[[], Awaitable[Result]], refusal: ty
 
 
 async def wait_until_ready(owner: ApiClient, service: Service) -> None:
-    async def log() -> str:
-        return service.log()
-
-    await until(log, lambda text: "everything was read anew" in text)
+    await service.wait_for_log("everything was read anew")
     await until(lambda: owner.send("GET", f"http://127.0.0.1:{service.port}/readyz"), lambda answer: answer.status_code == 200)
 
 
@@ -133,6 +130,7 @@ async def test_a_failover_to_an_older_standby_is_told_and_heard_by_every_client(
         assert set(values[:-1]) == {99}
         latest = await owner.get(f"{pump.path}/telemetry/latest")
         assert [one["value"] for one in latest["telemetry"]] == [99]
+        await service.wait_for_log('"level": "critical"')
         assert service.log().count('"level": "critical"') == 1
 
 

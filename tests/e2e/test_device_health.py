@@ -61,6 +61,7 @@ async def test_dropped_messages_are_reported_once_for_each_reason(service: Servi
         told = [event["description"] for event in events]
         for last in ("telemetry, m128", "nowhere", "cmd"):
             assert any(text.endswith(f"last: {last}") for text in told), told
+        await service.wait_for_log("dropped an unusable message")
         logged = [line for line in service.log().splitlines() if "dropped an unusable message" in line]
         assert any(meter.device_id in line for line in logged)
         health = (await owner.get(meter.path))["health"]

@@ -110,7 +110,7 @@ async def test_a_service_starts_without_its_mosquitto_says_so_and_reads_from_it_
                 await asyncio.sleep(0.05)
         assert answer.status_code == 503
         assert f"127.0.0.1:{broker.port}" in answer.json()["troubles"]["broker"]
-        assert "goes on trying" in service.log()
+        await service.wait_for_log("goes on trying")
         await asyncio.to_thread(broker.start)
         await starting
         async with service.api() as owner:

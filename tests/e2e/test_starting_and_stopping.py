@@ -141,7 +141,7 @@ async def test_a_service_without_its_secret_keys_starts_and_lets_credentials_be_
         service.stop()
         (service.data_dir / "secret_keys").unlink()
         service.start()
-        assert "secret_keys was missing" in service.log()
+        await service.wait_for_log("secret_keys was missing")
         async with service.api() as owner:
             await service.sign_in_again(owner)
             requested = await owner.post(f"{pump.path}/credentials/reveal", {"password": PASSWORD}, expect=503)

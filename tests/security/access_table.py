@@ -166,6 +166,7 @@ GET /devices/{deviceId}/approvals                                401   200   200
 GET /devices/{deviceId}/approvals/{approvalId}                   401   200   200    200    200     200     200 404  404  404   404
 POST /devices/{deviceId}/approvals/{approvalId}/approve          401   200   200    403    403     403     403 403  403  403   404
 POST /devices/{deviceId}/approvals/{approvalId}/deny             401   200   200    403    403     403     403 403  403  403   404
+POST /devices/{deviceId}/approvals/{approvalId}/withdraw         401   403   403    403    403     403     403 404  404  404   404
 GET /devices/{deviceId}/telemetry                                401   200   200    200    200     200     200 403  200  200   404
 GET /telemetry/series?deviceId={deviceId}                        401   200   200    200    200     200     200 403  200  200   404
 GET /devices/{deviceId}/telemetry/latest                         401   200   200    200    200     200     200 403  200  200   404

@@ -377,6 +377,7 @@ NO_AUTHORITY = {
     "POST /devices/{deviceId}/metrics": "a name for rules",
     "POST /devices/{deviceId}/approvals/{approvalId}/approve": ONCE,
     "POST /devices/{deviceId}/approvals/{approvalId}/deny": ENDS,
+    "POST /devices/{deviceId}/approvals/{approvalId}/withdraw": ENDS,
     "POST /approval-links/preview": READS,
     "POST /approval-links/passkey-options": SET_UP,
     "POST /approval-links/decide": ONCE,

@@ -25,8 +25,9 @@ OF_ONES_OWN = {
     "POST /auth/password/change": "PASSWORD_MISMATCH",
     "POST /auth/step-up": "PASSWORD_MISMATCH",
     "POST /devices/{deviceId}/executions/{executionId}/cancel": "COMMAND_NOT_GRANTED",
+    "POST /devices/{deviceId}/approvals/{approvalId}/withdraw": "NOT_OWN_REQUEST",
 }
-"""Every role may; what is wrong is in the body, or the command is not the key's own."""
+"""Every role may; what is wrong is in the body, or the command or request is not the caller's own."""
 SOURCE_OF_IDS = RandomIdAndSecretGenerator()
 
 

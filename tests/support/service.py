@@ -99,6 +99,14 @@ class Service:
     def log(self, last: int = 20_000) -> str:
         return self.log_file.read_text(errors="replace")[-last:] if self.log_file.exists() else ""
 
+    async def wait_for_log(self, text: str) -> None:
+        """Lines are written a moment after what they tell, by a thread of their own."""
+
+        async def log() -> str:
+            return self.log()
+
+        await until(log, lambda written: text in written)
+
     def error_lines(self) -> list[str]:
         """The log lines with the level error."""
         lines = self.log_file.read_text(errors="replace").splitlines()

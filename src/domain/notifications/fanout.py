@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
+from domain.approvals.model import ApprovalStatus
 from domain.events.model import APPROVAL_REQUESTED, DEVICE_OFFLINE, DEVICE_ONLINE, TELEMETRY, Event
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.dataclasses import service
@@ -22,6 +23,7 @@ from domain.notifications.ports import NotificationsTx
 MAX_PENDING_PER_CHANNEL = 500
 """More than a person reads. What comes on top is dropped and counted, so that a fleet that goes offline fills no table."""
 REQUESTS_LOOKED_AT = 100
+UNDECIDED = (ApprovalStatus.PENDING, ApprovalStatus.WITHDRAWN)
 GATHER_MS = 15 * SECOND_MS
 """The first request for approval of an asker is told at once; what the same asker wants so soon after it is told together."""
 SUBJECTS = {
@@ -91,7 +93,7 @@ class NotificationFanout:
         is_first = not any(
             abs(approval.created_ms - other.created_ms) < GATHER_MS
             for other in others
-            if other.approval_id != approval.approval_id and other.requested_by.actor == asker.actor
+            if other.approval_id != approval.approval_id and other.requested_by.actor == asker.actor and other.status in UNDECIDED
         )
         return 0 if is_first else GATHER_MS - self.clock.steady_ms() % GATHER_MS
 
