@@ -133,10 +133,10 @@ class Story:
         await line.report(temperature=22)
         await self.send_call("POST /devices/{deviceId}/command", {"cmd": "ON", "waitSeconds": 30}, by_key=True)
         await self.send_call("GET /devices/{deviceId}/executions/{executionId}")
-        for decision in ("deny", "withdraw", "approve"):
+        for decision in ("deny", "approve"):
             await self.send_call("POST /devices/{deviceId}/command", {"cmd": "FLUSH"}, says=" for approval", by_key=True)
             await self.send_call("GET /devices/{deviceId}/approvals", says=" while it waits")
-            await self.send_call(f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}", by_key=decision == "withdraw")
+            await self.send_call(f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}")
             await self.send_call("GET /devices/{deviceId}/approvals/{approvalId}")
         await receiver.wait_for(2)
         self.posts = list(receiver.requests)

@@ -201,7 +201,6 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "GET /approvals": (200, [APPROVAL]),
     "GET /devices/{deviceId}/approvals/{approvalId}": (200, APPROVAL),
     "POST /devices/{deviceId}/approvals/{approvalId}/deny": (200, OK),
-    "POST /devices/{deviceId}/approvals/{approvalId}/withdraw": (200, OK),
     "POST /devices/{deviceId}/approvals/{approvalId}/approve": (200, shape("ok boolean, executionId string")),
     "GET /devices/{deviceId}/telemetry": (200, [READING]),
     "GET /devices/{deviceId}/telemetry?step=": (
