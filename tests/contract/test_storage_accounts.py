@@ -15,6 +15,7 @@ from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.idempotency import COMMITTED, StoredResponse
 from domain.kernel.ids import SessionId
+from domain.keys.model import KeyUse
 from domain.oidc.ports import ExternalIdentity
 from domain.sign_in.model import LoginFailures, PasswordChangeCode, RefreshToken, UserSession
 from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, an_account, new_id
@@ -363,10 +364,35 @@ async def test_a_key_is_found_by_its_hash_and_its_account(world: StoredAccount) 
 
 async def test_last_use_of_a_key_never_goes_back(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
-        await tx.api_keys.update_last_used({world.key.key_id: NOW + 5, new_id("key"): NOW})
-        await tx.api_keys.update_last_used({world.key.key_id: NOW + 1})
+        await tx.api_keys.update_last_used({world.key.key_id: KeyUse(NOW + 5, "sk_live_ab"), new_id("key"): KeyUse(NOW, "x")})
+        await tx.api_keys.update_last_used({world.key.key_id: KeyUse(NOW + 1, "sk_live_cd")})
         await tx.api_keys.update_last_used({})
-        assert (await tx.api_keys.get(world.account.account_id, world.key.key_id)).last_used_ms == NOW + 5
+        stored = await tx.api_keys.get(world.account.account_id, world.key.key_id)
+        assert (stored.last_used_ms, stored.last_used_prefix) == (NOW + 5, "sk_live_ab")
+
+
+async def test_a_key_is_found_by_its_previous_secret_too_and_keeps_its_limits(world: StoredAccount) -> None:
+    old = world.key
+    rotated = replace(
+        old,
+        secret_hash=b"new",
+        prefix="sk_live_new",
+        previous_hash=old.secret_hash,
+        previous_prefix=old.prefix,
+        previous_expires_ms=NOW + 1,
+        expires_ms=NOW + 2,
+        allowed_networks=("10.0.0.0/8", "2001:db8::/32"),
+    )
+    async with world.uow.write() as tx:
+        await tx.api_keys.save(rotated)
+    async with world.uow.read() as tx:
+        assert await tx.api_keys.find_by_hash(b"new") == rotated
+        assert await tx.api_keys.find_by_hash(old.secret_hash) is None
+        assert await tx.api_keys.find_by_previous_hash(old.secret_hash) == rotated
+        assert await tx.api_keys.find_by_previous_hash(b"new") is None
+    async with world.uow.write() as tx:
+        await tx.api_keys.save(replace(rotated, secret_hash=b"newest", previous_hash=b"new"))
+        assert await tx.api_keys.find_by_previous_hash(old.secret_hash) is None
 
 
 async def test_deleting_a_key_deletes_grants_and_webhooks_and_leaves_deliveries(world: StoredAccount) -> None:

@@ -37,6 +37,18 @@ async def disable(tx: Any, world: StoredAccount) -> None:
     await tx.api_keys.save(replace(world.key, enabled=False))
 
 
+async def rotate(tx: Any, world: StoredAccount) -> None:
+    await tx.api_keys.save(replace(world.key, secret_hash=b"new"))
+
+
+async def rotate_with_overlap(tx: Any, world: StoredAccount) -> None:
+    await tx.api_keys.save(replace(world.key, secret_hash=b"new", previous_hash=world.key.secret_hash))
+
+
+async def keep_to_a_network(tx: Any, world: StoredAccount) -> None:
+    await tx.api_keys.save(replace(world.key, allowed_networks=("10.0.0.0/8",)))
+
+
 async def delete(tx: Any, world: StoredAccount) -> None:
     await tx.api_keys.delete(world.key.key_id)
 
@@ -51,6 +63,10 @@ def session(world: StoredAccount) -> SessionCaller:
 
 def key(world: StoredAccount) -> ApiKeyCaller:
     return ApiKeyCaller(world.account.account_id, world.key.key_id)
+
+
+def shown_key(world: StoredAccount) -> ApiKeyCaller:
+    return replace(key(world), secret_hash=world.key.secret_hash)
 
 
 async def write(world: StoredAccount, caller: Any, needs: Role, **more: Any) -> str:
@@ -82,6 +98,11 @@ async def write(world: StoredAccount, caller: Any, needs: Role, **more: Any) -> 
         (nothing, key, Role.OWNER, "stored"),  # a key has grants instead of a role
         (disable, key, Role.VIEWER, "UNAUTHENTICATED"),
         (delete, key, Role.VIEWER, "UNAUTHENTICATED"),
+        (nothing, shown_key, Role.OWNER, "stored"),
+        (rotate, shown_key, Role.VIEWER, "SECRET_REPLACED"),
+        (rotate, key, Role.VIEWER, "stored"),  # a caller that the service puts together has shown no secret
+        (rotate_with_overlap, shown_key, Role.VIEWER, "stored"),
+        (keep_to_a_network, shown_key, Role.VIEWER, "UNAUTHENTICATED"),
     ],
 )
 async def test_a_caller_that_has_lost_its_authority_changes_nothing(

@@ -29,7 +29,7 @@ async def test_enabled_webhooks_have_an_enabled_key(world: StoredAccount) -> Non
         await tx.api_keys.add(off)
         for webhook in (live, disabled, a_webhook(world, key_id=off.key_id)):
             await tx.webhooks.add(webhook)
-        assert list(await tx.webhooks.list_enabled([world.account.account_id, new_id("acc")])) == [live]
+        assert list(await tx.webhooks.list_enabled([world.account.account_id, new_id("acc")])) == [(live, None)]
         assert list(await tx.webhooks.list_enabled([new_id("acc")])) == []
 
 

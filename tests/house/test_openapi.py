@@ -34,6 +34,7 @@ DELETE /auth/sessions /auth/sessions/{sessionId}
 GET /members /projects /keys /keys/{keyId}/grants
 POST /members /projects /keys
 PATCH /members/{membershipId} /projects/{projectId} /keys/{keyId}
+POST /keys/{keyId}/rotate
 DELETE /members/{membershipId} /projects/{projectId} /keys/{keyId}
 GET /invitations
 POST /invitations /invitations/{invitationId}/resend /invitations/preview /invitations/accept

@@ -40,7 +40,7 @@ async def make(http: HttpClient) -> dict[str, str]:
 
 async def test_a_key_is_shown_in_full_once(http: HttpClient) -> None:
     made = await make(http)
-    assert set(made) == {"keyId", "name", "type", "prefix", "key"}
+    assert set(made) == {"keyId", "name", "type", "prefix", "expiresAt", "allowedNetworks", "key"}
     assert made["key"].startswith(made["prefix"])
     assert (made["type"], made["prefix"][:8]) == ("SECRET", "sk_live_")
     listed = await http.get("/keys")
@@ -51,7 +51,12 @@ async def test_a_key_is_shown_in_full_once(http: HttpClient) -> None:
             "type": "SECRET",
             "prefix": made["prefix"],
             "enabled": True,
+            "expiresAt": None,
+            "allowedNetworks": [],
+            "previousPrefix": None,
+            "previousExpiresAt": None,
             "lastUsedAt": None,
+            "lastUsedPrefix": None,
             "createdAt": "2027-01-15T08:00:00.000Z",
         }
     ]
@@ -102,7 +107,7 @@ async def test_last_use_is_shown_after_the_next_flush(http: HttpClient) -> None:
     await http.world.callers.flush_last_used()
     http.headers = session
     [listed] = (await http.get("/keys")).json()
-    assert listed["lastUsedAt"] == "2027-01-15T08:00:00.000Z"
+    assert (listed["lastUsedAt"], listed["lastUsedPrefix"]) == ("2027-01-15T08:00:00.000Z", made["prefix"])
 
 
 async def test_the_grants_of_a_key_name_their_device_or_project(http: HttpClient) -> None:

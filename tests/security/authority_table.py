@@ -70,6 +70,11 @@ async def a_disabled_key(ada: Person) -> Call:
     return {"keyId": made["keyId"]}, lambda: {"enabled": True}
 
 
+async def a_key(ada: Person) -> Call:
+    made = await ada.caller.send_ok("POST", "/keys", {"name": "Robot"})
+    return {"keyId": made["keyId"]}, lambda: {"overlapSeconds": 60}
+
+
 async def a_suspended_channel(ada: Person) -> Call:
     made = await ada.caller.send_ok("POST", CHANNELS, NTFY | {"name": "Tablet"})
     await ada.caller.send_ok("DELETE", "/auth/sessions")
@@ -186,6 +191,7 @@ CASES: dict[str, Callable[[Person], Awaitable[Call]]] = {
     f"POST {CHANNELS}/{{channelId}}/confirm": a_suspended_channel,
     "POST /keys": plain({"name": "Robot"}),
     "PATCH /keys/{keyId}": a_disabled_key,
+    "POST /keys/{keyId}/rotate": a_key,
     "POST /service-sessions": a_service_session,
     "POST /provisioning-codes": a_code,
     "POST /invitations": plain({"email": "joan@example.com", "name": "Joan", "role": "Admin"}),
@@ -290,6 +296,7 @@ USES: dict[str, Callable[[Person, Made], Awaitable[bool]]] = {
     f"POST {CHANNELS}/{{channelId}}/confirm": is_told,
     "POST /keys": key_works,
     "PATCH /keys/{keyId}": key_works,
+    "POST /keys/{keyId}/rotate": key_works,
     "POST /service-sessions": token_works,
     "POST /provisioning-codes": code_admits,
     "POST /invitations": invitation_opens,

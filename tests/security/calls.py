@@ -317,6 +317,7 @@ BODIES: dict[str, Body] = {
     "PATCH /projects/{projectId}": lambda ids: {"name": f"Greenhouse {next(NUMBERS)}"},
     "POST /keys": lambda ids: {"name": "Robot"},
     "PATCH /keys/{keyId}": lambda ids: {"enabled": False},
+    "POST /keys/{keyId}/rotate": lambda ids: {"overlapSeconds": 0},
     "POST /devices/register": lambda ids: {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"},
     "POST /fleet/plan": lambda ids: _fleet(),
     "POST /fleet/apply": lambda ids: _fleet(),

@@ -30,7 +30,7 @@ async def test_each_action_logs_its_caller_and_address(tmp_path: Path) -> None:
 
 
 ACTS = {
-    *("project_created", "project_changed", "project_deleted", "key_created", "key_changed", "key_deleted"),
+    *("project_created", "project_changed", "project_deleted", "key_created", "key_changed", "key_rotated", "key_deleted"),
     *("member_changed", "member_invited", "member_invitation_revoked"),
     *("device_type_created", "device_type_updated", "device_type_deleted", "device_registered", "device_updated"),
     *("command_defined", "command_updated", "command_removed", "grant_created", "grant_updated", "grant_revoked"),
@@ -79,12 +79,14 @@ async def every_act(program: Any, account: Any, owner: Any) -> list[str]:
     await owner.send_ok("DELETE", f"{device}/commands/{command['commandId']}")
     await owner.send_ok("DELETE", f"/webhooks/{webhook['webhookId']}")
     await owner.send_ok("PATCH", f"/keys/{key['keyId']}", {"enabled": False})
+    new = await owner.send_ok("POST", f"/keys/{key['keyId']}/rotate", {})
     await owner.send_ok("DELETE", f"/keys/{key['keyId']}")
     for _ in range(2):
         await owner.send_ok("PATCH", f"{device}/toggle")
     await owner.send_ok("POST", f"{device}/revoke")
     await owner.send_ok("DELETE", device)
-    return [invited["link"].rpartition("/")[2], shown["mqttPassword"], key["key"], webhook["secret"], rotated["secret"], PASSWORD]
+    link = invited["link"].rpartition("/")[2]
+    return [link, shown["mqttPassword"], key["key"], new["key"], webhook["secret"], rotated["secret"], PASSWORD]
 
 
 async def automate(program: Any, owner: Any, device: str) -> None:

@@ -215,6 +215,18 @@ async def key_deleted(stage: Stage) -> Victim:
     return Victim(caller, lambda: stage.owner.send_ok("DELETE", f"/keys/{key_id}"), "UNAUTHENTICATED")
 
 
+async def key_rotated(stage: Stage) -> Victim:
+    caller, key_id, *_ = await _granted_key(stage)
+    rotation = {"overlapSeconds": 0}
+    return Victim(caller, lambda: stage.owner.send_ok("POST", f"/keys/{key_id}/rotate", rotation), "SECRET_REPLACED")
+
+
+async def key_kept_to_a_network(stage: Stage) -> Victim:
+    caller, key_id, *_ = await _granted_key(stage)
+    narrow = {"allowedNetworks": ["192.0.2.0/24"]}
+    return Victim(caller, lambda: stage.owner.send_ok("PATCH", f"/keys/{key_id}", narrow), "UNAUTHENTICATED")
+
+
 async def grant_of_key_taken(stage: Stage) -> Victim:
     caller, _, grants, grant_id = await _granted_key(stage)
     return Victim(caller, lambda: stage.owner.send_ok("DELETE", f"{grants}/{grant_id}"), "GRANT_MISSING")
@@ -233,6 +245,8 @@ LOSSES: list[tuple[Loss, list[str]]] = [
     (demoted, WRITING),
     (key_disabled, BY_KEY),
     (key_deleted, BY_KEY),
+    (key_rotated, BY_KEY),
+    (key_kept_to_a_network, BY_KEY),
     (grant_of_key_taken, BY_KEY),
     (grant_of_member_taken, BY_MEMBERS_GRANT),
 ]

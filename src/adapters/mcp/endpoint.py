@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from domain.kernel.dataclasses import service
-from domain.kernel.errors import DomainError, Unauthenticated
+from domain.kernel.errors import DomainError, PermissionDenied, Unauthenticated
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
@@ -28,10 +28,12 @@ MAX_BODY_BYTES = 256 * 1024
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 2.0
 _FORWARDED = ("x-forwarded-for", "forwarded")
+_STATUSES: Mapping[type[DomainError], int] = {Unauthenticated: 401, PermissionDenied: 403}
 
 AsgiApp = Any
 CheckKey = Callable[[str, dict[str, Any]], Awaitable[object]]
-"""Raises Unauthenticated for a key that is unknown or disabled. Takes the key and the ASGI scope of the request."""
+"""Takes the key and the ASGI scope of the request. Raises Unauthenticated for a key that is unknown, disabled or has ended;
+PermissionDenied for an address that it may not be used from."""
 
 
 @service
@@ -60,7 +62,7 @@ class McpEndpoint:
                 raise Unauthenticated("Send an API key as X-Api-Key or as Authorization: Bearer sk_live_…")
             await self.check_key(key, scope)
         except DomainError as error:
-            await _refuse(send, 401 if isinstance(error, Unauthenticated) else 503, error.code, error.message)
+            await _refuse(send, _STATUSES.get(type(error), 503), error.code, error.message)
             return
         await self._start()
         await self._app({**scope, "path": PATH, "raw_path": PATH.encode()}, receive, send)

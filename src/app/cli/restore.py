@@ -179,7 +179,8 @@ def describe(restored: RestoredDatabase, settings: Settings, *, keep_sessions: b
     lines.append("API keys that work now. Delete those that were deleted since the backup; those made since are gone:")
     for key in restored.keys:
         used = "never used" if key.last_used_ms is None else f"last used {to_iso(key.last_used_ms)}"
-        lines.append(f"  {key.prefix}…  {key.name}  ({'enabled' if key.enabled else 'disabled'}, {used})")
+        ends = "" if key.expires_ms is None else f", until {to_iso(key.expires_ms)}"
+        lines.append(f"  {key.prefix}…  {key.name}  ({'enabled' if key.enabled else 'disabled'}{ends}, {used})")
     if not restored.keys:
         lines.append("  none")
     lines.append("Check members, grants and revoked devices too (docs/how-to/after-a-restore.md), then start the service.")

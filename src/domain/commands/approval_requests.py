@@ -79,10 +79,11 @@ async def _check_room(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, requ
 
 
 async def _requester_of(tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, now_ms: int) -> tuple[Requester, int]:
-    """With the time when the request ends: that of a service session, with it at the latest."""
+    """With the time when the request ends: that of a service session or a key, with it at the latest."""
     expires_ms = now_ms + APPROVAL_TTL_MS
     if isinstance(caller, ApiKeyCaller):
-        return Requester(caller.name, key_id=caller.key_id), expires_ms
+        key_ends_ms = expires_ms if caller.expires_ms is None else caller.expires_ms
+        return Requester(caller.name, key_id=caller.key_id), min(expires_ms, key_ends_ms)
     user = await tx.users.get(caller.user_id)
     person = Requester(user.name if user else "", membership_id=caller.membership_id, user_id=caller.user_id)
     if caller.operations is None or caller.session_id is None:
@@ -101,7 +102,7 @@ async def resolve_requester(tx: CommandsTx, approval: Approval, now_ms: int) -> 
     requester = approval.requested_by
     if requester.key_id is not None:
         key = await tx.api_keys.get_for_share(approval.account_id, requester.key_id)
-        if key is not None and key.enabled:
+        if key is not None and key.enabled and not key.is_expired(now_ms):
             return ApiKeyCaller(approval.account_id, key.key_id, key.name)
     elif requester.membership_id is not None:
         member = await tx.memberships.get_for_share(requester.membership_id)

@@ -37,6 +37,7 @@ from domain.kernel.ids import AccountId, DeviceId, ExecutionId, KeyId, Membershi
 PAGE_SIZE = 500
 OUTSIDE_WINDOW = DENIAL_CODES[GrantCheckStep.WINDOW]
 """Decided when the command would be sent: until then the window may open again."""
+KEY_EXPIRED = "KEY_EXPIRED"
 CALLED_OFF = "CALLED_OFF"
 """Result code of a command that a caller has called off. The others name what has ended."""
 _DEVICE_ENDS: Mapping[EventKind, tuple[str, str]] = {
@@ -57,10 +58,11 @@ REVIEWED: frozenset[EventKind] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Requester:
-    """On whose authority executions wait, as of now. `code`: why there is none any more."""
+    """On whose authority executions wait, as of now. `code`: why there is none any more. `ends_ms`: when it ends by itself."""
 
     principal: Principal | None = None
     code: str | None = None
+    ends_ms: int | None = None
 
 
 RequesterKey = tuple[KeyId | None, MembershipId | None, SessionId | None, bool]
@@ -170,6 +172,8 @@ class QueuedCommandAuthority:
             return "DEVICE_DELETED"
         if requester.code is not None or requester.principal is None:
             return requester.code
+        if requester.ends_ms is not None and at_ms >= requester.ends_ms:
+            return KEY_EXPIRED
         definition = find_definition(context, execution.cmd)
         if definition is None:
             return "UNKNOWN_COMMAND"
@@ -212,7 +216,9 @@ async def _load_requester(tx: CommandsTx, execution: Execution, now_ms: int) -> 
         if key is None:
             return _Requester(code="KEY_DELETED")
         subject = GrantSubject(key_id=key.key_id)
-        return _Requester(Principal("This API key", None, subject)) if key.enabled else _Requester(code="KEY_DISABLED")
+        if not key.enabled:
+            return _Requester(code="KEY_DISABLED")
+        return _Requester(Principal("This API key", None, subject), ends_ms=key.expires_ms)
     if execution.membership_id is None:
         return _Requester()  # the service itself
     member = await tx.memberships.get(execution.membership_id)

@@ -59,12 +59,13 @@ class FeedSnapshotAndReplayService:
     async def snapshot(self, viewer: Viewer, *, with_devices: bool = True) -> FeedSnapshot | None:
         """None if the viewer has lost access to the account. Without `with_devices`, `devices` is empty."""
         async with self.uow.read() as tx:
-            if not await _is_authorized(tx, viewer):
+            ends_ms = await _load_end(tx, viewer, self.clock.now_ms())
+            if ends_ms is None:
                 return None
             log = await tx.events.end()
             needed = with_devices or isinstance(viewer, ApiKeyCaller)
             devices = await _list_devices(tx, viewer) if needed else []
-            visibility = await self._visibility(tx, viewer, devices)
+            visibility = await self._visibility(tx, viewer, devices, ends_ms)
         if visibility.allowed_devices is not None:
             devices = [device for device in devices if device.device_id in visibility.allowed_devices]
         return FeedSnapshot(log, devices if with_devices else [], visibility)
@@ -72,10 +73,11 @@ class FeedSnapshotAndReplayService:
     async def get_visibility(self, viewer: Viewer) -> FeedVisibility | None:
         """What the viewer may see now; None if it has lost access to the account."""
         async with self.uow.read() as tx:
-            if not await _is_authorized(tx, viewer):
+            ends_ms = await _load_end(tx, viewer, self.clock.now_ms())
+            if ends_ms is None:
                 return None
             devices = await _list_devices(tx, viewer) if isinstance(viewer, ApiKeyCaller) else []
-            return await self._visibility(tx, viewer, devices)
+            return await self._visibility(tx, viewer, devices, ends_ms)
 
     async def list_missed(self, viewer: Viewer, after: EventLogCursor) -> MissedEventsPage:
         """A page of public events that `after` does not cover, oldest first."""
@@ -87,12 +89,12 @@ class FeedSnapshotAndReplayService:
         has_more = len(events) >= PAGE_EVENTS
         return MissedEventsPage(events, after.after(events) if has_more else after.union(end), has_more)
 
-    async def _visibility(self, tx: WebhooksTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
+    async def _visibility(self, tx: WebhooksTx, viewer: Viewer, devices: Sequence[Device], ends_ms: int) -> FeedVisibility:
         if not isinstance(viewer, ApiKeyCaller):
             return FeedVisibility(None, NEVER_EXPIRES_MS)
         now_ms = self.clock.now_ms()
         visibility = ApiKeyReadScope.from_grants(
-            await tx.grants.list_by_subject(viewer.account_id, GrantSubject(key_id=viewer.key_id))
+            await tx.grants.list_by_subject(viewer.account_id, GrantSubject(key_id=viewer.key_id)), ends_ms
         )
         visible = [device.device_id for device in devices if visibility.can_see(device.places, now_ms)]
         return FeedVisibility(frozenset(visible), visibility.next_expiry_ms(now_ms))
@@ -103,10 +105,18 @@ async def _is_still_complete(tx: WebhooksTx, after: EventLogCursor) -> bool:
     return after.highest == 0 or 0 < await tx.events.oldest_position() <= after.lowest + 1
 
 
-async def _is_authorized(tx: WebhooksTx, viewer: Viewer) -> bool:
-    if isinstance(viewer, ApiKeyCaller):
-        key = await tx.api_keys.get(viewer.account_id, viewer.key_id)
-        return key is not None and key.enabled
+async def _load_end(tx: WebhooksTx, viewer: Viewer, now_ms: int) -> int | None:
+    """When the viewer's key or its secret ends (Unix ms); None if the viewer has lost access to the account."""
+    if not isinstance(viewer, ApiKeyCaller):
+        return NEVER_EXPIRES_MS if await _is_authorized(tx, viewer) else None
+    key = await tx.api_keys.get(viewer.account_id, viewer.key_id)
+    if key is None or not key.is_usable(viewer, now_ms):
+        return None
+    ends_ms = key.end_for(viewer)
+    return NEVER_EXPIRES_MS if ends_ms is None else ends_ms
+
+
+async def _is_authorized(tx: WebhooksTx, viewer: SessionCaller) -> bool:
     if viewer.session_id is not None:
         session = await tx.user_sessions.get(viewer.session_id)
         if session is None or session.revoked_ms is not None:

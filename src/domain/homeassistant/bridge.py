@@ -32,6 +32,7 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.authenticator import CallerAuthenticator
+from domain.keys.model import BRIDGE_ADDRESS
 from domain.rules.ports import TelemetryEngine
 
 DeviceFingerprint = tuple[object, ...]
@@ -57,7 +58,7 @@ class HomeAssistantBridge:
 
     async def authenticate(self) -> tuple[ApiKeyCaller, HomeAssistantTopics]:
         """The caller and its topics. Raises Unauthenticated for an unknown or disabled key."""
-        caller = await self.authenticator.authenticate_key(self.secret, "homeassistant")
+        caller = await self.authenticator.authenticate_key(self.secret, BRIDGE_ADDRESS)
         return caller, HomeAssistantTopics(self.discovery_prefix, caller.account_id)
 
     async def list_account_ids(self) -> frozenset[AccountId]:

@@ -11,6 +11,7 @@ enough: every decision that the service has based on `caller.role` is then still
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -74,6 +75,12 @@ class ApiKeyCaller:
     is_replay: bool = field(default=False, compare=False, repr=False)
     replayed_devices: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """All three as in `SessionCaller`."""
+    secret_hash: bytes = field(default=b"", compare=False, repr=False)
+    """Of the secret that was shown. Empty for a caller that the service itself puts together."""
+    allowed_networks: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Of the key, as they were when the caller was authenticated."""
+    expires_ms: int | None = field(default=None, compare=False, repr=False)
+    """Of the key, as it was then."""
 
     @property
     def label(self) -> str:
@@ -132,9 +139,18 @@ def check_session_is_open(revoked_ms: int | None) -> None:
         raise Unauthenticated("This session has ended. Sign in again.")
 
 
-def check_key_is_enabled(enabled: bool | None) -> None:
-    """`enabled`: the key's state as of this transaction, None without a key. Raises Unauthenticated."""
+def check_key_state(
+    caller: ApiKeyCaller, enabled: bool | None, hashes: Collection[bytes | None], networks: tuple[str, ...]
+) -> None:
+    """The key's state as of this transaction; `enabled` is None without a key. `hashes`: of its secrets. Time is judged when the
+    caller is authenticated. Raises Unauthenticated."""
     if enabled is None:
         raise Unauthenticated("This API key does not exist or was deleted. Create a new one.")
     if not enabled:
         raise Unauthenticated("This API key is disabled. Enable it or use another one.")
+    if caller.secret_hash and caller.secret_hash not in hashes:
+        raise Unauthenticated("This secret was replaced by a new one. Use the new secret of the key.", code="SECRET_REPLACED")
+    if caller.secret_hash and caller.allowed_networks != networks:
+        raise Unauthenticated(
+            "The allowed networks of this API key have changed during this request, so it was not carried out. Send it again."
+        )

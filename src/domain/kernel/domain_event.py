@@ -22,7 +22,9 @@ _PasskeyKind = Literal["passkey_added", "passkey_removed", "step_up", "step_up_f
 _PasswordKind = Literal["otp_requested", "password_changed", "password_change_failed"]
 _MemberKind = Literal["member_changed", "member_invited", "member_invitation_revoked"]
 _ProjectKind = Literal["project_created", "project_changed", "project_deleted"]
-_KeyKind = Literal["key_created", "key_enabled", "key_changed", "key_deleted", "access_refused", "response_replayed"]
+_KeyKind = Literal[
+    "key_created", "key_enabled", "key_changed", "key_rotated", "key_deleted", "access_refused", "response_replayed"
+]
 _ChannelKind = Literal["channel_added", "channel_confirmed", "channel_deleted"]
 _GrantKind = Literal[
     "grant_created", "grant_updated", "grant_revoked", "approval_requested", "approval_decided", "approval_refused"

@@ -7,17 +7,16 @@ call. A crash loses a few seconds of it, which is acceptable for a value that is
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import field, replace
 
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.errors import RateLimited, Unauthenticated
+from domain.kernel.errors import DomainError, PermissionDenied, RateLimited, Unauthenticated
 from domain.kernel.ids import KeyId, SessionId
 from domain.kernel.ports import DeniedRequestLog
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.keys.model import check_key_format
+from domain.keys.model import SECRET_REPLACED, KeyUse, check_key_format
 from domain.keys.ports import KeysTx
 from domain.sign_in.model import AccessTokenClaims
 from domain.sign_in.policy import RolesRequiringSecondFactor
@@ -25,6 +24,11 @@ from domain.sign_in.ports import AccessTokenCodec, TokenHasher
 from domain.team.service_sessions import SERVICE_TOKEN_PREFIX, check_usable
 
 SERVICE_REQUESTS_PER_MINUTE = 1_200
+_REFUSED_USES = {
+    "KEY_EXPIRED": "a call with an expired key",
+    SECRET_REPLACED: "a call with a replaced secret of a key",
+    "ADDRESS_NOT_ALLOWED": "a call from a network that the key does not allow",
+}
 
 
 @service
@@ -37,7 +41,7 @@ class CallerAuthenticator:
     token_hasher: TokenHasher
     denied_requests: DeniedRequestLog | None = None
     requirement: RolesRequiringSecondFactor = RolesRequiringSecondFactor.NOBODY
-    _keys_last_used_ms: dict[KeyId, int] = field(default_factory=dict, init=False)
+    _keys_last_used: dict[KeyId, KeyUse] = field(default_factory=dict, init=False)
     _services_last_used_ms: dict[SessionId, int] = field(default_factory=dict, init=False)
     _service_requests: dict[SessionId, tuple[int, int]] = field(default_factory=dict, init=False)
     """The minute, and the requests in it, of each service session."""
@@ -112,28 +116,42 @@ class CallerAuthenticator:
         return error
 
     async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:
-        """Raises Unauthenticated for a key that is malformed, unknown or disabled."""
+        """Raises Unauthenticated for a key that is malformed, unknown, disabled or has ended; PermissionDenied
+        `ADDRESS_NOT_ALLOWED`."""
         check_key_format(secret)
         secret_hash = self.token_hasher.sha256(secret)
         async with self.uow.read(one_statement=True) as tx:
             key = await tx.api_keys.find_by_hash(secret_hash)
-        if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):
+        if key is None:  # a second statement, so that a present secret costs one look-up in one index
+            async with self.uow.read(one_statement=True) as tx:
+                key = await tx.api_keys.find_by_previous_hash(secret_hash)
+        if key is None:
             raise Unauthenticated("This API key does not exist or was deleted. Create a new one.")
-        caller = ApiKeyCaller(key.account_id, key.key_id, key.name, address)
-        if not key.enabled:
-            error = Unauthenticated("This API key is disabled. Enable it or use another one.")
-            await self._log_denied(caller, "a call with a disabled key", error)
-            raise error
-        self._keys_last_used_ms[key.key_id] = self.clock.now_ms()
+        caller = ApiKeyCaller(
+            key.account_id,
+            key.key_id,
+            key.name,
+            address,
+            secret_hash=secret_hash,
+            allowed_networks=key.allowed_networks,
+            expires_ms=key.expires_ms,
+        )
+        now_ms = self.clock.now_ms()
+        try:
+            key.check_use(caller, now_ms)
+        except (Unauthenticated, PermissionDenied) as error:
+            await self._log_denied(caller, _REFUSED_USES.get(error.code, "a call with a disabled key"), error)
+            raise
+        self._keys_last_used[key.key_id] = KeyUse(now_ms, key.prefix_of(secret_hash))
         return caller
 
-    async def _log_denied(self, caller: SessionCaller | ApiKeyCaller, act: str, error: Unauthenticated) -> None:
+    async def _log_denied(self, caller: SessionCaller | ApiKeyCaller, act: str, error: DomainError) -> None:
         if self.denied_requests is not None:
             await self.denied_requests.log_denied(caller, act, error, {})
 
     async def flush_last_used(self) -> None:
         """Write the buffered last-use times. Called every few seconds and at shutdown."""
-        keys, self._keys_last_used_ms = self._keys_last_used_ms, {}
+        keys, self._keys_last_used = self._keys_last_used, {}
         services, self._services_last_used_ms = self._services_last_used_ms, {}
         if not keys and not services:
             return
@@ -142,6 +160,6 @@ class CallerAuthenticator:
                 await tx.api_keys.update_last_used(keys)
                 await tx.service_sessions.update_last_used(services)
         except BaseException:
-            self._keys_last_used_ms = {**keys, **self._keys_last_used_ms}
+            self._keys_last_used = {**keys, **self._keys_last_used}
             self._services_last_used_ms = {**services, **self._services_last_used_ms}
             raise

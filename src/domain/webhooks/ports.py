@@ -24,8 +24,8 @@ class WebhookRepository(Protocol):
     async def list_by_account(self, account_id: AccountId) -> Sequence[Webhook]:
         """Oldest first."""
 
-    async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
-        """Enabled webhooks of enabled keys, oldest first."""
+    async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[tuple[Webhook, int | None]]:
+        """Enabled webhooks of enabled keys, oldest first; each with the end of its key, Unix ms."""
 
     async def save(self, webhook: Webhook) -> None: ...
 

@@ -32,22 +32,24 @@ class ApiKeyReadScope:
     """The devices, groups and projects that one key may read, by id, each with the Unix ms until which it may."""
 
     until_ms: Mapping[str, int]
+    ends_ms: int = NEVER_EXPIRES_MS
+    """When the key itself ends."""
 
     @classmethod
-    def from_grants(cls, grants: Sequence[Grant | ApiKeyReadAccess]) -> ApiKeyReadScope:
+    def from_grants(cls, grants: Sequence[Grant | ApiKeyReadAccess], ends_ms: int | None = None) -> ApiKeyReadScope:
         found: dict[str, int] = {}
         for grant in grants:
             until_ms = NEVER_EXPIRES_MS if grant.expires_ms is None else grant.expires_ms
             found[grant.place] = max(until_ms, found.get(grant.place, 0))
-        return cls(found)
+        return cls(found, NEVER_EXPIRES_MS if ends_ms is None else ends_ms)
 
     def can_see(self, places: Iterable[str], now_ms: int) -> bool:
         """`places`: those of a device (`Device.places`)."""
-        return any(now_ms < self.until_ms.get(place, 0) for place in places)
+        return now_ms < self.ends_ms and any(now_ms < self.until_ms.get(place, 0) for place in places)
 
     def next_expiry_ms(self, now_ms: int) -> int:
-        """When the next currently valid grant expires."""
-        return min((end for end in self.until_ms.values() if end > now_ms), default=NEVER_EXPIRES_MS)
+        """When the next currently valid grant expires, or the key ends."""
+        return min((end for end in (*self.until_ms.values(), self.ends_ms) if end > now_ms), default=NEVER_EXPIRES_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ class AccountWebhookRecipients:
         """The webhook, if it is enabled and its key still sees the device. Call `load_places` for the device first. A ping
         has no device and discloses nothing."""
         webhook, visibility = self.webhooks.get(webhook_id, (None, None))
-        if webhook is None or visibility is None or device_id is None:
+        if webhook is None or visibility is None or now_ms >= visibility.ends_ms:
+            return None
+        if device_id is None:
             return webhook
         return webhook if visibility.can_see(self._places.get(device_id, (device_id,)), now_ms) else None
 
@@ -86,7 +90,8 @@ async def load_recipients(
     """Two queries for any number of accounts, webhooks and grants. `device_ids`: the devices that matter; None: all devices."""
     found: dict[AccountId, dict[WebhookId, tuple[Webhook, ApiKeyReadScope]]] = {account_id: {} for account_id in account_ids}
     enabled = await tx.webhooks.list_enabled(list(account_ids))
-    keys = list(dict.fromkeys(webhook.key_id for webhook in enabled))
+    ends = {webhook.key_id: ends_ms for webhook, ends_ms in enabled}
+    keys = list(ends)
     access_by_key: dict[KeyId, list[Grant | ApiKeyReadAccess]] = {key_id: [] for key_id in keys}
     accesses: Sequence[ApiKeyReadAccess] = ()
     if keys and device_ids is None:
@@ -96,8 +101,8 @@ async def load_recipients(
     for access in accesses:
         if access.key_id in access_by_key:
             access_by_key[access.key_id].append(access)
-    visibilities = {key_id: ApiKeyReadScope.from_grants(grants) for key_id, grants in access_by_key.items()}
-    for webhook in enabled:
+    visibilities = {key_id: ApiKeyReadScope.from_grants(grants, ends[key_id]) for key_id, grants in access_by_key.items()}
+    for webhook, _ in enabled:
         found[webhook.account_id][webhook.webhook_id] = (webhook, visibilities[webhook.key_id])
     wide = {key_id for key_id, held in access_by_key.items() if any(access.device_id is None for access in held)}
     return {

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, KeyId
-from domain.keys.model import ApiKey
+from domain.keys.model import ApiKey, KeyUse
 from support.memory_storage.grants import delete_grants
 from support.memory_storage.tables import Database, Table
 from support.memory_storage.webhooks import WEBHOOKS, delete_webhook
@@ -37,6 +37,9 @@ class MemoryApiKeyRepository:
     async def find_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return next((key for key in self._database.rows(API_KEYS).values() if key.secret_hash == secret_hash), None)
 
+    async def find_by_previous_hash(self, secret_hash: bytes) -> ApiKey | None:
+        return next((key for key in self._database.rows(API_KEYS).values() if key.previous_hash == secret_hash), None)
+
     async def list_by_account(self, account_id: AccountId) -> Sequence[ApiKey]:
         return [key for key in self._database.rows(API_KEYS).values() if key.account_id == account_id]
 
@@ -52,9 +55,9 @@ class MemoryApiKeyRepository:
                 delete_webhook(self._database, webhook.webhook_id)
         self._database.delete(API_KEYS, [key_id])
 
-    async def update_last_used(self, used: Mapping[KeyId, int]) -> None:
+    async def update_last_used(self, used: Mapping[KeyId, KeyUse]) -> None:
         rows = self._database.writable_rows(API_KEYS)
-        for key_id, at_ms in used.items():
+        for key_id, use in used.items():
             key = rows.get(key_id)
-            if key is not None and at_ms > (key.last_used_ms or 0):
-                rows[key_id] = replace(key, last_used_ms=at_ms)
+            if key is not None and use.at_ms > (key.last_used_ms or 0):
+                rows[key_id] = replace(key, last_used_ms=use.at_ms, last_used_prefix=use.prefix)

@@ -13,7 +13,7 @@ from domain.kernel.caller import (
     Role,
     SessionCaller,
     check_current_role,
-    check_key_is_enabled,
+    check_key_state,
     check_session_is_open,
     check_stated_role,
 )
@@ -224,4 +224,7 @@ async def _check_caller(tx: MemoryTransaction, caller: SessionCaller | ApiKeyCal
         check_current_role(caller, None if membership is None else membership.role)
     else:
         key = await tx.api_keys.get(caller.account_id, caller.key_id)
-        check_key_is_enabled(None if key is None else key.enabled)
+        if key is None:
+            check_key_state(caller, None, (), ())
+        else:
+            check_key_state(caller, key.enabled, (key.secret_hash, key.previous_hash), key.allowed_networks)

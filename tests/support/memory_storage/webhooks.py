@@ -37,12 +37,13 @@ class MemoryWebhookRepository:
     async def list_by_account(self, account_id: AccountId) -> Sequence[Webhook]:
         return [webhook for webhook in self._database.rows(WEBHOOKS).values() if webhook.account_id == account_id]
 
-    async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
+    async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[tuple[Webhook, int | None]]:
         keys, accounts = self._database.rows(_API_KEYS), set(account_ids)
         mine = [
             webhook for webhook in self._database.rows(WEBHOOKS).values() if webhook.account_id in accounts and webhook.enabled
         ]
-        return [webhook for webhook in mine if webhook.key_id in keys and keys[webhook.key_id].enabled]
+        live = [webhook for webhook in mine if webhook.key_id in keys and keys[webhook.key_id].enabled]
+        return [(webhook, keys[webhook.key_id].expires_ms) for webhook in live]
 
     async def save(self, webhook: Webhook) -> None:
         rows = self._database.writable_rows(WEBHOOKS)

@@ -47,6 +47,16 @@ async def test_a_mistyped_key_is_rejected_without_a_look_up(world: HttpWorld, ow
     assert counting.reads == 0
 
 
+async def test_a_present_secret_costs_one_look_up(world: HttpWorld, owner: SessionCaller) -> None:
+    made = await world.keys.create(owner, "CI", expires_ms=world.clock.now_ms() + 1, allowed_networks=["192.0.2.0/24"])
+    new = await world.keys.rotate(owner, made.key.key_id)
+    counting = world.callers.uow = CountingUow(world.uow)
+    await world.callers.authenticate_key(new.secret, "192.0.2.7")
+    assert (counting.reads, counting.writes) == (1, 0)
+    await world.callers.authenticate_key(made.secret, "192.0.2.7")
+    assert (counting.reads, counting.writes) == (3, 0)
+
+
 async def test_a_disabled_or_deleted_key_is_rejected_from_the_next_call_on(world: HttpWorld, owner: SessionCaller) -> None:
     made = await world.keys.create(owner, "CI")
     await world.keys.update(owner, made.key.key_id, enabled=False)

@@ -85,6 +85,8 @@ class ApiKeyCreatedResponse:
     name: str
     type: Literal["SECRET"]
     prefix: str
+    expires_at: datetime | None
+    allowed_networks: list[str]
     key: str
 
 
@@ -109,8 +111,26 @@ class ApiKeyResponse:
     type: Literal["SECRET"]
     prefix: str
     enabled: bool
+    expires_at: datetime | None
+    allowed_networks: list[str]
+    previous_prefix: str | None
+    previous_expires_at: datetime | None
     last_used_at: datetime | None
+    last_used_prefix: str | None
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKeyRotatedResponse:
+    key_id: str
+    name: str
+    type: Literal["SECRET"]
+    prefix: str
+    expires_at: datetime | None
+    allowed_networks: list[str]
+    key: str
+    previous_prefix: str | None
+    previous_expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,26 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, SearchPageQueryParameters, list_response
-from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
+from adapters.http.core.parsing import parse_timestamp
+from adapters.http.core.schemas import DisplayName, PatchBody, RequestBodyModel, ResponseModel, Timestamp, TimestampText
 from domain.grants.model import AppliesVia, Grant, Scope
 from domain.grants.service import GrantService
-from domain.keys.service import ApiKeyService
+from domain.keys.model import DEFAULT_OVERLAP_S, MAX_NETWORKS, MAX_OVERLAP_S
+from domain.keys.service import ApiKeyLimits, ApiKeyService
+
+NetworkText = Annotated[str, Field(min_length=2, max_length=64)]
+AllowedNetworks = Annotated[
+    list[NetworkText],
+    Field(
+        max_length=MAX_NETWORKS,
+        description="Addresses and CIDR networks that the key may be used from. Empty or `null`: from everywhere.",
+        examples=[["192.168.1.0/24", "2001:db8::/32"]],
+    ),
+]
+ExpiresAt = Annotated[
+    TimestampText, Field(description="When the key ends. Omitted or `null`: never.", examples=["2031-01-31T04:00:00Z"])
+]
 
 
 class ApiKeyCreateRequest(RequestBodyModel):
     name: DisplayName
+    expires_at: ExpiresAt | None = None
+    allowed_networks: AllowedNetworks | None = None
+
+    def to_limits(self) -> ApiKeyLimits:
+        return {"expires_ms": _parse_end(self.expires_at), "allowed_networks": self.allowed_networks or ()}
 
 
 class ApiKeyUpdateRequest(PatchBody):
+    """Omitted fields keep their value; `null` removes a limit."""
+
+    nullable = frozenset({"expires_at", "allowed_networks"})
+
     name: DisplayName | None = None
     enabled: bool | None = None
+    expires_at: ExpiresAt | None = None
+    allowed_networks: AllowedNetworks | None = None
+
+    def to_changes(self) -> dict[str, Any]:
+        """The changed fields by their names in `ApiKeyChanges`."""
+        given = super().to_changes()
+        if "expires_at" in given:
+            given["expires_ms"] = _parse_end(given.pop("expires_at"))
+        if "allowed_networks" in given:
+            given["allowed_networks"] = given["allowed_networks"] or ()
+        return given
+
+
+class ApiKeyRotateRequest(RequestBodyModel):
+    overlap_seconds: int = Field(
+        default=DEFAULT_OVERLAP_S,
+        ge=0,
+        le=MAX_OVERLAP_S,
+        description="How long the present secret works on; `0` ends it at once.",
+    )
 
 
 class ApiKeyResponse(ResponseModel):
@@ -30,7 +74,12 @@ class ApiKeyResponse(ResponseModel):
     type: Literal["SECRET"] = "SECRET"
     prefix: str = Field(examples=["sk_live_3fQz"])
     enabled: bool
+    expires_at: Timestamp | None = Field(description="When the key ends; `null`: never.")
+    allowed_networks: list[str] = Field(description="Where it may be used from; empty: everywhere.")
+    previous_prefix: str | None = Field(description="Of the secret before the last rotation, if that had an overlap.")
+    previous_expires_at: Timestamp | None = Field(description="When that secret ends, or has ended.")
     last_used_at: Timestamp | None
+    last_used_prefix: str | None = Field(description="Of the secret that was used last.")
     created_at: Timestamp
 
 
@@ -39,7 +88,14 @@ class ApiKeyCreatedResponse(ResponseModel):
     name: str
     type: Literal["SECRET"] = "SECRET"
     prefix: str
+    expires_at: Timestamp | None
+    allowed_networks: list[str]
     key: str = Field(description="The complete key. It is shown only in this response.")
+
+
+class ApiKeyRotatedResponse(ApiKeyCreatedResponse):
+    previous_prefix: str | None = Field(description="Of the secret that it replaces; `null` if that has ended.")
+    previous_expires_at: Timestamp | None = Field(description="When the secret that it replaces ends.")
 
 
 class GrantedDeviceResponse(ResponseModel):
@@ -102,19 +158,34 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
     )
     async def create_key(body: ApiKeyCreateRequest) -> ApiKeyCreatedResponse:
         """Shown only in this response. A key has no permissions without a grant. Requires the role Admin or Owner."""
-        made = await keys.create(current_session(), body.name)
+        made = await keys.create(current_session(), body.name, **body.to_limits())
         return ApiKeyCreatedResponse.of(made.key, key=made.secret)
 
     @bp.operation(
         "PATCH /keys/<key_id>",
         AllowedCallers.SESSION,
-        "Rename, disable or enable a key",
+        "Rename or limit a key, disable or enable it",
         errors={403: "ROLE_REQUIRED"},
-        authority=AuthorityMade("key_enabled", "DELETE /keys/{keyId}", when="a disabled key is enabled"),
+        authority=AuthorityMade("key_enabled", "DELETE /keys/{keyId}", when="it may do more afterwards"),
     )
     async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> None:
-        """Requires the role Admin or Owner."""
-        await keys.update(current_session(), key_id, name=body.name, enabled=body.enabled)
+        """A key that has ended answers 401 `KEY_EXPIRED`, and 403 `ADDRESS_NOT_ALLOWED` from other networks. What it has
+        queued is checked again. Requires the role Admin or Owner."""
+        await keys.update(current_session(), key_id, **body.to_changes())
+
+    @bp.operation(
+        "POST /keys/<key_id>/rotate",
+        AllowedCallers.SESSION,
+        "Replace a key's secret",
+        idempotent=True,
+        errors={403: "ROLE_REQUIRED"},
+        authority=AuthorityMade("key_rotated", "DELETE /keys/{keyId}"),
+    )
+    async def rotate_key(key_id: str, body: ApiKeyRotateRequest) -> ApiKeyRotatedResponse:
+        """The new secret is shown only in this response. The key keeps its grants, limits and webhooks. The present secret works
+        until the overlap ends; one that an earlier rotation has left ends at once. Requires the role Admin or Owner."""
+        made = await keys.rotate(current_session(), key_id, body.overlap_seconds)
+        return ApiKeyRotatedResponse.of(made.key, key=made.secret)
 
     @bp.operation("DELETE /keys/<key_id>", AllowedCallers.SESSION, "Delete a key", errors={403: "ROLE_REQUIRED"})
     async def delete_key(key_id: str) -> None:
@@ -128,3 +199,7 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         return list_response(found, query, lambda entry: ApiKeyGrantResponse.from_domain(*entry), lambda entry: entry[0].grant_id)
 
     return bp
+
+
+def _parse_end(text: str | None) -> int | None:
+    return None if text is None else parse_timestamp("expiresAt", text)

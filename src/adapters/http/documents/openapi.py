@@ -154,9 +154,10 @@ def possible_errors(spec: ApiOperation) -> dict[int, list[str]]:
     """The error codes of an operation by status: those it declares, and those that follow from its properties."""
     codes: dict[int, list[str]] = {400: ["VALIDATION_ERROR"], 500: ["INTERNAL_ERROR"], 503: ["UNAVAILABLE"]}
     if spec.access is not AllowedCallers.ANYONE:
-        codes[401] = ["UNAUTHENTICATED", "TOKEN_EXPIRED"]
+        codes[401] = ["UNAUTHENTICATED", "TOKEN_EXPIRED", "KEY_EXPIRED", "SECRET_REPLACED"]
+        codes[403] = ["ADDRESS_NOT_ALLOWED"]
     if spec.access is AllowedCallers.SESSION:
-        codes[403] = ["SESSION_REQUIRED"]
+        codes[403].append("SESSION_REQUIRED")
     if spec.authority is not None:
         codes[403].append("STEP_UP_REQUIRED")
     if spec.path_parameters:

@@ -220,7 +220,7 @@ def _credentials_in_message(message: dict[str, Any]) -> RequestCredentials:
 
 
 def _close_reason(error: DomainError) -> WebSocketCloseFrame:
-    if isinstance(error, Unauthenticated):
+    if isinstance(error, Unauthenticated | PermissionDenied):
         return WebSocketCloseFrame(CREDENTIALS_EXPIRED, error.message)
     if isinstance(error, ValidationFailed):
         return WebSocketCloseFrame(POLICY_VIOLATION, error.message)

@@ -26,6 +26,7 @@ from domain.events.feed_model import FeedFilter, FeedFrame
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.interest import no_other_instances
 from domain.feed.snapshot import FeedSnapshot, FeedSnapshotAndReplayService, FeedVisibility, Viewer
+from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.clock import SECOND_MS, Clock, to_iso
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
@@ -48,7 +49,7 @@ _encode = msgspec.json.encode
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedFeedClient:
-    """The authenticated viewer. `expires_ms` is None for an API key, which does not expire."""
+    """The authenticated viewer. `expires_ms` is None for an API key: its end is looked up again, since it may be moved."""
 
     viewer: Viewer
     expires_ms: int | None
@@ -267,15 +268,21 @@ class FeedStream:
     async def _refresh_view(self) -> None:
         view = await self.sources.audience.get_visibility(self.identity.viewer)
         if view is None:
-            raise _FeedEndedError(ACCESS_REVOKED, _REVOKED)
+            raise self._lost_access()
         self._set_visibility(view)
 
     async def _load_snapshot(self) -> FeedSnapshot:
         snapshot = await self.sources.audience.snapshot(self.identity.viewer, with_devices=self.query.with_devices)
         if snapshot is None:
-            raise _FeedEndedError(ACCESS_REVOKED, _REVOKED)
+            raise self._lost_access()
         self._set_visibility(snapshot.visibility)
         return snapshot
+
+    def _lost_access(self) -> _FeedEndedError:
+        viewer = self.identity.viewer
+        if isinstance(viewer, ApiKeyCaller) and viewer.expires_ms is not None and self.clock.now_ms() >= viewer.expires_ms:
+            return _FeedEndedError(CREDENTIALS_EXPIRED, "This API key has ended. Give it a later expiresAt, or use another one.")
+        return _FeedEndedError(ACCESS_REVOKED, _REVOKED)
 
     def _set_visibility(self, view: FeedVisibility) -> None:
         self._view = view

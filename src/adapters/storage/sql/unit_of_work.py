@@ -1,6 +1,6 @@
 """The SQL unit of work: one session, all repositories, and the dispatcher that writes domain events to the log.
 
-Reads the caller of a writing transaction again: its session and the role of its membership, or whether its key is enabled.
+Reads the caller of a writing transaction again: its session and the role of its membership, or the state of its key.
 
 One row by its unique index. PostgreSQL locks it until the transaction ends: a membership and a session FOR SHARE, because a new
 role and the end of a session are ordinary updates; a key FOR KEY SHARE, because the time of its last use is written every few
@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import Select, bindparam, select
 
 from adapters.storage.errors import ReadOnlyTransactionError
+from adapters.storage.sql.mapping import from_json
 from adapters.storage.sql.postgres.leader_fence import PostgresLeaderFence
 from adapters.storage.sql.repositories.accounts import (
     SqlAccountRepository,
@@ -85,7 +86,7 @@ from domain.kernel.caller import (
     Role,
     SessionCaller,
     check_current_role,
-    check_key_is_enabled,
+    check_key_state,
     check_session_is_open,
     check_stated_role,
 )
@@ -100,8 +101,11 @@ READ_SESSION = (
     .where(user_sessions.c.session_id == bindparam("at_id"))
     .with_for_update(read=True)
 )
+_k = api_keys.c
 READ_KEY_STATE = (
-    select(api_keys.c.enabled).where(api_keys.c.key_id == bindparam("at_id")).with_for_update(read=True, key_share=True)
+    select(_k.enabled, _k.secret_hash, _k.previous_hash, _k.allowed_networks)
+    .where(_k.key_id == bindparam("at_id"))
+    .with_for_update(read=True, key_share=True)
 )
 
 
@@ -137,7 +141,8 @@ def _check(caller: SessionCaller | ApiKeyCaller, rows: Sequence[Row]) -> None:
             check_session_is_open(rows[0][1])
         check_current_role(caller, Role(rows[0][0]) if rows else None)
     else:
-        check_key_is_enabled(bool(rows[0][0]) if rows else None)
+        enabled, present, previous, networks = rows[0] if rows else (None, None, None, "[]")
+        check_key_state(caller, None if enabled is None else bool(enabled), (present, previous), tuple(from_json(networks)))
 
 
 class SqlBackend(Protocol):

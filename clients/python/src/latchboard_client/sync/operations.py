@@ -302,17 +302,55 @@ class Operations(Transport):
         """List API keys."""
         return self._call(list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "after": after, "search": search})
 
-    def create_key(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.ApiKeyCreatedResponse:
+    def create_key(
+        self,
+        *,
+        name: str,
+        expires_at: datetime | Unset | None = UNSET,
+        allowed_networks: list[str] | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.ApiKeyCreatedResponse:
         """Create an API key."""
-        return self._call(models.ApiKeyCreatedResponse, "POST", ["keys"], body={"name": name}, idempotency_key=idempotency_key)
+        return self._call(
+            models.ApiKeyCreatedResponse,
+            "POST",
+            ["keys"],
+            body={"name": name, "expiresAt": expires_at, "allowedNetworks": allowed_networks},
+            idempotency_key=idempotency_key,
+        )
 
-    def update_key(self, key_id: str, *, name: str | Unset = UNSET, enabled: bool | Unset = UNSET) -> models.OkResponse:
-        """Rename, disable or enable a key."""
-        return self._call(models.OkResponse, "PATCH", ["keys", key_id], body={"name": name, "enabled": enabled})
+    def update_key(
+        self,
+        key_id: str,
+        *,
+        name: str | Unset = UNSET,
+        enabled: bool | Unset = UNSET,
+        expires_at: datetime | Unset | None = UNSET,
+        allowed_networks: list[str] | Unset | None = UNSET,
+    ) -> models.OkResponse:
+        """Rename or limit a key, disable or enable it."""
+        return self._call(
+            models.OkResponse,
+            "PATCH",
+            ["keys", key_id],
+            body={"name": name, "enabled": enabled, "expiresAt": expires_at, "allowedNetworks": allowed_networks},
+        )
 
     def delete_key(self, key_id: str) -> models.OkResponse:
         """Delete a key."""
         return self._call(models.OkResponse, "DELETE", ["keys", key_id])
+
+    def rotate_key(
+        self, key_id: str, *, overlap_seconds: int | Unset = UNSET, idempotency_key: str | Unset = UNSET
+    ) -> models.ApiKeyRotatedResponse:
+        """Replace a key's secret."""
+        return self._call(
+            models.ApiKeyRotatedResponse,
+            "POST",
+            ["keys", key_id, "rotate"],
+            body={"overlapSeconds": overlap_seconds},
+            idempotency_key=idempotency_key,
+        )
 
     def list_key_grants(
         self, key_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
@@ -1661,6 +1699,7 @@ class Operations(Transport):
             "key_created",
             "key_enabled",
             "key_changed",
+            "key_rotated",
             "key_deleted",
             "access_refused",
             "response_replayed",

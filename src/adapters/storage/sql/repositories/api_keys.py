@@ -24,10 +24,10 @@ from adapters.storage.sql.statements import insert_or_ignore
 from adapters.storage.sql.tables import api_keys, service_secrets, service_sessions, user_sessions
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, KeyId, SessionId
-from domain.keys.model import ApiKey
+from domain.keys.model import ApiKey, KeyUse
 from domain.sign_in.model import ServiceSessionToken
 
-API_KEY = RowMapper(api_keys, ApiKey, cached=1_024)
+API_KEY = RowMapper(api_keys, ApiKey, {"allowed_networks": JSON_TUPLE}, cached=1_024)
 
 _USED_MS = bindparam("at_used", type_=api_keys.c.last_used_ms.type)
 
@@ -36,11 +36,14 @@ KEYS = AccountEntityStatements(
 )
 """FOR UPDATE, not NO KEY UPDATE: it waits for the transactions that hold the key FOR KEY SHARE (`sql/unit_of_work.py`)."""
 GET_FOR_SHARE = {False: KEYS.get[False], True: KEYS.get[False].with_for_update(read=True, key_share=True)}
-FIND_BY_HASH = API_KEY.select().where(api_keys.c.secret_hash == bindparam("at_hash")).execution_options(**LOOK_UP)
+FIND_BY_HASH, FIND_BY_PREVIOUS_HASH = (
+    API_KEY.select().where(column == bindparam("at_hash")).execution_options(**LOOK_UP)
+    for column in (api_keys.c.secret_hash, api_keys.c.previous_hash)
+)
 TOUCH = (
     update(api_keys)
     .where(KEYS.is_id, or_(api_keys.c.last_used_ms.is_(None), api_keys.c.last_used_ms < _USED_MS))
-    .values(last_used_ms=_USED_MS)
+    .values(last_used_ms=_USED_MS, last_used_prefix=bindparam("at_prefix"))
 )
 
 
@@ -54,8 +57,12 @@ class SqlApiKeyRepository(SqlAccountEntityRepository[ApiKey]):
     async def find_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return await self._first(API_KEY, FIND_BY_HASH, at_hash=secret_hash)
 
-    async def update_last_used(self, used: Mapping[KeyId, int]) -> None:
-        await self._session.execute_many(TOUCH, [{"at_id": key_id, "at_used": used[key_id]} for key_id in sorted(used)])
+    async def find_by_previous_hash(self, secret_hash: bytes) -> ApiKey | None:
+        return await self._first(API_KEY, FIND_BY_PREVIOUS_HASH, at_hash=secret_hash)
+
+    async def update_last_used(self, used: Mapping[KeyId, KeyUse]) -> None:
+        rows = [{"at_id": each, "at_used": used[each].at_ms, "at_prefix": used[each].prefix} for each in sorted(used)]
+        await self._session.execute_many(TOUCH, rows)
 
 
 k = service_secrets.c

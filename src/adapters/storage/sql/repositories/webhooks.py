@@ -26,6 +26,7 @@ WEBHOOKS = AccountEntityStatements(WEBHOOK, "webhook_id", unchanged=("account_id
 FIND = WEBHOOK.select().where(WEBHOOKS.is_id)
 LIST_ENABLED = (
     WEBHOOK.select()
+    .add_columns(api_keys.c.expires_ms)
     .join(api_keys, api_keys.c.key_id == w.key_id)
     .where(w.account_id.in_(listed()), w.enabled, api_keys.c.enabled)
     .order_by(w.seq)
@@ -45,8 +46,9 @@ class SqlWebhookRepository(SqlAccountEntityRepository[Webhook]):
     async def find(self, webhook_id: WebhookId) -> Webhook | None:
         return await self._first(WEBHOOK, FIND, at_id=webhook_id)
 
-    async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
-        return await self._list(WEBHOOK, LIST_ENABLED, at_listed=to_json(sorted(set(account_ids))))
+    async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[tuple[Webhook, int | None]]:
+        rows = await self._session.read(LIST_ENABLED, at_listed=to_json(sorted(set(account_ids))))
+        return [(WEBHOOK.from_row(row), row[-1]) for row in rows]
 
     async def list_page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
         return await self._list(WEBHOOK, PAGE, at_after=after or "", at_limit=limit)

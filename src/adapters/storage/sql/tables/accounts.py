@@ -107,8 +107,14 @@ api_keys = Table(
     Column("secret_hash", LargeBinary, nullable=False, unique=True),
     Column("enabled", Boolean, nullable=False),
     integer_column("last_used_ms", null=True),
+    text_column("last_used_prefix", null=True),
     integer_column("created_ms"),
     text_column("created_by"),
+    integer_column("expires_ms", null=True),
+    text_column("allowed_networks"),
+    Column("previous_hash", LargeBinary, unique=True),
+    text_column("previous_prefix", null=True),
+    integer_column("previous_expires_ms", null=True),
     Index(None, "account_id", "seq"),
 )
 
