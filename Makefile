@@ -14,7 +14,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 
 unexport PYTHONDONTWRITEBYTECODE # without bytecode each process compiles all tests anew
 .DEFAULT_GOAL := help
-.PHONY: help check setup dev run demo test faults simulate pictures clients lint bench wheel sbom release lock clean apt
+.PHONY: help check setup dev run demo test faults simulate pictures examples clients lint bench wheel sbom release lock clean apt
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -49,6 +49,9 @@ clients: dev ## write the generated parts of the client libraries after a change
 	@mkdir -p target
 	@PYTHONPATH=src $(BIN)/python -m app openapi --output target/openapi.json
 	@$(BIN)/python clients/python/generate.py target/openapi.json
+
+examples: dev ## record the examples of the API's responses after a change of the API
+	@PYTHONPATH=src:tests $(BIN)/python -m security.recorded
 
 lint: dev ## check format, lint rules, types and import laws
 	@bash .ci/lint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 
@@ -291,16 +292,33 @@ async def test_the_document_names_every_operation_and_its_errors(http: HttpClien
     assert set(document["paths"]["/api/v1/maybe"]["post"]["responses"]) >= {"200", "202"}
     created = document["paths"]["/api/v1/keys"]["post"]
     assert "Idempotency-Key" in {one["name"] for one in created["parameters"]}
-    assert "IDEMPOTENCY_MISMATCH" in created["responses"]["409"]["content"]["application/json"]["examples"]
+    assert (
+        "IDEMPOTENCY_MISMATCH"
+        in created["responses"]["409"]["content"]["application/json"]["schema"]["allOf"][1]["properties"]["error"]["enum"]
+    )
 
 
 async def test_every_reference_of_the_document_resolves(http: HttpClient) -> None:
     text = (await http.raw.get("/openapi.json")).text
     document = json.loads(text)
-    for piece in text.split('"$ref": "')[1:]:
+    places = re.findall(r'"\$ref": ?"#/([^"]+)"', text)
+    assert places
+    for place in places:
         at = document
-        for step in piece.partition('"')[0].removeprefix("#/").split("/"):
+        for step in place.split("/"):
             at = at[step]
+
+
+async def test_the_document_is_compressed_and_a_client_that_has_it_gets_none(http: HttpClient) -> None:
+    plain = await http.raw.get("/openapi.json", headers={"Accept-Encoding": "identity"})
+    packed = await http.raw.get("/openapi.json", headers={"Accept-Encoding": "gzip"})
+    assert (plain.headers.get("Content-Encoding"), packed.headers["Content-Encoding"]) == (None, "gzip")
+    assert plain.json() == packed.json()
+    assert int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) / 5
+    assert packed.headers["Cache-Control"] == "no-cache"
+    assert packed.headers["Vary"] == "Accept-Encoding"
+    again = await http.raw.get("/openapi.json", headers={"Accept-Encoding": "gzip", "If-None-Match": packed.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
 
 
 async def test_the_docs_page_needs_no_other_host(http: HttpClient) -> None:

@@ -53,6 +53,7 @@ from domain.sign_in.sessions import SessionOpener, SessionTokenIssuer, UserSessi
 from domain.sign_in.unlock_link import SignInUnlockLinkService
 from domain.team.members import MemberService
 from domain.team.operator import CreatedAccountWithOwner, OperatorService
+from support.described import assert_described
 from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S
@@ -220,7 +221,9 @@ class HttpClient:
 
     async def call(self, method: str, path: str, json: Any = None, **more: Any) -> httpx.Response:
         headers = {**self.headers, **more.pop("headers", {})}
-        return await self.raw.request(method, f"/api/v1{path}", json=json, headers=headers, **more)
+        answer = await self.raw.request(method, f"/api/v1{path}", json=json, headers=headers, **more)
+        assert_described(answer)
+        return answer
 
     async def get(self, path: str, **more: Any) -> httpx.Response:
         return await self.call("GET", path, **more)

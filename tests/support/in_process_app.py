@@ -34,6 +34,7 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
 from domain.team.operator import CreatedAccountWithOwner
 from domain.webhooks.ports import OutboundHttpRequest, OutboundHttpResponse, ResponseCallback
+from support.described import assert_described
 from support.device_world import FakeLink
 from support.empty_database import empty_sqlite
 from support.http import PASSWORD, FakeMailer
@@ -121,6 +122,7 @@ class InProcessApp:
     async def _record(self, answer: httpx.Response) -> None:
         await answer.aread()
         self.responses.append(answer)
+        assert_described(answer)
 
     def caller(self, **headers: str) -> ApiCaller:
         return ApiCaller(self, {name.replace("_", "-"): value for name, value in headers.items()})

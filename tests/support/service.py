@@ -26,6 +26,7 @@ from typing import Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
+from support.described import assert_described
 from support.empty_database import empty_sqlite
 from support.fork_server import ForkedProcess, fork_server
 from support.ports import free_ports
@@ -240,7 +241,9 @@ class ApiClient:
 
     async def send(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
         headers = {**self.headers, **more.pop("headers", {})}
-        return await self.raw.request(method, path, json=body, headers=headers, **more)
+        answer = await self.raw.request(method, path, json=body, headers=headers, **more)
+        assert_described(answer)
+        return answer
 
     async def call(self, method: str, path: str, body: Any, expect: int, **more: Any) -> Any:
         answer = await self.send(method, path, body, **more)

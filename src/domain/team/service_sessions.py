@@ -107,20 +107,27 @@ def check_operation(caller: SessionCaller, tag: str, *, is_read: bool, affects: 
     reads: a command to a group of devices needs `groups:read` and `commands:write`.
 
     Raises PermissionDenied `OPERATION_NOT_ALLOWED`; never for a person's session."""
-    if affects is not None:
-        check_operation(caller, tag, is_read=True)
     if caller.operations is None:
         return
+    for needed in needed_operations(tag, is_read=is_read, affects=affects):
+        if needed not in caller.operations and needed.replace(":read", ":write") not in caller.operations:
+            raise PermissionDenied(
+                f"This service session is not allowed {needed}. It may: {', '.join(sorted(caller.operations))}.",
+                code="OPERATION_NOT_ALLOWED",
+            )
+
+
+def needed_operations(tag: str, *, is_read: bool, affects: str | None = None) -> tuple[str, ...]:
+    """What a service session must be allowed for an operation, such as `devices:read`; `:write` includes `:read`."""
+    own = () if affects is None else needed_operations(tag, is_read=True)
     resource = (affects or tag).lower().replace(" ", "-")
-    if resource == STANDS_FOR_OTHERS:
-        return
-    needed = f"{resource}:{'read' if is_read else 'write'}"
-    if needed in caller.operations or (is_read and f"{resource}:write" in caller.operations):
-        return
-    raise PermissionDenied(
-        f"This service session is not allowed {needed}. It may: {', '.join(sorted(caller.operations))}.",
-        code="OPERATION_NOT_ALLOWED",
-    )
+    return own if resource == STANDS_FOR_OTHERS else (*own, f"{resource}:{'read' if is_read else 'write'}")
+
+
+def is_open_to_service_sessions(needed: Sequence[str]) -> bool:
+    """Whether a service session can be allowed all of this."""
+    parts = [each.split(":") for each in needed]
+    return all(resource in RESOURCES and (kind == "read" or resource not in READ_ONLY) for resource, kind in parts)
 
 
 def check_usable(found: ServiceSessionToken | None, user_session: UserSession | None, now_ms: int) -> None:

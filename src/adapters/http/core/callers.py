@@ -75,6 +75,16 @@ def parse_credentials(authorization: str | None, api_key: str | None) -> Request
     return RequestCredentials(key=api_key.strip()) if api_key else RequestCredentials()
 
 
+def authentication_errors(access: AllowedCallers, *, before_factor: bool) -> dict[int, str]:
+    """What `authenticate` and the check of a service session's operations may answer: codes by status, space-separated."""
+    if access is AllowedCallers.ANYONE:
+        return {}
+    denied = "ADDRESS_NOT_ALLOWED OPERATION_NOT_ALLOWED"
+    denied += " SESSION_REQUIRED" if access is AllowedCallers.SESSION else ""
+    denied += "" if before_factor else " SECOND_FACTOR_REQUIRED"
+    return {401: "UNAUTHENTICATED TOKEN_EXPIRED KEY_EXPIRED SECRET_REPLACED", 403: denied, 429: "RATE_LIMITED"}
+
+
 async def authenticate(access: AllowedCallers, authenticator: AuthenticatorPort, *, before_factor: bool = False) -> None:
     """Store the caller of the present request in `g`. Raises Unauthenticated, PermissionDenied `SESSION_REQUIRED`, or
     `SECOND_FACTOR_REQUIRED` for a session that must set up a second factor first, but for an operation `before_factor`."""

@@ -46,6 +46,8 @@ ABANDONED_AFTER_MS = 2 * MINUTE_MS
 
 Handler = Callable[[SessionCaller | ApiKeyCaller], Awaitable[Response]]
 """Processes the request on behalf of the given caller, which carries the claim."""
+IDEMPOTENCY_ERRORS = {409: "IDEMPOTENCY_MISMATCH IDEMPOTENCY_IN_PROGRESS IDEMPOTENCY_ANSWER_LOST"}
+REPLAYED_HEADER = "Idempotency-Replayed"
 STATE_CODES = ("DEVICE_DISABLED",)
 """Denials that are about the device and not about the caller."""
 
@@ -163,7 +165,7 @@ class IdempotencyStore:
             raise still_in_progress()
         content = self.vault.open(stored.body, claim.seal_context)
         response = Response(content, status=stored.status, content_type="application/json")
-        response.headers["Idempotency-Replayed"] = "true"
+        response.headers[REPLAYED_HEADER] = "true"
         return response
 
     async def _authorize_replay(self, caller: SessionCaller | ApiKeyCaller, handler: Handler, operation: str) -> None:

@@ -27,12 +27,12 @@ from quart import Blueprint, Request, Response, abort, current_app, g
 from quart.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
-from adapters.http.core.callers import AllowedCallers, AuthenticatorPort, authenticate, current_caller
-from adapters.http.core.idempotency import SHUTDOWN_TIMEOUT_S, IdempotencyStore, consume_exception
+from adapters.http.core.callers import AllowedCallers, AuthenticatorPort, authenticate, authentication_errors, current_caller
+from adapters.http.core.idempotency import IDEMPOTENCY_ERRORS, SHUTDOWN_TIMEOUT_S, IdempotencyStore, consume_exception
 from adapters.http.core.parsing import parse_json_object, read_body, read_query
 from adapters.http.core.quart_app import header_value
 from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
-from adapters.http.core.turns import AccountTurns, TurnKind
+from adapters.http.core.turns import TURN_ERRORS, AccountTurns, TurnKind
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.domain_event import EventKind
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
@@ -42,6 +42,7 @@ from domain.team.service_sessions import check_operation
 
 API_DEPENDENCIES = "latchboard.http"
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
+BODY_ERRORS = {400: "INVALID_JSON", 408: "REQUEST_TIMEOUT", 413: "PAYLOAD_TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE"}
 MAX_PATH_PARAMETER_LENGTH = 128
 _EMPTY_BODIES = (b"", b"{}", b"null")
 SLOW_BODY_S = 0.05
@@ -162,6 +163,7 @@ def _build_operation(
     return ApiOperation(
         method=method,
         path=path,
+        handler=handler,
         handler_name=handler.__name__,
         tag=bp.tag or "",
         affects=options.get("affects"),
@@ -213,6 +215,7 @@ class ApiOperation:
 
     method: str
     path: str
+    handler: Callable[..., Any]
     handler_name: str
     tag: str
     affects: str | None
@@ -240,6 +243,25 @@ class ApiOperation:
     def act(self) -> str:
         """What the log calls it."""
         return f"{self.summary} ({self.method} {openapi_path(self.path)})"
+
+    @property
+    def codes(self) -> dict[int, list[str]]:
+        """The error codes by status: those of the steps that every request passes, then those that the operation declares."""
+        steps: list[Mapping[int, str]] = [
+            {400: "VALIDATION_ERROR", 500: "INTERNAL_ERROR", 503: "UNAVAILABLE"},
+            authentication_errors(self.access, before_factor=self.before_factor),
+            {403: "STEP_UP_REQUIRED"} if self.authority is not None else {},
+            {404: "NOT_FOUND"} if self.path_parameters else {},
+            BODY_ERRORS if self.body is not None else {},
+            IDEMPOTENCY_ERRORS if self.idempotent else {},
+            TURN_ERRORS if self.turn is not None else {},
+            self.errors,
+        ]
+        found: dict[int, dict[str, None]] = {}
+        for step in steps:
+            for status, codes in step.items():
+                found.setdefault(status, {}).update(dict.fromkeys(codes.split()))
+        return {status: [*codes] for status, codes in sorted(found.items())}
 
     @property
     def body_required(self) -> bool:

@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema
-from pydantic_core.core_schema import ModelField, WithDefaultSchema
+from pydantic_core.core_schema import ModelField, ModelSchema, WithDefaultSchema
 
 from domain.kernel.checks import FORBIDDEN_IN_LINE, single_line_fault
 from domain.kernel.clock import from_iso, to_iso
@@ -260,6 +260,12 @@ class ApiDocumentSchemaGenerator(GenerateJsonSchema):
     def default_schema(self, schema: WithDefaultSchema) -> dict[str, Any]:
         made = super().default_schema(schema)
         return {key: value for key, value in made.items() if (key, value) != ("default", None)}
+
+    def model_schema(self, schema: ModelSchema) -> dict[str, Any]:
+        made = super().model_schema(schema)
+        if self.mode == "serialization" and made.get("additionalProperties") is False:  # clients ignore what they do not know
+            del made["additionalProperties"]
+        return made
 
     def model_field_schema(self, schema: ModelField) -> dict[str, Any]:
         made = super().model_field_schema(schema)

@@ -24,6 +24,7 @@ from domain.kernel.dataclasses import service
 from domain.kernel.errors import RateLimited
 from domain.kernel.ids import AccountId
 
+TURN_ERRORS = {429: "RATE_LIMITED"}
 MAX_AT_ONCE = 2
 """Of all accounts, of each kind: a second one, so that one whose database answers slowly does not stop the others."""
 MAX_WAITING = 32

@@ -7,14 +7,12 @@ starts, each with an `ETag`, so that a new release takes effect at once and an u
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-from dataclasses import dataclass
-from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from quart import Blueprint, Response, abort, request
+from quart import Blueprint, Response, abort
+
+from adapters.http.core.assets import Asset, asset_response
 
 INDEX_PAGE = "index.html"
 SERVICE_WORKER = "service-worker.js"
@@ -33,24 +31,6 @@ CONTENT_SECURITY_POLICY = (
     "trusted-types latchboard-worker"
 )
 """The one policy `latchboard-worker` makes the address of the service worker, a constant, and nothing else."""
-MIN_COMPRESSED_BYTES = 512
-"""Below this, compression saves less than its header costs."""
-
-
-@dataclass(frozen=True)
-class DashboardAsset:
-    content: bytes
-    content_type: str
-
-    @cached_property
-    def compressed(self) -> bytes | None:
-        """With gzip; None for images and very small files."""
-        worthwhile = self.content_type != CONTENT_TYPES["png"] and len(self.content) >= MIN_COMPRESSED_BYTES
-        return gzip.compress(self.content, mtime=0) if worthwhile else None
-
-    @cached_property
-    def etag(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()[:20]
 
 
 def dashboard_blueprint() -> Blueprint:
@@ -63,7 +43,8 @@ def dashboard_blueprint() -> Blueprint:
         asset = assets.get(name)
         if asset is None:
             abort(404)
-        response = _asset_response(asset)
+        response = asset_response(asset)
+        response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
         if name == SERVICE_WORKER:
             response.headers["Service-Worker-Allowed"] = "/"
         return response
@@ -79,30 +60,12 @@ def dashboard_blueprint() -> Blueprint:
     return bp
 
 
-def _asset_response(asset: DashboardAsset) -> Response:
-    use_gzip = asset.compressed is not None and request.accept_encodings.quality("gzip") > 0
-    content = asset.compressed if use_gzip and asset.compressed is not None else asset.content
-    response = Response(content, content_type=asset.content_type)
-    response.headers["Cache-Control"] = "no-cache"
-    response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
-    if asset.compressed is not None:
-        response.headers["Vary"] = "Accept-Encoding"
-    if use_gzip:
-        response.headers["Content-Encoding"] = "gzip"
-    etag = f"{asset.etag}-gzip" if use_gzip else asset.etag
-    response.set_etag(etag)
-    if request.if_none_match.contains(etag):
-        response.status_code = 304
-        response.set_data(b"")
-    return response
-
-
-def _load_assets(folder: Traversable, below: str = "") -> list[tuple[str, DashboardAsset]]:
-    found: list[tuple[str, DashboardAsset]] = []
+def _load_assets(folder: Traversable, below: str = "") -> list[tuple[str, Asset]]:
+    found: list[tuple[str, Asset]] = []
     for each in folder.iterdir():
         name = below + each.name
         if each.is_dir():
             found += _load_assets(each, f"{name}/")
         elif (kind := CONTENT_TYPES.get(each.name.rpartition(".")[2])) is not None:
-            found.append((name, DashboardAsset(each.read_bytes(), kind)))
+            found.append((name, Asset(each.read_bytes(), kind)))
     return found

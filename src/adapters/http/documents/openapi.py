@@ -5,8 +5,9 @@ Its `webhooks` are what the service posts to the URL of a webhook, one entry per
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -14,14 +15,19 @@ from pydantic.alias_generators import to_camel
 from quart import Quart
 
 from adapters.http.core.callers import AllowedCallers
+from adapters.http.core.headers import BY_STATUS, REQUEST_HEADERS, RESPONSE_HEADERS, headers_of
+from adapters.http.core.idempotency import REPLAYED_HEADER
 from adapters.http.core.operation import ApiOperation, NonJsonResponse, openapi_path
 from adapters.http.core.schemas import REF_TEMPLATE, ApiDocumentSchemaGenerator, ErrorResponse, without_null
-from adapters.http.documents.examples import EXPORT_EXAMPLES, ExampleBuilder
+from adapters.http.documents.examples import ExampleBuilder, recorded_answers
+from adapters.http.documents.guides import GUIDES
 from adapters.http.documents.messages import WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
+from domain.team.service_sessions import is_open_to_service_sessions, needed_operations
 from domain.webhooks.requests import SPEC_VERSION, TYPE_PREFIX
 
 Schema = dict[str, Any]
 
+REQUEST_ID = "X-Request-Id"
 TAG_DESCRIPTIONS = {
     "Authentication": "Log in, renew and end sessions, change a password.",
     "Service sessions": "Credentials with which programs manage the account, for named operations.",
@@ -48,29 +54,18 @@ TAG_DESCRIPTIONS = {
 }
 
 
-RATE_LIMIT_HEADERS: Schema = {
-    "RateLimit-Policy": {
-        "schema": {"type": "string", "examples": ['"grant";q=10;w=60']},
-        "description": "Present if a grant's rate limit applied: its quota `q` in any `w` seconds.",
-    },
-    "RateLimit": {
-        "schema": {"type": "string", "examples": ['"grant";r=9;t=42']},
-        "description": "The remaining quota (`r`), and the seconds (`t`) until it grows by one.",
-    },
-}
-RATE_LIMIT_HEADER_REFS: Schema = {name: {"$ref": f"#/components/headers/{name}"} for name in RATE_LIMIT_HEADERS}
-
-SECURITY_BY_ACCESS: dict[AllowedCallers, list[dict[str, list[str]]]] = {
-    AllowedCallers.ANYONE: [],
-    AllowedCallers.SESSION: [{"session": []}],
-    AllowedCallers.KEY: [{"session": []}, {"apiKey": []}],
-}
 SECURITY_SCHEMES = {
     "session": {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
         "description": "The access token from POST /api/v1/auth/login. It is valid for 15 minutes.",
+    },
+    "serviceSession": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A service session, `lbs_…`, from POST /api/v1/service-sessions. An operation names what the session must "
+        "be allowed, such as `devices:write`; a write includes the read. Without it: 403 `OPERATION_NOT_ALLOWED`.",
     },
     "apiKey": {
         "type": "apiKey",
@@ -94,11 +89,6 @@ STATUS_DESCRIPTIONS = {
     500: "Internal error.",
     503: "Temporarily unavailable; try again.",
 }
-LINK_HEADER = {
-    "schema": {"type": "string", "examples": ['</api/v1/approvals?limit=50&before=apv_6s4q2o0m8k7i5g3e1c9a>; rel="next"']},
-    "description": "The next page (RFC 8288); absent on the last one.",
-}
-REQUEST_ID_HEADER = {"schema": {"type": "string"}, "description": "Identifies this request in the log."}
 
 
 def iterate_operations(app: Quart) -> Iterator[tuple[str, ApiOperation]]:
@@ -123,13 +113,13 @@ def build_document(app: Quart, *, version: str) -> Schema:
     for rule, spec in found:
         paths.setdefault(openapi_path(rule), {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
     examples = ExampleBuilder(definitions=definitions)
-    _add_examples(paths, examples)
+    shared = _add_examples(paths, examples)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Latchboard",
             "version": version,
-            "description": "Self-hosted control plane for relay devices: permissions, schedules, rules and approvals.",
+            "description": GUIDES,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "This installation."}],
@@ -139,7 +129,8 @@ def build_document(app: Quart, *, version: str) -> Schema:
         "components": {
             "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
             "securitySchemes": SECURITY_SCHEMES,
-            "headers": {"X-Request-Id": REQUEST_ID_HEADER, "Link": LINK_HEADER, **RATE_LIMIT_HEADERS},
+            "headers": {name: {"required": name == REQUEST_ID, **header} for name, header in RESPONSE_HEADERS.items()},
+            "examples": shared,
         },
     }
 
@@ -148,31 +139,6 @@ def _tag_object(tag: str) -> dict[str, str]:
     """The tag with its description. A test holds that every tag of the program has one."""
     described = TAG_DESCRIPTIONS.get(tag)
     return {"name": tag} if described is None else {"name": tag, "description": described}
-
-
-def possible_errors(spec: ApiOperation) -> dict[int, list[str]]:
-    """The error codes of an operation by status: those it declares, and those that follow from its properties."""
-    codes: dict[int, list[str]] = {400: ["VALIDATION_ERROR"], 500: ["INTERNAL_ERROR"], 503: ["UNAVAILABLE"]}
-    if spec.access is not AllowedCallers.ANYONE:
-        codes[401] = ["UNAUTHENTICATED", "TOKEN_EXPIRED", "KEY_EXPIRED", "SECRET_REPLACED"]
-        codes[403] = ["ADDRESS_NOT_ALLOWED"]
-    if spec.access is AllowedCallers.SESSION:
-        codes[403].append("SESSION_REQUIRED")
-    if spec.authority is not None:
-        codes[403].append("STEP_UP_REQUIRED")
-    if spec.path_parameters:
-        codes[404] = ["NOT_FOUND"]
-    if spec.body is not None:
-        codes[400].append("INVALID_JSON")
-        codes |= {408: ["REQUEST_TIMEOUT"], 413: ["PAYLOAD_TOO_LARGE"], 415: ["UNSUPPORTED_MEDIA_TYPE"]}
-    if spec.idempotent:
-        codes[409] = ["IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_IN_PROGRESS", "IDEMPOTENCY_ANSWER_LOST"]
-    if spec.turn is not None:
-        codes[429] = ["RATE_LIMITED"]
-    for status, declared in spec.errors.items():
-        kept = codes.setdefault(status, [])
-        kept += [code for code in declared.split() if code not in kept]
-    return dict(sorted(codes.items()))
 
 
 SchemaKey = tuple[str, str, int | str]
@@ -197,15 +163,17 @@ def _build_schemas(found: list[tuple[str, ApiOperation]]) -> tuple[Mapping[Schem
 
 
 def _operation_object(rule: str, spec: ApiOperation, schemas: Mapping[SchemaKey, Schema], definitions: Schema) -> Schema:
+    headers = headers_of(spec.handler)
     made: Schema = {
         "operationId": to_camel(spec.handler_name),
         "tags": [spec.tag],
         "summary": spec.summary,
-        "security": SECURITY_BY_ACCESS[spec.access],
+        "security": _security(spec),
         "x-caller": spec.access.value,
         "responses": {
-            **{str(status): _success_response(rule, spec, status, schemas) for status in spec.returns},
-            **{str(status): _error_response(spec, status, codes, schemas) for status, codes in possible_errors(spec).items()},
+            **{str(status): _success_response(rule, spec, status, schemas, headers) for status in spec.returns},
+            **({"304": _not_modified(headers)} if "If-None-Match" in headers else {}),
+            **{str(status): _error_response(status, codes, schemas) for status, codes in spec.codes.items()},
         },
     }
     if spec.description:
@@ -213,7 +181,11 @@ def _operation_object(rule: str, spec: ApiOperation, schemas: Mapping[SchemaKey,
     if spec.authority is not None:
         made["x-authority"] = {"proof": "POST /auth/step-up", "event": spec.authority.event, "end": spec.authority.end}
         made["x-authority"] |= {"when": spec.authority.when} if spec.authority.when else {}
-    parameters = [*_path_parameters(spec), *_query_parameters(rule, spec, schemas, definitions), *_header_parameters(spec)]
+    parameters = [
+        *_path_parameters(spec),
+        *_query_parameters(rule, spec, schemas, definitions),
+        *_header_parameters(spec, headers),
+    ]
     if parameters:
         made["parameters"] = parameters
     if spec.body_parameter is not None:
@@ -222,14 +194,51 @@ def _operation_object(rule: str, spec: ApiOperation, schemas: Mapping[SchemaKey,
     return made
 
 
-def _add_examples(paths: Schema, examples: ExampleBuilder) -> None:
-    """Add an example to every request body and every success response."""
-    for call in (call for methods in paths.values() for call in methods.values()):
-        for content in call.get("requestBody", {}).get("content", {}).values():
-            content["example"] = examples.request_example(content["schema"])
-        for status, answer in call["responses"].items():
-            for kind, content in answer["content"].items() if status.startswith("2") else ():
-                content["example"] = examples.schema_example(content["schema"]) if "schema" in content else EXPORT_EXAMPLES[kind]
+def _security(spec: ApiOperation) -> list[dict[str, list[str]]]:
+    """Alternatives. That of service sessions names the operations that one must be allowed."""
+    if spec.access is AllowedCallers.ANYONE:
+        return []
+    needed = needed_operations(spec.tag, is_read=spec.method == "GET", affects=spec.affects)
+    return [
+        {"session": []},
+        *([{"serviceSession": [*needed]}] if is_open_to_service_sessions(needed) else []),
+        *([{"apiKey": []}] if spec.access is AllowedCallers.KEY else []),
+    ]
+
+
+def _add_examples(paths: Schema, examples: ExampleBuilder) -> Schema:
+    """Add an example to every request body, and those of the recorded run to the responses. Returns those that several share."""
+    recorded = recorded_answers()
+    count = Counter(json.dumps(body) for answers in recorded.values() for body in answers.values())
+    shared: Schema = {}
+    for path, methods in paths.items():
+        for method, call in methods.items():
+            for content in call.get("requestBody", {}).get("content", {}).values():
+                content["example"] = examples.request_example(content["schema"])
+            answers = recorded.get(f"{method.upper()} {path}", {})
+            for status, answer in call["responses"].items():
+                for kind, content in answer.get("content", {}).items():
+                    if status.startswith("2"):
+                        key = status if kind == "application/json" else f"{status} {kind}"
+                        content |= {"example": answers[key]} if key in answers else {}
+                    else:
+                        _add_error_examples(content, status, answers, count, shared)
+    return dict(sorted(shared.items()))
+
+
+def _add_error_examples(content: Schema, status: str, answers: Mapping[str, Any], count: Counter[str], shared: Schema) -> None:
+    """By code, as far as the recorded run has met them."""
+    found: Schema = {}
+    for key, body in answers.items():
+        code = key.partition(" ")[2]
+        if key.partition(" ")[0] != status:
+            continue
+        if count[json.dumps(body)] > 1 and shared.setdefault(code, {"value": body}) == {"value": body}:
+            found[code] = {"$ref": f"#/components/examples/{code}"}
+        else:
+            found[code] = {"value": body}
+    if found:
+        content["examples"] = found
 
 
 def _path_parameters(spec: ApiOperation) -> Iterator[Schema]:
@@ -255,7 +264,7 @@ def _query_parameters(
         yield parameter
 
 
-def _header_parameters(spec: ApiOperation) -> Iterator[Schema]:
+def _header_parameters(spec: ApiOperation, headers: Sequence[str]) -> Iterator[Schema]:
     if spec.idempotent:
         yield {
             "name": "Idempotency-Key",
@@ -264,17 +273,20 @@ def _header_parameters(spec: ApiOperation) -> Iterator[Schema]:
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
             "description": "A repeated request with the same key within 24 hours gets the first response again.",
         }
-    for name, description in spec.request_headers.items():
+    found = {name: text for name, text in REQUEST_HEADERS.items() if name in headers} | dict(spec.request_headers)
+    for name, description in found.items():
         yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
 
 
-def _success_response(rule: str, spec: ApiOperation, status: int, schemas: Mapping[SchemaKey, Schema]) -> Schema:
+def _header_refs(*names: str) -> Schema:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (REQUEST_ID, *names) if name in RESPONSE_HEADERS}
+
+
+def _success_response(
+    rule: str, spec: ApiOperation, status: int, schemas: Mapping[SchemaKey, Schema], names: Sequence[str]
+) -> Schema:
     kind = spec.returns[status]
-    headers: Schema = {
-        "X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"},
-        **(RATE_LIMIT_HEADER_REFS if spec.rate_limited else {}),
-        **({"Link": {"$ref": "#/components/headers/Link"}} if spec.paged else {}),
-    }
+    headers = _header_refs(*names, *([REPLAYED_HEADER] if spec.idempotent else []))
     if isinstance(kind, NonJsonResponse):
         kinds = (kind.content_type, *kind.alternatives)
         return {"description": kind.description, "headers": headers, "content": {name: {} for name in kinds}}
@@ -283,24 +295,16 @@ def _success_response(rule: str, spec: ApiOperation, status: int, schemas: Mappi
     return {"description": description, "headers": headers, "content": content}
 
 
-def _error_response(spec: ApiOperation, status: int, codes: list[str], schemas: Mapping[SchemaKey, Schema]) -> Schema:
-    headers: Schema = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
-    if status == 429:
-        headers["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
-        headers |= RATE_LIMIT_HEADER_REFS if spec.rate_limited else {}
-    examples = {code: {"value": _error_example(status, code)} for code in codes}
-    content = {"application/json": {"schema": schemas[ERROR_SCHEMA_KEY], "examples": examples}}
+def _not_modified(names: Sequence[str]) -> Schema:
+    return {"description": "What you have is still the present version.", "headers": _header_refs(*names)}
+
+
+def _error_response(status: int, codes: list[str], schemas: Mapping[SchemaKey, Schema]) -> Schema:
+    """The general body, with the codes of this operation and status."""
+    headers = _header_refs(*BY_STATUS.get(status, ()))
+    schema = {"allOf": [schemas[ERROR_SCHEMA_KEY], {"type": "object", "properties": {"error": {"enum": codes}}}]}
     description = f"{STATUS_DESCRIPTIONS.get(status, 'Error.')} Codes: {', '.join(f'`{code}`' for code in codes)}."
-    return {"description": description, "headers": headers, "content": content}
-
-
-def _error_example(status: int, code: str) -> Schema:
-    example: Schema = {"error": code, "message": STATUS_DESCRIPTIONS.get(status, "What is wrong and what to do about it.")}
-    if status == 400:
-        example["details"] = [{"field": "name", "message": "is required."}]
-    if status == 429:
-        example["retryAfter"] = 30
-    return {**example, "requestId": "req_5f0c9be27a1d43b8e6f2"}
+    return {"description": description, "headers": headers, "content": {"application/json": {"schema": schema}}}
 
 
 WEBHOOK_RESPONSES: Mapping[str, Schema] = {

@@ -1,6 +1,7 @@
 """`/openapi.json`, `/asyncapi.json`, and `/docs`: Swagger UI for the first, served locally.
 
-The documents are built for the first request: their models take longer to build than the rest of a start."""
+The documents are built for the first request: their models take longer to build than the rest of a start. They are compressed
+once as well, and a client that has them gets 304."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
-from quart import Blueprint, Response, abort, current_app, send_file
+from quart import Blueprint, Response, abort, current_app
 
-from domain.kernel.clock import Clock
+from adapters.http.core.assets import Asset, asset_response
+from domain.kernel.clock import DAY_MS, Clock
 
+JSON = "application/json"
 ASSETS = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript", "favicon-32x32.png": "image/png"}
 PAGE_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -56,6 +59,8 @@ START_SCRIPT = """SwaggerUIBundle({
 def openapi_blueprint(*, version: str, clock: Clock) -> Blueprint:
     bp = Blueprint("openapi", __name__)
     made: list[str] = []
+    by_day: dict[int, Asset] = {}
+    assets: dict[str, Asset] = {}
 
     @bp.get("/openapi.json")
     async def document() -> Response:
@@ -63,8 +68,13 @@ def openapi_blueprint(*, version: str, clock: Clock) -> Blueprint:
         from adapters.http.documents.openapi import build_document
 
         if not made:  # all blueprints are registered by the first request
-            made.append(json.dumps(build_document(current_app, version=version), ensure_ascii=False))
-        return _document_response(with_times_to_come(made[0], clock.now_ms()))
+            made.append(json.dumps(build_document(current_app, version=version), ensure_ascii=False, separators=(",", ":")))
+        now_ms = clock.now_ms()
+        day = now_ms // DAY_MS
+        if day not in by_day:
+            by_day.clear()
+            by_day[day] = Asset(with_times_to_come(made[0], now_ms).encode(), JSON)
+        return asset_response(by_day[day])
 
     @bp.get("/docs")
     async def page() -> Response:
@@ -84,9 +94,9 @@ def openapi_blueprint(*, version: str, clock: Clock) -> Blueprint:
     async def asset(name: str) -> Response:
         if name not in ASSETS:
             abort(404)
-        path = str(files("flask_swagger_ui") / "dist" / name)
-        response = await send_file(path, mimetype=ASSETS[name], cache_timeout=86_400)
-        return Response(await response.get_data(as_text=False), headers=response.headers)
+        if name not in assets:
+            assets[name] = Asset((files("flask_swagger_ui") / "dist" / name).read_bytes(), ASSETS[name])
+        return asset_response(assets[name])
 
     return bp
 
@@ -94,18 +104,12 @@ def openapi_blueprint(*, version: str, clock: Clock) -> Blueprint:
 def asyncapi_blueprint(build: Callable[[], dict[str, Any]]) -> Blueprint:
     """`build` is called once, for the first request."""
     bp = Blueprint("asyncapi", __name__)
-    made: list[str] = []
+    made: list[Asset] = []
 
     @bp.get("/asyncapi.json")
     async def document() -> Response:
         if not made:
-            made.append(json.dumps(build(), ensure_ascii=False))
-        return _document_response(made[0])
+            made.append(Asset(json.dumps(build(), ensure_ascii=False, separators=(",", ":")).encode(), JSON))
+        return asset_response(made[0])
 
     return bp
-
-
-def _document_response(text: str) -> Response:
-    response = Response(text, content_type="application/json")
-    response.headers["Cache-Control"] = "no-cache"
-    return response
