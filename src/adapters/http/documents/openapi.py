@@ -198,12 +198,13 @@ def _security(spec: ApiOperation) -> list[dict[str, list[str]]]:
     """Alternatives. That of service sessions names the operations that one must be allowed."""
     if spec.access is AllowedCallers.ANYONE:
         return []
+    found: list[dict[str, list[str]]] = [{"session": []}]
     needed = needed_operations(spec.tag, is_read=spec.method == "GET", affects=spec.affects)
-    return [
-        {"session": []},
-        *([{"serviceSession": [*needed]}] if is_open_to_service_sessions(needed) else []),
-        *([{"apiKey": []}] if spec.access is AllowedCallers.KEY else []),
-    ]
+    if is_open_to_service_sessions(needed):
+        found.append({"serviceSession": [*needed]})
+    if spec.access is AllowedCallers.KEY:
+        found.append({"apiKey": []})
+    return found
 
 
 def _add_examples(paths: Schema, examples: ExampleBuilder) -> Schema:
