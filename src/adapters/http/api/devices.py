@@ -278,7 +278,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlue
         "PUT /devices/<device_id>",
         AllowedCallers.SESSION,
         "Update a device",
-        errors=WRITE_ERRORS | {409: "REQUEST_PENDING", 412: "PRECONDITION_FAILED"},
+        errors=WRITE_ERRORS | {409: "REQUEST_PENDING EXTERNAL_ID_TAKEN", 412: "PRECONDITION_FAILED"},
         headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
     )
     async def update_device(device_id: DeviceId, body: DeviceUpdateRequest) -> HttpHandlerResult[OkResponse]:

@@ -197,6 +197,7 @@ class GroupRuleResponse(ResponseModel):
 
 
 WRITE_ERRORS = {403: "ROLE_REQUIRED"}
+BULK_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING"}
 
 
 def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService, grants: GroupGrantService[Any]) -> ApiBlueprint:
@@ -273,6 +274,7 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         AllowedCallers.KEY,
         "Send a command to a group",
         affects="Commands",
+        errors=BULK_ERRORS,
         idempotent=True,
         turn=TurnKind.COMMANDS,
     )
@@ -287,6 +289,7 @@ def _add_command_routes(bp: ApiBlueprint, actions: GroupBulkActionService) -> No
         AllowedCallers.KEY,
         "Preview a command to a group",
         affects="Commands",
+        errors=BULK_ERRORS,
         turn=TurnKind.COMMANDS,
     )
     async def preview_group_command(group_id: GroupId, body: GroupCommandRequest) -> GroupCommandResponse:
@@ -302,7 +305,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         "Create or replace a schedule of all members",
         turn=TurnKind.BULK,
         affects="Schedules",
-        errors=WRITE_ERRORS,
+        errors=BULK_ERRORS,
         idempotent=True,
     )
     async def create_group_schedule(group_id: GroupId, body: ScheduleCreateRequest) -> GroupChangeResponse:
@@ -316,7 +319,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         "Cancel a schedule of all members",
         turn=TurnKind.BULK,
         affects="Schedules",
-        errors=WRITE_ERRORS,
+        errors=BULK_ERRORS,
     )
     async def cancel_group_schedule(group_id: GroupId, slot: int) -> GroupChangeResponse:
         """Cancels whatever the slot of each member holds."""
@@ -329,7 +332,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         "Create a rule on all members",
         turn=TurnKind.BULK,
         affects="Rules",
-        errors=WRITE_ERRORS,
+        errors=BULK_ERRORS,
         idempotent=True,
     )
     async def create_group_rule(group_id: GroupId, body: RuleCreateRequest) -> GroupRuleResponse:

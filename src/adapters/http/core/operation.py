@@ -43,6 +43,8 @@ from domain.team.service_sessions import check_operation
 API_DEPENDENCIES = "latchboard.http"
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
 BODY_ERRORS = {400: "INVALID_JSON", 408: "REQUEST_TIMEOUT", 413: "PAYLOAD_TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE"}
+COMMIT_ERRORS = {403: "ROLE_REQUIRED"}
+"""Of whatever changes something: the caller's role is read again at the commit."""
 MAX_PATH_PARAMETER_LENGTH = 128
 _EMPTY_BODIES = (b"", b"{}", b"null")
 SLOW_BODY_S = 0.05
@@ -250,6 +252,7 @@ class ApiOperation:
         steps: list[Mapping[int, str]] = [
             {400: "VALIDATION_ERROR", 500: "INTERNAL_ERROR", 503: "UNAVAILABLE"},
             authentication_errors(self.access, before_factor=self.before_factor),
+            COMMIT_ERRORS if self.method != "GET" and self.access is not AllowedCallers.ANYONE else {},
             {403: "STEP_UP_REQUIRED"} if self.authority is not None else {},
             {404: "NOT_FOUND"} if self.path_parameters else {},
             BODY_ERRORS if self.body is not None else {},
