@@ -1,13 +1,16 @@
 """Whether the OpenAPI document describes an answer of the service: its status, error code, headers, content type and body.
 
-The clients of the tests check every answer that they get. The document is built once in a process, and a schema is compiled at its
-first answer. Answers of no operation (an unknown path, a method that the path does not have) and of other programs are left out.
+The clients of the tests check every answer that they get. The document is built once for all processes, and a schema is compiled at
+its first answer. Answers of no operation (an unknown path, a method that the path does not have) and of other programs are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +21,8 @@ from typing import Any
 import httpx
 import jsonschema_rs
 
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES, KEPT = ROOT / "src", ROOT / "target" / "described.json"
 PREFIX = "/api/v1/"
 DOCUMENT = "urn:latchboard"
 MAX_BODY_BYTES = 1_000_000
@@ -55,11 +60,33 @@ async def _build() -> dict[str, Any]:
             program.adapters.login_hasher.close()
 
 
+def _fingerprint() -> str:
+    """Of the sources, by what their folders say of them."""
+    found = hashlib.sha256()
+    for file in sorted(SOURCES.rglob("*")):
+        if file.suffix in (".py", ".json") and "__pycache__" not in file.parts:
+            known = file.stat()
+            found.update(f"{file} {known.st_mtime_ns} {known.st_size}\n".encode())
+    return found.hexdigest()
+
+
 @cache
 def document() -> dict[str, Any]:
-    """Of the program in this checkout. It is built in a thread of its own, because the caller's has a running loop."""
+    """Of the program in this checkout. It is built in a thread of its own, because the caller's has a running loop, and kept for the
+    next process while the sources stay as they are."""
+    fingerprint = _fingerprint()
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads(KEPT.read_text("utf-8"))
+        if kept["fingerprint"] == fingerprint:
+            return dict(kept["document"])
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(_build())).result()
+        made = thread.submit(lambda: asyncio.run(_build())).result()
+    with contextlib.suppress(OSError):
+        KEPT.parent.mkdir(exist_ok=True)
+        written = KEPT.with_suffix(f".{os.getpid()}")
+        written.write_text(json.dumps({"fingerprint": fingerprint, "document": made}), "utf-8")
+        written.replace(KEPT)
+    return made
 
 
 @cache
