@@ -115,7 +115,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         cwd=tmp_path_factory.mktemp("openapi"),
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     found: dict[str, Any] = json.loads(printed.stdout)
     return found

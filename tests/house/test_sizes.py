@@ -19,6 +19,8 @@ ALONE = {
     "adapters/engine/extension_check.py": "asks whether the extension can be imported, so it is imported without it",
     "adapters/engine/reference.py": "the other engine, which an installation chooses",
     "adapters/firmware_sources.py": "the adapter of one port",
+    "adapters/http/core/assets.py": "what the dashboard and the documents share, neither of which may import the other",
+    "adapters/http/documents/guides.py": "prose, which is read and changed alone",
     "adapters/storage/sql/repositories/life.py": "the only statements that a backup, a restore and a failover share",
     "adapters/storage/disk_space.py": "the adapter of one port, of no database",
     "domain/commands/contexts.py": "what submission, cancellation and the check of authority share, none of which may import another",

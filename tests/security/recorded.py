@@ -52,6 +52,7 @@ PLACEHOLDERS: dict[str, Any] = {
     "secret": "<secret>",
     "otpauthUri": "otpauth://totp/Latchboard:ada%40example.com?secret=EXAMPLE&issuer=Latchboard",
     "qrSvg": "<svg></svg>",
+    "qrRows": ["11111110", "10000010"],
     "recoveryCodes": ["<recovery code>"],
     "challenge": "<challenge>",
     "publicKey": "<public key>",
@@ -256,6 +257,8 @@ async def decide_by_link(app: InProcessApp, grace: ApiCaller) -> None:
     options = (await grace.send_ok("POST", "/auth/passkeys/options"))["publicKey"]
     await grace.send_ok("POST", "/auth/passkeys", {"name": "Phone", "passkey": phone.create(options)})
     await robot.send_ok("POST", f"{place}/command", {"cmd": "OPEN", "reason": "A truck is here"})
+    asked = await robot.send_ok("POST", f"{place}/command", {"cmd": "ON"})
+    await robot.send_ok("POST", f"{place}/approvals/{asked['approvalId']}/withdraw", {})
     app.mail.mails.clear()
     while await app.services.notifications.delivery.send_due():
         pass

@@ -171,7 +171,6 @@ SEND_OPTIONS: ApiOperationOptions = {
         429: "RATE_LIMITED TOO_MANY_REQUESTS_WAIT",
     },
     "idempotent": True,
-    "limited": True,
 }
 
 

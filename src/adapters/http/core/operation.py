@@ -90,7 +90,7 @@ class AuthorityMade:
 class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
-    the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
+    the handler reads itself. `paged`: a full page has a `Link` header.
     `on_record`: invalid calls are all audited, as denied ones.
     `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's.
     `authority`: what it makes that lasts. `before_factor`: open to a session that must set up a second factor first.
@@ -105,7 +105,6 @@ class ApiOperationOptions(TypedDict, total=False):
     errors: Mapping[int, str]
     headers: Mapping[str, str]
     idempotent: bool
-    limited: bool
     on_record: bool
     paged: bool
     turn: TurnKind
@@ -178,7 +177,6 @@ def _build_operation(
         errors=options.get("errors", {}),
         idempotent=options.get("idempotent", False),
         request_headers=options.get("headers", {}),
-        rate_limited=options.get("limited", False),
         audited=options.get("on_record", False),
         paged=options.get("paged", False),
         turn=options.get("turn"),
@@ -230,7 +228,6 @@ class ApiOperation:
     errors: Mapping[int, str]
     idempotent: bool
     request_headers: Mapping[str, str]
-    rate_limited: bool
     audited: bool
     paged: bool
     turn: TurnKind | None
