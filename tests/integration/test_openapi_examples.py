@@ -28,8 +28,10 @@ REFUSED_SECRETS = {
     "previewLinkedApproval": "LINK_INVALID",
     "createLinkPasskeyOptions": "LINK_INVALID",
     "approveOrDenyLinked": "LINK_INVALID",
+    "withdrawCommand": "NOT_OWN_REQUEST",
 }
-"""Operations whose example has a token or a code that only the service can give, and what it says of a wrong one."""
+"""Operations whose example has a token or a code that only the service can give, and what it says of a wrong one; and one for whoever
+asked."""
 LAST = "changePassword"
 """It ends the session."""
 EXAMPLE_IDS = {
