@@ -43,7 +43,7 @@ async def a_code(world: StoredAccount) -> ProvisioningCode:
     return code
 
 
-def a_claim(code: ProvisioningCode, hardware_id: str, status: ClaimStatus = ClaimStatus.WAITING) -> DeviceProvisioningClaim:
+def a_claim(code: ProvisioningCode, hardware_id: str, status: ClaimStatus = ClaimStatus.PENDING) -> DeviceProvisioningClaim:
     claim_id = new_id("clm")
     return DeviceProvisioningClaim(
         claim_id, code.code_id, code.account_id, hardware_id, None, "192.0.2.1", status, None, NOW, claim_id.encode()

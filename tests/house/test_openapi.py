@@ -36,6 +36,11 @@ POST /members /projects /keys
 PATCH /members/{membershipId} /projects/{projectId} /keys/{keyId}
 POST /keys/{keyId}/rotate
 DELETE /members/{membershipId} /projects/{projectId} /keys/{keyId}
+GET /members/{membershipId} /projects/{projectId} /keys/{keyId} /invitations/{invitationId} /service-sessions/{sessionId}
+GET /auth/sessions/{sessionId} /auth/passkeys/{passkeyId} /auth/notifications/channels/{channelId}
+GET /provisioning-codes/{codeId} /provisioning-claims/{claimId} /webhooks/{webhookId} /webhooks/{webhookId}/deliveries/{deliveryId}
+GET /devices/{deviceId}/schedules/{slot} /devices/{deviceId}/rules/{ruleId} /devices/{deviceId}/commands/{commandId}
+GET /devices/{deviceId}/grants/{grantId} /groups/{groupId}/grants/{grantId}
 GET /invitations
 POST /invitations /invitations/{invitationId}/resend /invitations/preview /invitations/accept
 DELETE /invitations/{invitationId}

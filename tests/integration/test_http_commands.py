@@ -187,7 +187,8 @@ async def test_definitions_are_listed_added_changed_and_removed(client: Client, 
     twice = await client.post(path, json={"name": "SPIN", "label": "Spin"}, headers=as_person())
     assert twice.status_code == 409
     changed = await client.patch(f"{path}/{command_id}", json={"label": "Whirl"}, headers=as_person())
-    assert await changed.get_json() == {"ok": True}
+    shown = await (await client.get(f"{path}/{command_id}", headers=as_person())).get_json()
+    assert await changed.get_json() == shown | {"ok": True}
     assert (await (await client.get(path, headers=as_person())).get_json())[-1]["label"] == "Whirl"
     removed = await client.delete(f"{path}/{command_id}", headers=as_person())
     assert await removed.get_json() == {"ok": True}

@@ -56,6 +56,7 @@ def create_app(
     install_error_handlers(app)
     for blueprint in blueprints:
         app.register_blueprint(blueprint)
+    dependencies.objects.add(app.view_functions.values())
     app.asgi_app = answering_always(app.asgi_app)  # type: ignore[method-assign]
     if feed is not None:
         mount(app, feed)

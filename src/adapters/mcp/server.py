@@ -283,7 +283,7 @@ def waiting(approval: dict[str, Any]) -> dict[str, Any]:
         "A person must approve this command; nothing has been switched. Call wait_for_approval with this approvalId, and tell "
         "the person that the request waits. Do not send the command again."
     )
-    return {"status": "WAITING_FOR_APPROVAL", "approvalId": approval["approvalId"], "advice": advice}
+    return {"status": "PENDING", "approvalId": approval["approvalId"], "advice": advice}
 
 
 def outcome(execution: dict[str, Any]) -> dict[str, Any]:

@@ -96,6 +96,16 @@ class ScheduleService:
             device = await get_device(tx, caller.account_id, device_id)
             return [_schedule_view(device, schedule) for schedule in await tx.schedules.list_active(device_id)]
 
+    async def get(self, caller: SessionCaller, device_id: DeviceId, slot: int) -> ScheduleWithSyncState:
+        """The PENDING or ACTIVE schedule of the slot. Raises NotFound for an empty slot."""
+        check_slot(slot)
+        async with self.uow.read() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            schedule = await tx.schedules.get_by_slot(device_id, slot)
+        if schedule is None:
+            raise NotFound(f"Slot {slot} of this device is empty.")
+        return _schedule_view(device, schedule)
+
     async def list_history(
         self, caller: SessionCaller, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, before: ScheduleId | None = None
     ) -> Sequence[ScheduleWithSyncState]:

@@ -6,7 +6,7 @@ changes something: what opens links by itself, such as a mail scanner, changes n
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -53,7 +53,7 @@ class ApprovalResponse(ResponseModel):
     note: str | None = Field(description="What the decider says about it, or who withdraws it.")
 
     @classmethod
-    def from_domain(cls, approval: Approval) -> ApprovalResponse:
+    def from_domain(cls, approval: Approval) -> Self:
         requester = approval.requested_by
         shown = RequesterResponse(id=requester.actor_id, name=requester.name or requester.label)
         return cls.of(approval, requested_by=shown)
@@ -63,8 +63,8 @@ class DecisionRequest(RequestBodyModel):
     note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
 
 
-class ApproveResponse(OkResponse):
-    execution_id: str
+class ApprovalDecidedResponse(ApprovalResponse):
+    ok: bool = True
 
 
 class ApprovalsQueryParameters(QueryParametersModel):
@@ -119,12 +119,12 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         errors=APPROVE_ERRORS,
         idempotent=True,
     )
-    async def approve_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApproveResponse:
+    async def approve_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApprovalDecidedResponse:
         """Sends the command at once, provided the requester still has permission and the device is enabled; otherwise the request
         stays PENDING. Requires the role Admin or Owner; nobody can approve their own request. A request of an API key counts as
         that of the Admin who made the key or its grant."""
-        execution_id = await approvals.approve(current_session(), device_id, approval_id, note=body.note)
-        return ApproveResponse(execution_id=execution_id)
+        await approvals.approve(current_session(), device_id, approval_id, note=body.note)
+        return ApprovalDecidedResponse.from_domain(await approvals.get(current_session(), device_id, approval_id))
 
     @bp.operation(
         "POST /devices/<device_id>/approvals/<approval_id>/deny",
@@ -133,9 +133,10 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         errors=DENY_ERRORS,
         idempotent=True,
     )
-    async def deny_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
+    async def deny_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApprovalDecidedResponse:
         """The command is never sent. Requires the role Admin or Owner."""
         await approvals.deny(current_session(), device_id, approval_id, note=body.note)
+        return ApprovalDecidedResponse.from_domain(await approvals.get(current_session(), device_id, approval_id))
 
     @bp.operation(
         "POST /devices/<device_id>/approvals/<approval_id>/withdraw",

@@ -204,6 +204,13 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         found = await sessions.list_sessions(caller)
         return [UserSessionResponse.of(one, current=one.session_id == caller.session_id) for one in found]
 
+    @bp.operation("GET /auth/sessions/<session_id>", AllowedCallers.SESSION, "Get one of your sessions")
+    async def get_session(session_id: str) -> UserSessionResponse:
+        """Until it ends."""
+        caller = current_session()
+        found = await sessions.get_session(caller, session_id)
+        return UserSessionResponse.of(found, current=found.session_id == caller.session_id)
+
     @bp.operation("DELETE /auth/sessions", AllowedCallers.SESSION, "Sign out everywhere else", errors={403: "STEP_UP_REQUIRED"})
     async def delete_other_sessions() -> None:
         """Ends all your sessions but the present one, at once: their access tokens are refused as well. Your channels are told

@@ -106,10 +106,6 @@ class CommandDefinitionUpdateRequest(PatchBody):
     requires_approval: bool | None = None
 
 
-class CommandDefinitionCreatedResponse(ResponseModel):
-    command_id: str
-
-
 class CommandDefinitionResponse(ResponseModel):
     command_id: str | None = Field(description="null for a built-in command.")
     name: str
@@ -119,6 +115,10 @@ class CommandDefinitionResponse(ResponseModel):
     params_schema: dict[str, Any] | None
     shape: CommandWidget
     requires_approval: bool
+
+
+class CommandDefinitionChangedResponse(CommandDefinitionResponse):
+    ok: bool = True
 
 
 class CommandExecutionsQueryParameters(QueryParametersModel):
@@ -227,10 +227,14 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         errors=DEFINITION_ERRORS,
         idempotent=True,
     )
-    async def create_command(device_id: DeviceId, body: CommandDefinitionCreateRequest) -> CommandDefinitionCreatedResponse:
+    async def create_command(device_id: DeviceId, body: CommandDefinitionCreateRequest) -> CommandDefinitionResponse:
         """A definition with the name of a built-in command, or of a command of the device type, overrides it for this device."""
-        made = await definitions.create(current_session(), device_id, body.to_input())
-        return CommandDefinitionCreatedResponse(command_id=made.command_id or "")
+        return CommandDefinitionResponse.of(await definitions.create(current_session(), device_id, body.to_input()))
+
+    @bp.operation("GET /devices/<device_id>/commands/<command_id>", AllowedCallers.SESSION, "Get a command definition")
+    async def get_command(device_id: DeviceId, command_id: CommandId) -> CommandDefinitionResponse:
+        """One that the device itself has; those of its type are at `GET /device-types/{deviceTypeId}`."""
+        return CommandDefinitionResponse.of(await definitions.get(current_session(), device_id, command_id))
 
     @bp.operation(
         "PATCH /devices/<device_id>/commands/<command_id>",
@@ -239,9 +243,12 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         turn=TurnKind.BULK,
         errors=DEFINITION_ERRORS,
     )
-    async def update_command(device_id: DeviceId, command_id: CommandId, body: CommandDefinitionUpdateRequest) -> None:
+    async def update_command(
+        device_id: DeviceId, command_id: CommandId, body: CommandDefinitionUpdateRequest
+    ) -> CommandDefinitionChangedResponse:
         """Omitted fields keep their value. Only an Owner or Admin can change a command that needs approval."""
-        await definitions.update(current_session(), device_id, command_id, body.to_changes())
+        changed = await definitions.update(current_session(), device_id, command_id, body.to_changes())
+        return CommandDefinitionChangedResponse.of(changed)
 
     @bp.operation(
         "DELETE /devices/<device_id>/commands/<command_id>",

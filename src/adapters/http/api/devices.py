@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints
-from quart import request
 
 from adapters.http.api.device_setup import CredentialsResponse
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
@@ -16,7 +15,6 @@ from adapters.http.core.schemas import (
     VISIBLE_LINE_SCHEMA,
     EnumValue,
     IdText,
-    OkResponse,
     OneLine,
     PatchBody,
     QueryParametersModel,
@@ -38,7 +36,7 @@ from domain.devices.registration import (
 )
 from domain.devices.search import DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.devices.service import DeviceDetails, DeviceService
-from domain.kernel.errors import ValidationFailed, VersionMismatch
+from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, DeviceTypeId, GroupId, ProjectId
 
 MAX_TAGS = 20
@@ -163,10 +161,6 @@ class DeviceCountsResponse(ResponseModel):
     dead_letters: int = Field(description="Messages of devices that are set aside because the database refused them.")
 
 
-class DeviceRegisteredResponse(ResponseModel):
-    device_id: str
-
-
 class DeviceProjectResponse(ResponseModel):
     project_id: str
     name: str
@@ -222,16 +216,15 @@ class DeviceResponse(ResponseModel):
     health: DeviceHealthResponse
 
     @classmethod
-    def from_domain(cls, details: DeviceDetails) -> DeviceResponse:
+    def from_domain(cls, details: DeviceDetails) -> Self:
         device = details.device
         return cls.of(
             device, device.about, details, device_status=device.status, enabled=device.is_active, relay_state=device.relay
         )
 
 
-class DeviceToggledResponse(OkResponse):
-    enabled: bool
-    device_status: DeviceStatus
+class DeviceChangedResponse(DeviceResponse):
+    ok: bool = True
 
 
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
@@ -263,30 +256,23 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlue
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "TOO_MANY_DEVICES"},
         idempotent=True,
     )
-    async def register_device(body: DeviceRegistrationRequest) -> DeviceRegisteredResponse:
+    async def register_device(body: DeviceRegistrationRequest) -> DeviceResponse:
         """A new device is PENDING. It can connect once it has credentials."""
         device = await devices.register(current_session(), body.to_registration())
-        return DeviceRegisteredResponse(device_id=device.device_id)
+        return DeviceResponse.from_domain(await devices.get(current_session(), device.device_id))
 
     @bp.operation("GET /devices/<device_id>", AllowedCallers.SESSION, "Get a device")
-    async def get_device(device_id: DeviceId) -> HttpHandlerResult[DeviceResponse]:
-        """Send the `ETag` as `If-Match` with an update."""
-        found = await devices.get(current_session(), device_id)
-        return HttpHandlerResult(DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
+    async def get_device(device_id: DeviceId) -> DeviceResponse:
+        """Send the `ETag` as `If-Match` with a change."""
+        return DeviceResponse.from_domain(await devices.get(current_session(), device_id))
 
     @bp.operation(
-        "PUT /devices/<device_id>",
-        AllowedCallers.SESSION,
-        "Update a device",
-        errors=WRITE_ERRORS | {409: "REQUEST_PENDING", 412: "PRECONDITION_FAILED"},
-        headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
+        "PUT /devices/<device_id>", AllowedCallers.SESSION, "Update a device", errors=WRITE_ERRORS | {409: "REQUEST_PENDING"}
     )
-    async def update_device(device_id: DeviceId, body: DeviceUpdateRequest) -> HttpHandlerResult[OkResponse]:
+    async def update_device(device_id: DeviceId, body: DeviceUpdateRequest) -> DeviceChangedResponse:
         """Omitted fields keep their value."""
-        device = await devices.update(
-            current_session(), device_id, body.to_changes(), version=_parse_if_match(request.headers.get("If-Match"))
-        )
-        return HttpHandlerResult(OkResponse(), headers={"ETag": _format_etag(device.version)})
+        await devices.update(current_session(), device_id, body.to_changes())
+        return await show_changed_device(device_id)
 
     @bp.operation("DELETE /devices/<device_id>", AllowedCallers.SESSION, "Delete a device", errors=WRITE_ERRORS)
     async def delete_device(device_id: DeviceId) -> None:
@@ -299,26 +285,15 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlue
         "Disable or enable a device",
         errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
     )
-    async def toggle_device(device_id: DeviceId) -> DeviceToggledResponse:
+    async def toggle_device(device_id: DeviceId) -> DeviceChangedResponse:
         """Switches between ACTIVE and DISABLED. A disabled device is disconnected and accepts no commands."""
-        device = await devices.toggle_enabled(current_session(), device_id)
-        return DeviceToggledResponse(enabled=device.is_active, device_status=device.status)
+        await devices.toggle_enabled(current_session(), device_id)
+        return await show_changed_device(device_id)
+
+    async def show_changed_device(device_id: DeviceId) -> DeviceChangedResponse:
+        return DeviceChangedResponse.from_domain(await devices.get(current_session(), device_id))
 
     return bp
-
-
-def _format_etag(version: int) -> str:
-    return f'"{version}"'
-
-
-def _parse_if_match(if_match: str | None) -> int | None:
-    """The version that `If-Match` names (RFC 9110, 13.1.1); None for any. Raises VersionMismatch for any other text."""
-    if if_match is None or if_match.strip() == "*":
-        return None
-    tag = if_match.strip()
-    if len(tag) > 2 and tag[0] == tag[-1] == '"' and tag[1:-1].isdecimal() and len(tag) < 20:
-        return int(tag[1:-1])
-    raise VersionMismatch('If-Match is not an ETag of this device. Read the device and send its ETag, such as "3".')
 
 
 class BulkRegistrationRequest(RequestBodyModel):

@@ -83,13 +83,11 @@ class ApiKeyResponse(ResponseModel):
     created_at: Timestamp
 
 
-class ApiKeyCreatedResponse(ResponseModel):
-    key_id: str
-    name: str
-    type: Literal["SECRET"] = "SECRET"
-    prefix: str
-    expires_at: Timestamp | None
-    allowed_networks: list[str]
+class ApiKeyChangedResponse(ApiKeyResponse):
+    ok: bool = True
+
+
+class ApiKeyCreatedResponse(ApiKeyResponse):
     key: str = Field(description="The complete key. It is shown only in this response.")
 
 
@@ -147,6 +145,11 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         found = query.found(await keys.list(current_session()), "name", "key_id", "prefix")
         return list_response(found, query, ApiKeyResponse.of, lambda key: key.key_id)
 
+    @bp.operation("GET /keys/<key_id>", AllowedCallers.SESSION, "Get an API key")
+    async def get_key(key_id: str) -> ApiKeyResponse:
+        """Without the secret."""
+        return ApiKeyResponse.of(await keys.get(current_session(), key_id))
+
     @bp.operation(
         "POST /keys",
         AllowedCallers.SESSION,
@@ -168,10 +171,11 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         errors={403: "ROLE_REQUIRED"},
         authority=AuthorityMade("key_enabled", "DELETE /keys/{keyId}", when="it may do more afterwards"),
     )
-    async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> None:
+    async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> ApiKeyChangedResponse:
         """A key that has ended answers 401 `KEY_EXPIRED`, and 403 `ADDRESS_NOT_ALLOWED` from other networks. What it has
         queued is checked again. Requires the role Admin or Owner."""
         await keys.update(current_session(), key_id, **body.to_changes())
+        return ApiKeyChangedResponse.of(await keys.get(current_session(), key_id))
 
     @bp.operation(
         "POST /keys/<key_id>/rotate",

@@ -214,6 +214,11 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         """Where you are told, the oldest first; at most ten."""
         return [ChannelResponse.of(one) for one in await notifications.list_channels(current_session())]
 
+    @bp.operation("GET /auth/notifications/channels/<channel_id>", AllowedCallers.SESSION, "Get one of your channels")
+    async def get_channel(channel_id: ChannelId) -> ChannelResponse:
+        """Without its tokens and topics."""
+        return ChannelResponse.of(await notifications.get_channel(current_session(), channel_id))
+
     @bp.operation(
         "POST /auth/notifications/channels",
         AllowedCallers.SESSION,

@@ -35,6 +35,12 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
             found, query, lambda entry: ProjectResponse.of(entry[0], device_count=entry[1]), lambda entry: entry[0].project_id
         )
 
+    @bp.operation("GET /projects/<project_id>", AllowedCallers.SESSION, "Get a project")
+    async def get_project(project_id: str) -> ProjectResponse:
+        """With the number of its devices."""
+        project, devices = await projects.get(current_session(), project_id)
+        return ProjectResponse.of(project, device_count=devices)
+
     @bp.operation(
         "POST /projects",
         AllowedCallers.SESSION,

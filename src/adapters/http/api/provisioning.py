@@ -173,6 +173,11 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
         found = await codes.list(current_session())
         return list_response(found, query, ProvisioningCodeResponse.of, lambda code: code.code_id)
 
+    @bp.operation("GET /provisioning-codes/<code_id>", AllowedCallers.SESSION, "Get a provisioning code")
+    async def get_provisioning_code(code_id: ProvisioningCodeId) -> ProvisioningCodeResponse:
+        """Without the code itself."""
+        return ProvisioningCodeResponse.of(await codes.get(current_session(), code_id))
+
     @bp.operation(
         "POST /provisioning-codes",
         AllowedCallers.SESSION,
@@ -203,6 +208,11 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
         """Newest first."""
         found = await codes.list_claims(current_session(), status=query.status, before=query.before, limit=query.limit + 1)
         return page_response(found, query.limit, ClaimResponse.of, lambda claim: claim.claim_id)
+
+    @bp.operation("GET /provisioning-claims/<claim_id>", AllowedCallers.SESSION, "Get a claim")
+    async def get_provisioning_claim(claim_id: ClaimId) -> ClaimResponse:
+        """Also after its decision."""
+        return ClaimResponse.of(await codes.get_claim(current_session(), claim_id))
 
     @bp.operation(
         "POST /provisioning-claims/<claim_id>/approve", AllowedCallers.SESSION, "Approve a claim", errors=DECISION_ERRORS
@@ -248,7 +258,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
         request = ProvisioningClaimInput(body.code, body.hardware_id, body.name, client_address(), body.claim_token)
         answer = await claims.claim(request)
         if answer.credentials is None:
-            return DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, claim_token=answer.token, retry_after=POLL_AFTER_S)
+            return DeviceClaimWaitsResponse(status=ClaimStatus.PENDING, claim_token=answer.token, retry_after=POLL_AFTER_S)
         return DeviceClaimedResponse.from_domain(answer.token, answer.credentials)
 
     return bp

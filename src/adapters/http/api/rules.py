@@ -217,6 +217,12 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
         reported = await rules.list_reported_metrics(current_session(), device_id)
         return [RuleResponse.from_domain(rule, reported) for rule in found]
 
+    @bp.operation("GET /devices/<device_id>/rules/<rule_id>", AllowedCallers.SESSION, "Get a rule")
+    async def get_rule(device_id: DeviceId, rule_id: RuleId) -> RuleResponse:
+        """With what it waits for."""
+        rule = await rules.get(current_session(), device_id, rule_id)
+        return RuleResponse.from_domain(rule, await rules.list_reported_metrics(current_session(), device_id))
+
     @bp.operation("GET /devices/<device_id>/rules/context", AllowedCallers.SESSION, "List metrics and commands for rules")
     async def get_rule_context(device_id: DeviceId) -> RuleContextResponse:
         """The metrics that conditions can use, and the commands that a rule can run."""

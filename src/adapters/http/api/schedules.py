@@ -14,6 +14,7 @@ from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     EnumValue,
     IdText,
+    InstantMs,
     OneLine,
     PatchBody,
     QueryParametersModel,
@@ -56,7 +57,6 @@ def _reject_milliseconds(value: int) -> int:
     return value
 
 
-UnixMs = Annotated[int, Field(ge=0, le=2**52)]
 SlotNumber = Annotated[int, Field(ge=0, le=SLOTS_PER_DEVICE - 1, examples=[0])]
 UnixSeconds = Annotated[
     int,
@@ -191,8 +191,10 @@ class ScheduleResponse(ResponseModel):
 
 
 class ScheduleOccurrencesQueryParameters(QueryParametersModel):
-    from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds, inclusive. Default: now.")
-    until: UnixMs | None = Field(default=None, description="Unix milliseconds, exclusive. Default: seven days after `from`.")
+    since: InstantMs | None = Field(default=None, description="Unix milliseconds or ISO 8601, inclusive. Default: now.")
+    until: InstantMs | None = Field(
+        default=None, description="Unix milliseconds or ISO 8601, exclusive. Default: seven days after `since`."
+    )
 
 
 class OccurrenceResponse(ResponseModel):
@@ -275,6 +277,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
         AllowedCallers.SESSION,
         "Create or replace a schedule",
         status=201,
+        changes=f"{SCHEDULES_PATH}/<slot>",
         errors=WRITE_ERRORS,
         idempotent=True,
     )
@@ -282,6 +285,13 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
         """Cancels the present schedule of the slot and moves it to the history. A Member needs a grant for both commands."""
         shown = await schedules.put(current_session(), device_id, body.slot, body.to_input())
         return ScheduleResponse.from_domain(shown)
+
+    @bp.operation(f"GET {SCHEDULES_PATH}/<slot>", AllowedCallers.SESSION, "Get a schedule")
+    async def get_schedule(device_id: DeviceId, slot: str) -> ScheduleResponse:
+        """The PENDING or ACTIVE schedule of the slot."""
+        return ScheduleResponse.from_domain(
+            await schedules.get(current_session(), device_id, _resolve_slot(_parse_slot(slot), None))
+        )
 
     @bp.operation(f"PUT {SCHEDULES_PATH}/<slot>", AllowedCallers.SESSION, "Change a schedule", errors=WRITE_ERRORS)
     async def update_schedule(device_id: DeviceId, slot: str, body: ScheduleUpdateRequest) -> ScheduleResponse:
@@ -291,7 +301,11 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
         return ScheduleResponse.from_domain(shown)
 
     @bp.operation(
-        f"PUT {SCHEDULES_PATH}", AllowedCallers.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
+        f"PUT {SCHEDULES_PATH}",
+        AllowedCallers.SESSION,
+        "Change a schedule by the slot in the body",
+        errors=WRITE_ERRORS,
+        changes=f"{SCHEDULES_PATH}/<slot>",
     )
     async def update_named_schedule(device_id: DeviceId, body: ScheduleUpdateRequest) -> ScheduleResponse:
         """Works like the call with the slot in the path."""
@@ -305,9 +319,9 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
 
     @bp.operation("GET /schedules/occurrences", AllowedCallers.SESSION, "List planned switches")
     async def list_occurrences(query: ScheduleOccurrencesQueryParameters) -> OccurrencesResponse:
-        """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
+        """The switches that are still to come, of all devices, from `since` until before `until`, at most 35 days apart; with the
         changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""
-        return OccurrencesResponse.from_domain(await calendar.list(current_session(), query.from_, query.until))
+        return OccurrencesResponse.from_domain(await calendar.list(current_session(), query.since, query.until))
 
     return bp
 

@@ -230,8 +230,7 @@ class PasskeyResponse(ResponseModel):
     last_used_at: Timestamp | None
 
 
-class PasskeyCreatedResponse(ResponseModel):
-    passkey_id: str
+class PasskeyCreatedResponse(PasskeyResponse):
     recovery_codes: list[str] = Field(description="With your first second factor; shown only now. Else empty.")
 
 
@@ -290,7 +289,13 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
     async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
         """If it is your first second factor, all other sessions are signed out and recovery codes are returned."""
         passkey, codes = await passkeys.add(current_session(), body.name, body.passkey)
-        return PasskeyCreatedResponse.of(passkey, recovery_codes=list(codes))
+        return PasskeyCreatedResponse.of(passkey, synced=passkey.is_synced, recovery_codes=list(codes))
+
+    @bp.operation("GET /auth/passkeys/<passkey_id>", AllowedCallers.SESSION, "Get one of your passkeys", before_factor=True)
+    async def get_passkey(passkey_id: str) -> PasskeyResponse:
+        """What you see of it in the list."""
+        found = await passkeys.get(current_session(), passkey_id)
+        return PasskeyResponse.of(found, synced=found.is_synced)
 
     @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys", before_factor=True)
     async def list_passkeys() -> list[PasskeyResponse]:

@@ -53,6 +53,13 @@ def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> 
         return list_response(found, query, ServiceSessionResponse.of, lambda each: each.session_id)
 
     @bp.operation(
+        "GET /service-sessions/<session_id>", AllowedCallers.SESSION, "Get a service session", errors={403: "ROLE_REQUIRED"}
+    )
+    async def get_service_session(session_id: SessionId) -> ServiceSessionResponse:
+        """Without its token. Requires the role Admin or Owner."""
+        return ServiceSessionResponse.of(await service_sessions.get(current_session(), session_id))
+
+    @bp.operation(
         "POST /service-sessions",
         AllowedCallers.SESSION,
         "Create a service session",

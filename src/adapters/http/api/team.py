@@ -49,6 +49,11 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
         found = query.found(await team.list_members(current_session()), "user.name", "user.email")
         return list_response(found, query, MemberResponse.from_domain, lambda member: member.membership.membership_id)
 
+    @bp.operation("GET /members/<membership_id>", AllowedCallers.SESSION, "Get a member")
+    async def get_member(membership_id: str) -> MemberResponse:
+        """Every role may."""
+        return MemberResponse.from_domain(await team.get_member(current_session(), membership_id))
+
     @bp.operation(
         "POST /members",
         AllowedCallers.SESSION,

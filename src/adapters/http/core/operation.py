@@ -16,22 +16,25 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
+from http import HTTPStatus
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.alias_generators import to_camel
 from quart import Blueprint, Request, Response, abort, current_app, g
 from quart.globals import request_ctx
+from quart.wrappers.response import DataBody
 from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.callers import AllowedCallers, AuthenticatorPort, authenticate, current_caller
+from adapters.http.core.conditional import Precondition, etag_of, find_above, lists_etag
 from adapters.http.core.idempotency import SHUTDOWN_TIMEOUT_S, IdempotencyStore, consume_exception
 from adapters.http.core.parsing import parse_json_object, read_body, read_query
 from adapters.http.core.quart_app import header_value
-from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
+from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel, ResponseModel
 from adapters.http.core.turns import AccountTurns, TurnKind
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.domain_event import EventKind
@@ -89,6 +92,8 @@ class ApiOperationOptions(TypedDict, total=False):
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
     the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
     `on_record`: invalid calls are all audited, as denied ones.
+    `changes`: the path of the object whose `ETag` an `If-Match` is about, where it is not above this path; the body has the parts
+    of that path which this one lacks.
     `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's.
     `authority`: what it makes that lasts. `before_factor`: open to a session that must set up a second factor first.
     `turn`: it may keep the service busy for long, so that it takes a turn (`turns.py`)."""
@@ -96,6 +101,7 @@ class ApiOperationOptions(TypedDict, total=False):
     affects: str
     authority: AuthorityMade
     before_factor: bool
+    changes: str
     description: str
     status: int
     returns: Mapping[int, Any]
@@ -167,6 +173,7 @@ def _build_operation(
         affects=options.get("affects"),
         authority=options.get("authority"),
         before_factor=options.get("before_factor", False),
+        changes=options.get("changes"),
         access=access,
         summary=summary,
         description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
@@ -218,6 +225,7 @@ class ApiOperation:
     affects: str | None
     authority: AuthorityMade | None
     before_factor: bool
+    changes: str | None
     access: AllowedCallers
     summary: str
     description: str
@@ -242,6 +250,19 @@ class ApiOperation:
         return f"{self.summary} ({self.method} {openapi_path(self.path)})"
 
     @property
+    def shows_object(self) -> bool:
+        """Whether it is the GET of one object, which has an `ETag`."""
+        kind = self.returns.get(HTTPStatus.OK)
+        if self.method != "GET" or not (isinstance(kind, type) and issubclass(kind, ResponseModel)):
+            return False
+        return "has_more" not in kind.model_fields
+
+    @property
+    def path_pattern(self) -> str:
+        """The path without the names of its parts."""
+        return _PATH_PARAMETER.sub("<>", self.path)
+
+    @property
     def body_required(self) -> bool:
         return self.body is not None and any(one.is_required() for one in self.body.model_fields.values())
 
@@ -249,6 +270,41 @@ class ApiOperation:
 def openapi_path(path: str) -> str:
     """A path of Quart as the document writes it."""
     return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", path)
+
+
+ObjectRead: TypeAlias = tuple[ApiOperation, Callable[..., Awaitable[Any]]]
+"""The GET of one object, and its handler."""
+
+
+class ObjectReads:
+    """The GETs of all objects, for the ETags and conditions of the changes below them."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, ObjectRead | None] = {}
+        """None for the GET of a list."""
+
+    def add(self, views: Iterable[Callable[..., Any]]) -> None:
+        """`views`: of the application; those of operations count."""
+        for view in views:
+            spec = getattr(view, "operation", None)
+            if isinstance(spec, ApiOperation) and spec.method == "GET":
+                self._by_path[spec.path_pattern] = (spec, inspect.unwrap(view)) if spec.shows_object else None
+
+    def shows(self, spec: ApiOperation) -> bool:
+        """Whether a success shows one object as its GET does, with or without `{"ok": true}` beside its fields."""
+        if spec.method == "GET":
+            return spec.shows_object
+        found, kind = self.find(spec), spec.returns.get(HTTPStatus.OK)
+        if found is None or not (isinstance(kind, type) and issubclass(kind, found[0].returns[HTTPStatus.OK])):
+            return False
+        model: type[ResponseModel] = kind
+        return model.model_fields.keys() - found[0].returns[HTTPStatus.OK].model_fields.keys() <= {"ok"}
+
+    def find(self, spec: ApiOperation) -> ObjectRead | None:
+        """The GET of the object that this operation changes. None for one that changes no single object: a list is there, or no
+        GET at all."""
+        pattern = spec.path_pattern if spec.changes is None else _PATH_PARAMETER.sub("<>", spec.changes)
+        return find_above(pattern, self._by_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +317,7 @@ class RequestHandlingDependencies:
     turns: Mapping[TurnKind, AccountTurns] = field(
         default_factory=lambda: {TurnKind.BULK: AccountTurns(), TurnKind.COMMANDS: AccountTurns(rests=False)}
     )
+    objects: ObjectReads = field(default_factory=ObjectReads)
     running_tasks: set[asyncio.Task[Response]] = field(default_factory=set)
     """The requests with an `Idempotency-Key` that have a turn or wait for one: they may outlive their connections."""
 
@@ -366,14 +423,53 @@ async def _run_handler(
         if spec.body_parameter is not None:
             arguments[spec.body_parameter] = body
 
+    if_match = None if spec.method == "GET" else header_value(b"if-match")
+
     async def run(caller: SessionCaller | ApiKeyCaller | None) -> Response:
         g.caller = caller
-        return _build_response(spec, await handler(**arguments))
+        if if_match is not None and caller is not None and not caller.is_replay:
+            condition = _precondition(dependencies, spec, arguments, if_match)
+            await condition.check()
+            g.caller = replace(caller, precondition=condition)
+        return _with_etag(dependencies, spec, _build_response(spec, await handler(**arguments)))
 
     if spec.idempotent and dependencies.idempotency_store is not None and header_value(b"idempotency-key") is not None:
         content = parse_json_object(raw or b"{}")
         return await dependencies.idempotency_store.execute_once(current_caller(), content, run, spec.act)
     return await run(g.caller)
+
+
+def _precondition(
+    dependencies: RequestHandlingDependencies, spec: ApiOperation, arguments: Mapping[str, Any], if_match: str
+) -> Precondition:
+    found = dependencies.objects.find(spec)
+    if found is None:
+        return Precondition(if_match=if_match, show=None)
+    read, show_object = found
+    body = arguments.get(spec.body_parameter or "")
+    parts = {name: arguments[name] if name in arguments else str(getattr(body, name)) for name in read.path_parameters}
+    if read.query is not None and read.query_parameter is not None:
+        parts[read.query_parameter] = read.query()
+
+    async def show() -> bytes:
+        content: bytes = await _build_response(read, await show_object(**parts)).get_data(as_text=False)
+        return content
+
+    return Precondition(if_match=if_match, show=show)
+
+
+def _with_etag(dependencies: RequestHandlingDependencies, spec: ApiOperation, response: Response) -> Response:
+    """With the `ETag` of the object that it shows. A GET of what the client has already, is answered with 304."""
+    if response.status_code != HTTPStatus.OK or not dependencies.objects.shows(spec):
+        return response
+    body = cast(DataBody, response.response)
+    etag = etag_of(body.data)
+    seen = header_value(b"if-none-match") if spec.method == "GET" else None
+    if seen is not None and lists_etag(seen, etag, weakly=True):
+        response = Response(b"", status=HTTPStatus.NOT_MODIFIED)
+        del response.headers["Content-Type"]
+    response.headers["ETag"] = etag
+    return response
 
 
 async def _read_bytes(request: Request) -> bytes:

@@ -316,7 +316,7 @@ MODEL_FIELD_EXAMPLES: dict[str, Any] = {
     "CommandDefinitionResponse.name": "ON",
     "CommandDefinitionResponse.requiresApproval": False,
     "DeviceResponse.deviceStatus": "ACTIVE",
-    "DeviceToggledResponse.deviceStatus": "ACTIVE",
+    "DeviceChangedResponse.deviceStatus": "ACTIVE",
     "CredentialsRevokedResponse.deviceStatus": "REVOKED",
     "CommandResultResponse.status": "DONE",
     "ExecutionResponse.status": "DONE",

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from quart import Quart
 
 from adapters.http.core.callers import AllowedCallers
-from adapters.http.core.operation import ApiOperation, NonJsonResponse, openapi_path
+from adapters.http.core.operation import API_DEPENDENCIES, ApiOperation, NonJsonResponse, ObjectReads, openapi_path
 from adapters.http.core.schemas import REF_TEMPLATE, ApiDocumentSchemaGenerator, ErrorResponse, without_null
 from adapters.http.documents.examples import EXPORT_EXAMPLES, ExampleBuilder
 from adapters.http.documents.messages import WEBHOOK_ENVELOPES, WEBHOOK_HEADERS
@@ -101,6 +101,14 @@ LINK_HEADER = {
 REQUEST_ID_HEADER = {"schema": {"type": "string"}, "description": "Identifies this request in the log."}
 
 
+ETAG_HEADER = {
+    "schema": {"type": "string", "examples": ['"5c9e1f0a7b3d2e4f60718293a4b5c6d7"']},
+    "description": "Changes with everything that the object shows (RFC 9110, 8.8.3). Send it as `If-Match` with a change.",
+}
+IF_NONE_MATCH = "The `ETag` that you have: 304 without a body if the object shows the same."
+IF_MATCH = "The `ETag` of the object that you read: 412, and nothing is done, if it shows something else now."
+
+
 def iterate_operations(app: Quart) -> Iterator[tuple[str, ApiOperation]]:
     """Every operation with its complete path, in the order of the blueprints."""
     for rule in app.url_map.iter_rules():
@@ -118,10 +126,15 @@ def build_document(app: Quart, *, version: str) -> Schema:
             f"two operations have the same name: {', '.join(twice)}. A handler's name is its operationId; rename one"
         )
     schemas, definitions = _build_schemas(found)
+    objects: ObjectReads = app.extensions[API_DEPENDENCIES].objects
     queries = {spec.query.__name__ for _, spec in found if spec.query is not None}
     paths: Schema = {}
     for rule, spec in found:
         paths.setdefault(openapi_path(rule), {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
+        if spec.method != "GET" and objects.find(spec) is not None:
+            _add_precondition(paths[openapi_path(rule)][spec.method.lower()], spec, schemas)
+        if objects.shows(spec):
+            _add_etag(paths[openapi_path(rule)][spec.method.lower()], spec)
     examples = ExampleBuilder(definitions=definitions)
     _add_examples(paths, examples)
     return {
@@ -139,7 +152,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
         "components": {
             "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
             "securitySchemes": SECURITY_SCHEMES,
-            "headers": {"X-Request-Id": REQUEST_ID_HEADER, "Link": LINK_HEADER, **RATE_LIMIT_HEADERS},
+            "headers": {"X-Request-Id": REQUEST_ID_HEADER, "Link": LINK_HEADER, "ETag": ETAG_HEADER, **RATE_LIMIT_HEADERS},
         },
     }
 
@@ -222,6 +235,21 @@ def _operation_object(rule: str, spec: ApiOperation, schemas: Mapping[SchemaKey,
     return made
 
 
+def _add_precondition(operation: Schema, spec: ApiOperation, schemas: Mapping[SchemaKey, Schema]) -> None:
+    operation.setdefault("parameters", []).append(_header_parameter("If-Match", IF_MATCH))
+    responses = operation["responses"] | {"412": _error_response(spec, 412, ["PRECONDITION_FAILED"], schemas)}
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _add_etag(operation: Schema, spec: ApiOperation) -> None:
+    operation["responses"]["200"]["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
+    if spec.method == "GET":
+        operation.setdefault("parameters", []).append(_header_parameter("If-None-Match", IF_NONE_MATCH))
+        headers = {"ETag": {"$ref": "#/components/headers/ETag"}}
+        responses = operation["responses"] | {"304": {"description": "You have it already.", "headers": headers}}
+        operation["responses"] = dict(sorted(responses.items()))
+
+
 def _add_examples(paths: Schema, examples: ExampleBuilder) -> None:
     """Add an example to every request body and every success response."""
     for call in (call for methods in paths.values() for call in methods.values()):
@@ -265,7 +293,11 @@ def _header_parameters(spec: ApiOperation) -> Iterator[Schema]:
             "description": "A repeated request with the same key within 24 hours gets the first response again.",
         }
     for name, description in spec.request_headers.items():
-        yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
+        yield _header_parameter(name, description)
+
+
+def _header_parameter(name: str, description: str) -> Schema:
+    return {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
 
 
 def _success_response(rule: str, spec: ApiOperation, status: int, schemas: Mapping[SchemaKey, Schema]) -> Schema:

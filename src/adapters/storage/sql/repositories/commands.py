@@ -102,7 +102,7 @@ _DEVICE = x.device_id == bindparam("at_device")
 _INSERT_COLUMNS = [name for name in EXECUTION.names if name != "seq"]
 ADD_MANY = bulk_insert(executions, _INSERT_COLUMNS, json=("params", "result"))
 _insert_values = attrgetter(*_INSERT_COLUMNS)
-GET = EXECUTION.select().where(_ID, x.account_id == bindparam("at_account"))
+GET = for_update(EXECUTION.select().where(_ID, x.account_id == bindparam("at_account")))
 FIND = EXECUTION.select().where(_ID)
 LIST_BY_IDS = EXECUTION.select().where(x.execution_id.in_(listed()))
 _TRANSITION_COLUMNS = ("status", "expires_ms", "sent_ms", "finished_ms", "result")
@@ -207,7 +207,7 @@ class SqlCommandExecutionRepository(SqlRepository):
         await self._session.bulk_write(ADD_MANY, list(map(_insert_values, executions)))
 
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None:
-        return await self._first(EXECUTION, GET, at_id=execution_id, at_account=account_id)
+        return await self._first(EXECUTION, GET[self._session.locks_reads], at_id=execution_id, at_account=account_id)
 
     async def find(self, execution_id: ExecutionId) -> Execution | None:
         return await self._first(EXECUTION, FIND, at_id=execution_id)

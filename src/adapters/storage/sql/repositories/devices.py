@@ -180,7 +180,8 @@ class SqlDeviceRepository(SqlRepository):
         return replace(device, device_no=rows[0][0])
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
-        return await self._first(DEVICE, GET, at_id=device_id, at_account=account_id)
+        statement = GET_FOR_UPDATE[self._session.locks_reads]
+        return await self._first(DEVICE, statement, at_id=device_id, at_account=account_id)
 
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         statement = GET_FOR_UPDATE[self._session.writable]
