@@ -47,7 +47,7 @@ DELETE /invitations/{invitationId}
 GET /auth/notifications /auth/notifications/push-key /auth/notifications/channels
 POST /auth/notifications/channels /auth/notifications/channels/{channelId}/test /auth/notifications/channels/{channelId}/confirm
 DELETE /auth/notifications/channels/{channelId}
-POST /approval-links/preview /approval-links/passkey-options /approval-links/decide
+POST /approval-links/preview /approval-links/passkey-options /approval-links/approve /approval-links/deny
 PUT /auth/notifications
 GET /devices /devices/summary /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/firmware /devices/{deviceId}/events /catalog/boards /catalog/apps
 GET /network /cluster

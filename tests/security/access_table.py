@@ -31,7 +31,8 @@ POST /auth/notifications/channels/{channelId}/confirm            401   404   404
 POST /auth/notifications/channels/{channelId}/test               401   404   404    404    404     404     404 403  403  403   404
 POST /approval-links/preview                                     400   400   400    400    400     400     400 400  400  400   400
 POST /approval-links/passkey-options                             400   400   400    400    400     400     400 400  400  400   400
-POST /approval-links/decide                                      400   400   400    400    400     400     400 400  400  400   400
+POST /approval-links/approve                                     400   400   400    400    400     400     400 400  400  400   400
+POST /approval-links/deny                                        400   400   400    400    400     400     400 400  400  400   400
 POST /auth/password/request-otp                                  401   200   200    403    403     403     403 403  403  403   200
 POST /auth/change-password                                       401   400   400    403    403     403     403 403  403  403   400
 POST /auth/password/change                                       401   403   403    403    403     403     403 403  403  403   403

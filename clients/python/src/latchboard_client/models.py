@@ -1064,9 +1064,9 @@ class LatestTelemetryResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkDecisionResponse:
+class LinkApprovedResponse:
     ok: bool
-    execution_id: str | None
+    execution_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,10 +145,11 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         errors=WITHDRAW_ERRORS,
         idempotent=True,
     )
-    async def withdraw_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
+    async def withdraw_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApprovalDecidedResponse:
         """By the API key or the member who asked, of any role; the command is never sent. What was approved already is called off
         with `POST /devices/{deviceId}/executions/{executionId}/cancel` while it waits for its device."""
         await approvals.withdraw(current_caller(), device_id, approval_id, note=body.note)
+        return ApprovalDecidedResponse.from_domain(await approvals.get(current_caller(), device_id, approval_id))
 
     return bp
 
@@ -158,7 +159,6 @@ class LinkTokenRequest(RequestBodyModel):
 
 
 class LinkDecisionRequest(LinkTokenRequest):
-    decision: Literal["APPROVE", "DENY"]
     note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
     totp: str | None = Field(default=None, max_length=16)
     recovery_code: str | None = Field(default=None, max_length=32)
@@ -195,8 +195,14 @@ class ApprovalByLinkResponse(ResponseModel):
         )
 
 
-class LinkDecisionResponse(OkResponse):
-    execution_id: str | None = Field(description="Of the approved command; null when it was denied.")
+class LinkApprovedResponse(OkResponse):
+    execution_id: str
+
+
+LINK_DECISION = (
+    "As the member whom the link was sent to, with the role that they have now. Who has a second factor must show it. A link "
+    "decides once."
+)
 
 
 LINK_ERRORS = {400: "LINK_INVALID", 403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
@@ -225,21 +231,31 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
         errors=LINK_ERRORS,
     )
     async def create_link_passkey_options(body: LinkTokenRequest) -> PasskeyOptionsResponse:
-        """The response belongs to `POST /approval-links/decide` with the same link."""
+        """The response belongs to `POST /approval-links/approve` or `…/deny` with the same link."""
         return PasskeyOptionsResponse(public_key=await links.passkey_options(body.token))
 
     @bp.operation(
-        "POST /approval-links/decide",
+        "POST /approval-links/approve",
         AllowedCallers.ANYONE,
-        "Decide a request by its link",
-        description="As the member whom the link was sent to, with the role that they have now. Who has a second factor must "
-        "show it. A link decides once.",
+        "Approve a request by its link",
+        description=LINK_DECISION,
         errors=DECIDE_ERRORS,
     )
-    async def approve_or_deny_linked(body: LinkDecisionRequest) -> LinkDecisionResponse:
-        execution_id = await links.decide(
-            body.token, approve=body.decision == "APPROVE", note=body.note, factor=body.to_factor(), address=client_info().address
-        )
-        return LinkDecisionResponse(execution_id=execution_id)
+    async def approve_linked_approval(body: LinkDecisionRequest) -> LinkApprovedResponse:
+        return LinkApprovedResponse(execution_id=await decide(body, approve=True) or "")
+
+    @bp.operation(
+        "POST /approval-links/deny",
+        AllowedCallers.ANYONE,
+        "Deny a request by its link",
+        description=LINK_DECISION,
+        errors=DECIDE_ERRORS,
+    )
+    async def deny_linked_approval(body: LinkDecisionRequest) -> None:
+        await decide(body, approve=False)
+
+    async def decide(body: LinkDecisionRequest, *, approve: bool) -> str | None:
+        address = client_info().address
+        return await links.decide(body.token, approve=approve, note=body.note, factor=body.to_factor(), address=address)
 
     return bp

@@ -295,10 +295,12 @@ class ObjectReads:
         if spec.method == "GET":
             return spec.shows_object
         found, kind = self.find(spec), spec.returns.get(HTTPStatus.OK)
-        if found is None or not (isinstance(kind, type) and issubclass(kind, found[0].returns[HTTPStatus.OK])):
+        if found is None:
             return False
-        model: type[ResponseModel] = kind
-        return model.model_fields.keys() - found[0].returns[HTTPStatus.OK].model_fields.keys() <= {"ok"}
+        shown: type[ResponseModel] = found[0].returns[HTTPStatus.OK]
+        if not (isinstance(kind, type) and issubclass(kind, shown)):
+            return False
+        return kind.model_fields.keys() - shown.model_fields.keys() <= {"ok"}
 
     def find(self, spec: ApiOperation) -> ObjectRead | None:
         """The GET of the object that this operation changes. None for one that changes no single object: a list is there, or no

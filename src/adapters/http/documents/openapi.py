@@ -131,8 +131,8 @@ def build_document(app: Quart, *, version: str) -> Schema:
     paths: Schema = {}
     for rule, spec in found:
         paths.setdefault(openapi_path(rule), {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
-        if spec.method != "GET" and objects.find(spec) is not None:
-            _add_precondition(paths[openapi_path(rule)][spec.method.lower()], spec, schemas)
+        if spec.method != "GET" and spec.access is not AllowedCallers.ANYONE:
+            _add_precondition(paths[openapi_path(rule)][spec.method.lower()], spec, schemas, objects)
         if objects.shows(spec):
             _add_etag(paths[openapi_path(rule)][spec.method.lower()], spec)
     examples = ExampleBuilder(definitions=definitions)
@@ -235,8 +235,10 @@ def _operation_object(rule: str, spec: ApiOperation, schemas: Mapping[SchemaKey,
     return made
 
 
-def _add_precondition(operation: Schema, spec: ApiOperation, schemas: Mapping[SchemaKey, Schema]) -> None:
-    operation.setdefault("parameters", []).append(_header_parameter("If-Match", IF_MATCH))
+def _add_precondition(operation: Schema, spec: ApiOperation, schemas: Mapping[SchemaKey, Schema], objects: ObjectReads) -> None:
+    """What changes no single object refuses an `If-Match`."""
+    if objects.find(spec) is not None:
+        operation.setdefault("parameters", []).append(_header_parameter("If-Match", IF_MATCH))
     responses = operation["responses"] | {"412": _error_response(spec, 412, ["PRECONDITION_FAILED"], schemas)}
     operation["responses"] = dict(sorted(responses.items()))
 

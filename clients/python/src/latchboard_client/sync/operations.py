@@ -1562,14 +1562,21 @@ class Operations(Transport):
         )
 
     def withdraw_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.OkResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Withdraw a request."""
         return self._call(
-            models.OkResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "withdraw"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1581,29 +1588,38 @@ class Operations(Transport):
         """Get the question to confirm a decision with a passkey."""
         return self._call(models.PasskeyOptionsResponse, "POST", ["approval-links", "passkey-options"], body={"token": token})
 
-    def approve_or_deny_linked(
+    def approve_linked_approval(
         self,
         *,
         token: str,
-        decision: Literal["APPROVE", "DENY"],
         note: str | Unset | None = UNSET,
         totp: str | Unset | None = UNSET,
         recovery_code: str | Unset | None = UNSET,
         passkey: dict[str, Any] | Unset | None = UNSET,
-    ) -> models.LinkDecisionResponse:
-        """Decide a request by its link."""
+    ) -> models.LinkApprovedResponse:
+        """Approve a request by its link."""
         return self._call(
-            models.LinkDecisionResponse,
+            models.LinkApprovedResponse,
             "POST",
-            ["approval-links", "decide"],
-            body={
-                "token": token,
-                "decision": decision,
-                "note": note,
-                "totp": totp,
-                "recoveryCode": recovery_code,
-                "passkey": passkey,
-            },
+            ["approval-links", "approve"],
+            body={"token": token, "note": note, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
+        )
+
+    def deny_linked_approval(
+        self,
+        *,
+        token: str,
+        note: str | Unset | None = UNSET,
+        totp: str | Unset | None = UNSET,
+        recovery_code: str | Unset | None = UNSET,
+        passkey: dict[str, Any] | Unset | None = UNSET,
+    ) -> models.OkResponse:
+        """Deny a request by its link."""
+        return self._call(
+            models.OkResponse,
+            "POST",
+            ["approval-links", "deny"],
+            body={"token": token, "note": note, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
         )
 
     def list_telemetry(
