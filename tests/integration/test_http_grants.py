@@ -184,6 +184,8 @@ async def test_a_denial_needs_an_admin(client: Client, world: ScheduleWorld) -> 
     device, approval_id = await waiting(client, world)
     path = f"/devices/{device.device_id}/approvals/{approval_id}/deny"
     assert (await call(client, "POST", path, who=as_person(Role.MEMBER)))[0] == 403
-    assert await call(client, "POST", path) == (200, {"ok": True})
+    status, denied = await call(client, "POST", path)
+    shown = await call(client, "GET", path.removesuffix("/deny"))
+    assert (status, denied) == (200, shown[1] | {"ok": True})
     assert await call(client, "GET", "/approvals?status=PENDING") == (200, [])
     assert (await call(client, "GET", "/approvals?status=LOST"))[0] == 400
