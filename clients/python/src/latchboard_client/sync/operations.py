@@ -13,13 +13,13 @@ from latchboard_client.sync.transport import Transport
 
 
 class Operations(Transport):
-    def get_network(self) -> models.NetworkResponse:
+    def get_network(self, *, if_none_match: str | Unset = UNSET) -> models.NetworkResponse:
         """Get the addresses of this service."""
-        return self._call(models.NetworkResponse, "GET", ["network"])
+        return self._call(models.NetworkResponse, "GET", ["network"], headers={"If-None-Match": if_none_match})
 
-    def get_cluster(self) -> models.ClusterResponse:
+    def get_cluster(self, *, if_none_match: str | Unset = UNSET) -> models.ClusterResponse:
         """Get the state of the cluster."""
-        return self._call(models.ClusterResponse, "GET", ["cluster"])
+        return self._call(models.ClusterResponse, "GET", ["cluster"], headers={"If-None-Match": if_none_match})
 
     def list_service_sessions(
         self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
@@ -47,9 +47,15 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def revoke_service_session(self, session_id: str) -> models.OkResponse:
+    def get_service_session(self, session_id: str, *, if_none_match: str | Unset = UNSET) -> models.ServiceSessionResponse:
+        """Get a service session."""
+        return self._call(
+            models.ServiceSessionResponse, "GET", ["service-sessions", session_id], headers={"If-None-Match": if_none_match}
+        )
+
+    def revoke_service_session(self, session_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Revoke a service session."""
-        return self._call(models.OkResponse, "DELETE", ["service-sessions", session_id])
+        return self._call(models.OkResponse, "DELETE", ["service-sessions", session_id], headers={"If-Match": if_match})
 
     def login_user(
         self, *, email: str, password: str, device_token: str | Unset | None = UNSET
@@ -78,9 +84,9 @@ class Operations(Transport):
         """Use an unlock link."""
         return self._call(models.UnlockResponse, "POST", ["auth", "unlock"], body={"token": token})
 
-    def get_current_user(self) -> models.CurrentUserResponse:
+    def get_current_user(self, *, if_none_match: str | Unset = UNSET) -> models.CurrentUserResponse:
         """Get the current user."""
-        return self._call(models.CurrentUserResponse, "GET", ["auth", "me"])
+        return self._call(models.CurrentUserResponse, "GET", ["auth", "me"], headers={"If-None-Match": if_none_match})
 
     def list_sessions(self) -> list[models.UserSessionResponse]:
         """List your sessions."""
@@ -90,9 +96,15 @@ class Operations(Transport):
         """Sign out everywhere else."""
         return self._call(models.OkResponse, "DELETE", ["auth", "sessions"])
 
-    def delete_session(self, session_id: str) -> models.OkResponse:
+    def get_session(self, session_id: str, *, if_none_match: str | Unset = UNSET) -> models.UserSessionResponse:
+        """Get one of your sessions."""
+        return self._call(
+            models.UserSessionResponse, "GET", ["auth", "sessions", session_id], headers={"If-None-Match": if_none_match}
+        )
+
+    def delete_session(self, session_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Sign out one session."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "sessions", session_id])
+        return self._call(models.OkResponse, "DELETE", ["auth", "sessions", session_id], headers={"If-Match": if_match})
 
     def request_password_code(self) -> models.OkResponse:
         """Request a code to change the password."""
@@ -150,29 +162,39 @@ class Operations(Transport):
             body={"password": password, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
         )
 
-    def get_second_factor(self) -> models.SecondFactorStatusResponse:
+    def get_second_factor(self, *, if_none_match: str | Unset = UNSET) -> models.SecondFactorStatusResponse:
         """Get the state of your second factor."""
-        return self._call(models.SecondFactorStatusResponse, "GET", ["auth", "second-factor"])
+        return self._call(
+            models.SecondFactorStatusResponse, "GET", ["auth", "second-factor"], headers={"If-None-Match": if_none_match}
+        )
 
-    def delete_second_factor(self) -> models.OkResponse:
+    def delete_second_factor(self, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove your second factor."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "second-factor"])
+        return self._call(models.OkResponse, "DELETE", ["auth", "second-factor"], headers={"If-Match": if_match})
 
-    def create_totp_secret(self) -> models.TotpSetupResponse:
+    def create_totp_secret(self, *, if_match: str | Unset = UNSET) -> models.TotpSetupResponse:
         """Begin to set up an authenticator app."""
-        return self._call(models.TotpSetupResponse, "POST", ["auth", "second-factor", "totp"])
+        return self._call(models.TotpSetupResponse, "POST", ["auth", "second-factor", "totp"], headers={"If-Match": if_match})
 
-    def delete_totp(self) -> models.OkResponse:
+    def delete_totp(self, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove your authenticator app."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "second-factor", "totp"])
+        return self._call(models.OkResponse, "DELETE", ["auth", "second-factor", "totp"], headers={"If-Match": if_match})
 
-    def confirm_totp(self, *, code: str) -> models.RecoveryCodesResponse:
+    def confirm_totp(self, *, code: str, if_match: str | Unset = UNSET) -> models.RecoveryCodesResponse:
         """Confirm an authenticator app."""
-        return self._call(models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "totp", "confirm"], body={"code": code})
+        return self._call(
+            models.RecoveryCodesResponse,
+            "POST",
+            ["auth", "second-factor", "totp", "confirm"],
+            body={"code": code},
+            headers={"If-Match": if_match},
+        )
 
-    def rotate_recovery_codes(self) -> models.RecoveryCodesResponse:
+    def rotate_recovery_codes(self, *, if_match: str | Unset = UNSET) -> models.RecoveryCodesResponse:
         """Replace your recovery codes."""
-        return self._call(models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "recovery-codes"])
+        return self._call(
+            models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "recovery-codes"], headers={"If-Match": if_match}
+        )
 
     def list_invitations(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.InvitationResponse]:
         """List invitations."""
@@ -190,15 +212,27 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def resend_invitation(self, invitation_id: str, *, idempotency_key: str | Unset = UNSET) -> models.InvitationSentResponse:
-        """Send an invitation again."""
+    def get_invitation(self, invitation_id: str, *, if_none_match: str | Unset = UNSET) -> models.InvitationResponse:
+        """Get an invitation."""
         return self._call(
-            models.InvitationSentResponse, "POST", ["invitations", invitation_id, "resend"], idempotency_key=idempotency_key
+            models.InvitationResponse, "GET", ["invitations", invitation_id], headers={"If-None-Match": if_none_match}
         )
 
-    def delete_invitation(self, invitation_id: str) -> models.OkResponse:
+    def delete_invitation(self, invitation_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Revoke an invitation."""
-        return self._call(models.OkResponse, "DELETE", ["invitations", invitation_id])
+        return self._call(models.OkResponse, "DELETE", ["invitations", invitation_id], headers={"If-Match": if_match})
+
+    def resend_invitation(
+        self, invitation_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
+    ) -> models.InvitationSentResponse:
+        """Send an invitation again."""
+        return self._call(
+            models.InvitationSentResponse,
+            "POST",
+            ["invitations", invitation_id, "resend"],
+            headers={"If-Match": if_match},
+            idempotency_key=idempotency_key,
+        )
 
     def preview_invitation(self, *, token: str) -> models.InvitationPreviewResponse:
         """Look at an invitation."""
@@ -246,9 +280,15 @@ class Operations(Transport):
         """List your passkeys."""
         return self._call(list[models.PasskeyResponse], "GET", ["auth", "passkeys"])
 
-    def delete_passkey(self, passkey_id: str) -> models.OkResponse:
+    def get_passkey(self, passkey_id: str, *, if_none_match: str | Unset = UNSET) -> models.PasskeyResponse:
+        """Get one of your passkeys."""
+        return self._call(
+            models.PasskeyResponse, "GET", ["auth", "passkeys", passkey_id], headers={"If-None-Match": if_none_match}
+        )
+
+    def delete_passkey(self, passkey_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove a passkey."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id])
+        return self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id], headers={"If-Match": if_match})
 
     def list_members(
         self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
@@ -270,15 +310,25 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_member(self, membership_id: str, *, if_none_match: str | Unset = UNSET) -> models.MemberResponse:
+        """Get a member."""
+        return self._call(models.MemberResponse, "GET", ["members", membership_id], headers={"If-None-Match": if_none_match})
+
     def update_member(
-        self, membership_id: str, *, role: models.Role | Unset = UNSET, name: str | Unset = UNSET
+        self, membership_id: str, *, role: models.Role | Unset = UNSET, name: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.MemberResponse:
         """Change a member's role or name."""
-        return self._call(models.MemberResponse, "PATCH", ["members", membership_id], body={"role": role, "name": name})
+        return self._call(
+            models.MemberResponse,
+            "PATCH",
+            ["members", membership_id],
+            body={"role": role, "name": name},
+            headers={"If-Match": if_match},
+        )
 
-    def delete_member(self, membership_id: str) -> models.OkResponse:
+    def delete_member(self, membership_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove a member."""
-        return self._call(models.OkResponse, "DELETE", ["members", membership_id])
+        return self._call(models.OkResponse, "DELETE", ["members", membership_id], headers={"If-Match": if_match})
 
     def list_projects(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.ProjectResponse]:
         """List projects."""
@@ -288,13 +338,19 @@ class Operations(Transport):
         """Create a project."""
         return self._call(models.ProjectResponse, "POST", ["projects"], body={"name": name}, idempotency_key=idempotency_key)
 
-    def update_project(self, project_id: str, *, name: str) -> models.ProjectResponse:
-        """Rename a project."""
-        return self._call(models.ProjectResponse, "PATCH", ["projects", project_id], body={"name": name})
+    def get_project(self, project_id: str, *, if_none_match: str | Unset = UNSET) -> models.ProjectResponse:
+        """Get a project."""
+        return self._call(models.ProjectResponse, "GET", ["projects", project_id], headers={"If-None-Match": if_none_match})
 
-    def delete_project(self, project_id: str) -> models.OkResponse:
+    def update_project(self, project_id: str, *, name: str, if_match: str | Unset = UNSET) -> models.ProjectResponse:
+        """Rename a project."""
+        return self._call(
+            models.ProjectResponse, "PATCH", ["projects", project_id], body={"name": name}, headers={"If-Match": if_match}
+        )
+
+    def delete_project(self, project_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete an empty project."""
-        return self._call(models.OkResponse, "DELETE", ["projects", project_id])
+        return self._call(models.OkResponse, "DELETE", ["projects", project_id], headers={"If-Match": if_match})
 
     def list_keys(
         self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
@@ -319,6 +375,10 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_key(self, key_id: str, *, if_none_match: str | Unset = UNSET) -> models.ApiKeyResponse:
+        """Get an API key."""
+        return self._call(models.ApiKeyResponse, "GET", ["keys", key_id], headers={"If-None-Match": if_none_match})
+
     def update_key(
         self,
         key_id: str,
@@ -327,21 +387,28 @@ class Operations(Transport):
         enabled: bool | Unset = UNSET,
         expires_at: datetime | Unset | None = UNSET,
         allowed_networks: list[str] | Unset | None = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.ApiKeyChangedResponse:
         """Rename or limit a key, disable or enable it."""
         return self._call(
-            models.OkResponse,
+            models.ApiKeyChangedResponse,
             "PATCH",
             ["keys", key_id],
             body={"name": name, "enabled": enabled, "expiresAt": expires_at, "allowedNetworks": allowed_networks},
+            headers={"If-Match": if_match},
         )
 
-    def delete_key(self, key_id: str) -> models.OkResponse:
+    def delete_key(self, key_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a key."""
-        return self._call(models.OkResponse, "DELETE", ["keys", key_id])
+        return self._call(models.OkResponse, "DELETE", ["keys", key_id], headers={"If-Match": if_match})
 
     def rotate_key(
-        self, key_id: str, *, overlap_seconds: int | Unset = UNSET, idempotency_key: str | Unset = UNSET
+        self,
+        key_id: str,
+        *,
+        overlap_seconds: int | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ApiKeyRotatedResponse:
         """Replace a key's secret."""
         return self._call(
@@ -349,6 +416,7 @@ class Operations(Transport):
             "POST",
             ["keys", key_id, "rotate"],
             body={"overlapSeconds": overlap_seconds},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -399,9 +467,9 @@ class Operations(Transport):
             },
         )
 
-    def summarize_devices(self) -> models.DeviceCountsResponse:
+    def summarize_devices(self, *, if_none_match: str | Unset = UNSET) -> models.DeviceCountsResponse:
         """Count devices by state."""
-        return self._call(models.DeviceCountsResponse, "GET", ["devices", "summary"])
+        return self._call(models.DeviceCountsResponse, "GET", ["devices", "summary"], headers={"If-None-Match": if_none_match})
 
     def register_device(
         self,
@@ -421,10 +489,10 @@ class Operations(Transport):
         tags: list[str] | Unset | None = UNSET,
         external_id: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.DeviceRegisteredResponse:
+    ) -> models.DeviceResponse:
         """Register a device."""
         return self._call(
-            models.DeviceRegisteredResponse,
+            models.DeviceResponse,
             "POST",
             ["devices", "register"],
             body={
@@ -446,9 +514,9 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def get_device(self, device_id: str) -> models.DeviceResponse:
+    def get_device(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.DeviceResponse:
         """Get a device."""
-        return self._call(models.DeviceResponse, "GET", ["devices", device_id])
+        return self._call(models.DeviceResponse, "GET", ["devices", device_id], headers={"If-None-Match": if_none_match})
 
     def update_device(
         self,
@@ -469,10 +537,10 @@ class Operations(Transport):
         tags: list[str] | Unset | None = UNSET,
         external_id: str | Unset | None = UNSET,
         if_match: str | Unset = UNSET,
-    ) -> models.OkResponse:
+    ) -> models.DeviceChangedResponse:
         """Update a device."""
         return self._call(
-            models.OkResponse,
+            models.DeviceChangedResponse,
             "PUT",
             ["devices", device_id],
             body={
@@ -494,13 +562,13 @@ class Operations(Transport):
             headers={"If-Match": if_match},
         )
 
-    def delete_device(self, device_id: str) -> models.OkResponse:
+    def delete_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a device."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id])
+        return self._call(models.OkResponse, "DELETE", ["devices", device_id], headers={"If-Match": if_match})
 
-    def toggle_device(self, device_id: str) -> models.DeviceToggledResponse:
+    def toggle_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.DeviceChangedResponse:
         """Disable or enable a device."""
-        return self._call(models.DeviceToggledResponse, "PATCH", ["devices", device_id, "toggle"])
+        return self._call(models.DeviceChangedResponse, "PATCH", ["devices", device_id, "toggle"], headers={"If-Match": if_match})
 
     def list_groups(
         self,
@@ -536,26 +604,41 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def get_group(self, group_id: str) -> models.GroupDetailsResponse:
+    def get_group(self, group_id: str, *, if_none_match: str | Unset = UNSET) -> models.GroupDetailsResponse:
         """Get a group."""
-        return self._call(models.GroupDetailsResponse, "GET", ["groups", group_id])
+        return self._call(models.GroupDetailsResponse, "GET", ["groups", group_id], headers={"If-None-Match": if_none_match})
 
     def update_group(
-        self, group_id: str, *, name: str | Unset = UNSET, description: str | Unset | None = UNSET
-    ) -> models.OkResponse:
+        self, group_id: str, *, name: str | Unset = UNSET, description: str | Unset | None = UNSET, if_match: str | Unset = UNSET
+    ) -> models.GroupChangedResponse:
         """Change a group."""
-        return self._call(models.OkResponse, "PATCH", ["groups", group_id], body={"name": name, "description": description})
+        return self._call(
+            models.GroupChangedResponse,
+            "PATCH",
+            ["groups", group_id],
+            body={"name": name, "description": description},
+            headers={"If-Match": if_match},
+        )
 
-    def delete_group(self, group_id: str) -> models.OkResponse:
+    def delete_group(self, group_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a group."""
-        return self._call(models.OkResponse, "DELETE", ["groups", group_id])
+        return self._call(models.OkResponse, "DELETE", ["groups", group_id], headers={"If-Match": if_match})
 
     def update_group_members(
-        self, group_id: str, *, add: list[str] | Unset | None = UNSET, remove: list[str] | Unset | None = UNSET
+        self,
+        group_id: str,
+        *,
+        add: list[str] | Unset | None = UNSET,
+        remove: list[str] | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupMembersResponse:
         """Change the members of a group."""
         return self._call(
-            models.GroupMembersResponse, "PATCH", ["groups", group_id, "devices"], body={"add": add, "remove": remove}
+            models.GroupMembersResponse,
+            "PATCH",
+            ["groups", group_id, "devices"],
+            body={"add": add, "remove": remove},
+            headers={"If-Match": if_match},
         )
 
     def send_group_command(
@@ -567,6 +650,7 @@ class Operations(Transport):
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupCommandResponse:
         """Send a command to a group."""
         return self._call(
@@ -574,6 +658,7 @@ class Operations(Transport):
             "POST",
             ["groups", group_id, "command"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -585,6 +670,7 @@ class Operations(Transport):
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupCommandResponse:
         """Preview a command to a group."""
         return self._call(
@@ -592,6 +678,7 @@ class Operations(Transport):
             "POST",
             ["groups", group_id, "command", "preview"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            headers={"If-Match": if_match},
         )
 
     def create_group_schedule(
@@ -610,6 +697,7 @@ class Operations(Transport):
         misfire: models.MisfirePolicy | Unset | None = UNSET,
         misfire_grace_seconds: int | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupChangeResponse:
         """Create or replace a schedule of all members."""
         return self._call(
@@ -629,12 +717,15 @@ class Operations(Transport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    def cancel_group_schedule(self, group_id: str, slot: int) -> models.GroupChangeResponse:
+    def cancel_group_schedule(self, group_id: str, slot: int, *, if_match: str | Unset = UNSET) -> models.GroupChangeResponse:
         """Cancel a schedule of all members."""
-        return self._call(models.GroupChangeResponse, "DELETE", ["groups", group_id, "schedules", slot])
+        return self._call(
+            models.GroupChangeResponse, "DELETE", ["groups", group_id, "schedules", slot], headers={"If-Match": if_match}
+        )
 
     def create_group_rule(
         self,
@@ -650,6 +741,7 @@ class Operations(Transport):
         cooldown_seconds: int | Unset = UNSET,
         clear_conditions: list[models.RuleConditionRequest] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupRuleResponse:
         """Create a rule on all members."""
         return self._call(
@@ -667,6 +759,7 @@ class Operations(Transport):
                 "cooldownSeconds": cooldown_seconds,
                 "clearConditions": clear_conditions,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -714,6 +807,12 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_group_grant(self, group_id: str, grant_id: str, *, if_none_match: str | Unset = UNSET) -> models.GrantResponse:
+        """Get a grant on a group."""
+        return self._call(
+            models.GrantResponse, "GET", ["groups", group_id, "grants", grant_id], headers={"If-None-Match": if_none_match}
+        )
+
     def update_group_grant(
         self,
         group_id: str,
@@ -727,10 +826,11 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.GrantChangedResponse:
         """Change a grant on a group."""
         return self._call(
-            models.OkResponse,
+            models.GrantChangedResponse,
             "PATCH",
             ["groups", group_id, "grants", grant_id],
             body={
@@ -743,11 +843,12 @@ class Operations(Transport):
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
             },
+            headers={"If-Match": if_match},
         )
 
-    def delete_group_grant(self, group_id: str, grant_id: str) -> models.OkResponse:
+    def delete_group_grant(self, group_id: str, grant_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a grant on a group."""
-        return self._call(models.OkResponse, "DELETE", ["groups", group_id, "grants", grant_id])
+        return self._call(models.OkResponse, "DELETE", ["groups", group_id, "grants", grant_id], headers={"If-Match": if_match})
 
     def register_devices(
         self,
@@ -810,9 +911,15 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def revoke_provisioning_code(self, code_id: str) -> models.OkResponse:
+    def get_provisioning_code(self, code_id: str, *, if_none_match: str | Unset = UNSET) -> models.ProvisioningCodeResponse:
+        """Get a provisioning code."""
+        return self._call(
+            models.ProvisioningCodeResponse, "GET", ["provisioning-codes", code_id], headers={"If-None-Match": if_none_match}
+        )
+
+    def revoke_provisioning_code(self, code_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Revoke a provisioning code."""
-        return self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id])
+        return self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id], headers={"If-Match": if_match})
 
     def list_provisioning_claims(
         self, *, status: models.ClaimStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
@@ -822,17 +929,25 @@ class Operations(Transport):
             list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"status": status, "limit": limit, "before": before}
         )
 
-    def approve_claim(self, claim_id: str) -> models.ClaimResponse:
-        """Approve a claim."""
-        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "approve"])
+    def get_provisioning_claim(self, claim_id: str, *, if_none_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Get a claim."""
+        return self._call(
+            models.ClaimResponse, "GET", ["provisioning-claims", claim_id], headers={"If-None-Match": if_none_match}
+        )
 
-    def deny_claim(self, claim_id: str) -> models.ClaimResponse:
-        """Deny a claim."""
-        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"])
-
-    def delete_claim(self, claim_id: str) -> models.OkResponse:
+    def delete_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Forget a claim."""
-        return self._call(models.OkResponse, "DELETE", ["provisioning-claims", claim_id])
+        return self._call(models.OkResponse, "DELETE", ["provisioning-claims", claim_id], headers={"If-Match": if_match})
+
+    def approve_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Approve a claim."""
+        return self._call(
+            models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "approve"], headers={"If-Match": if_match}
+        )
+
+    def deny_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Deny a claim."""
+        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"], headers={"If-Match": if_match})
 
     def claim_device(
         self, *, code: str, hardware_id: str, claim_token: str | Unset | None = UNSET, name: str | Unset | None = UNSET
@@ -845,9 +960,11 @@ class Operations(Transport):
             body={"code": code, "hardwareId": hardware_id, "claimToken": claim_token, "name": name},
         )
 
-    def export_fleet(self, *, project: str | Unset = UNSET) -> models.FleetResponse:
+    def export_fleet(self, *, project: str | Unset = UNSET, if_none_match: str | Unset = UNSET) -> models.FleetResponse:
         """Export the fleet."""
-        return self._call(models.FleetResponse, "GET", ["fleet"], query={"project": project})
+        return self._call(
+            models.FleetResponse, "GET", ["fleet"], query={"project": project}, headers={"If-None-Match": if_none_match}
+        )
 
     def plan_fleet(
         self,
@@ -855,6 +972,7 @@ class Operations(Transport):
         document: models.FleetDocumentRequest,
         prune: bool | Unset = UNSET,
         credentials: models.BulkCredentials | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.FleetPlanResponse:
         """Plan a change of the fleet."""
         return self._call(
@@ -862,6 +980,7 @@ class Operations(Transport):
             "POST",
             ["fleet", "plan"],
             body={"document": document, "prune": prune, "credentials": credentials},
+            headers={"If-Match": if_match},
         )
 
     def apply_fleet(
@@ -871,6 +990,7 @@ class Operations(Transport):
         prune: bool | Unset = UNSET,
         credentials: models.BulkCredentials | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.FleetApplyResponse:
         """Apply a fleet."""
         return self._call(
@@ -878,17 +998,24 @@ class Operations(Transport):
             "POST",
             ["fleet", "apply"],
             body={"document": document, "prune": prune, "credentials": credentials},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def get_device_firmware(
-        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET
+        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET, if_none_match: str | Unset = UNSET
     ) -> models.FirmwareProjectResponse:
         """Get the complete firmware."""
-        return self._call(models.FirmwareProjectResponse, "GET", ["devices", device_id, "firmware"], query={"format": format})
+        return self._call(
+            models.FirmwareProjectResponse,
+            "GET",
+            ["devices", device_id, "firmware"],
+            query={"format": format},
+            headers={"If-None-Match": if_none_match},
+        )
 
     def generate_credentials(
-        self, device_id: str, *, rotate: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, rotate: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CredentialsResponse:
         """Generate or rotate MQTT credentials."""
         return self._call(
@@ -896,24 +1023,37 @@ class Operations(Transport):
             "POST",
             ["devices", device_id, "credentials"],
             body={"rotate": rotate},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    def revoke_device(self, device_id: str) -> models.CredentialsRevokedResponse:
+    def revoke_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.CredentialsRevokedResponse:
         """Revoke a device's credentials."""
-        return self._call(models.CredentialsRevokedResponse, "POST", ["devices", device_id, "revoke"])
+        return self._call(
+            models.CredentialsRevokedResponse, "POST", ["devices", device_id, "revoke"], headers={"If-Match": if_match}
+        )
 
-    def reveal_credentials(self, device_id: str, *, password: str) -> models.CredentialsResponse:
+    def reveal_credentials(self, device_id: str, *, password: str, if_match: str | Unset = UNSET) -> models.CredentialsResponse:
         """Reveal MQTT credentials."""
         return self._call(
-            models.CredentialsResponse, "POST", ["devices", device_id, "credentials", "reveal"], body={"password": password}
+            models.CredentialsResponse,
+            "POST",
+            ["devices", device_id, "credentials", "reveal"],
+            body={"password": password},
+            headers={"If-Match": if_match},
         )
 
     def get_device_config(
-        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET
+        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET, if_none_match: str | Unset = UNSET
     ) -> models.DeviceConfigResponse:
         """Get the firmware configuration."""
-        return self._call(models.DeviceConfigResponse, "GET", ["devices", device_id, "config"], query={"format": format})
+        return self._call(
+            models.DeviceConfigResponse,
+            "GET",
+            ["devices", device_id, "config"],
+            query={"format": format},
+            headers={"If-None-Match": if_none_match},
+        )
 
     def list_device_types(self) -> list[models.DeviceTypeResponse]:
         """List device types."""
@@ -935,9 +1075,11 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def get_device_type(self, device_type_id: str) -> models.DeviceTypeResponse:
+    def get_device_type(self, device_type_id: str, *, if_none_match: str | Unset = UNSET) -> models.DeviceTypeResponse:
         """Get a device type."""
-        return self._call(models.DeviceTypeResponse, "GET", ["device-types", device_type_id])
+        return self._call(
+            models.DeviceTypeResponse, "GET", ["device-types", device_type_id], headers={"If-None-Match": if_none_match}
+        )
 
     def update_device_type(
         self,
@@ -945,15 +1087,20 @@ class Operations(Transport):
         *,
         name: str | Unset = UNSET,
         commands: list[models.CommandDefinitionCreateRequest] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.DeviceTypeResponse:
         """Change a device type."""
         return self._call(
-            models.DeviceTypeResponse, "PATCH", ["device-types", device_type_id], body={"name": name, "commands": commands}
+            models.DeviceTypeResponse,
+            "PATCH",
+            ["device-types", device_type_id],
+            body={"name": name, "commands": commands},
+            headers={"If-Match": if_match},
         )
 
-    def delete_device_type(self, device_type_id: str) -> models.OkResponse:
+    def delete_device_type(self, device_type_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a device type."""
-        return self._call(models.OkResponse, "DELETE", ["device-types", device_type_id])
+        return self._call(models.OkResponse, "DELETE", ["device-types", device_type_id], headers={"If-Match": if_match})
 
     def send_command(
         self,
@@ -965,6 +1112,7 @@ class Operations(Transport):
         wait_seconds: float | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Send a command."""
         return self._call(
@@ -972,28 +1120,31 @@ class Operations(Transport):
             "POST",
             ["devices", device_id, "command"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "waitSeconds": wait_seconds, "reason": reason},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def switch_on(
-        self, device_id: str, *, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Switch on."""
         return self._call(
             models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse,
             "POST",
             ["devices", device_id, "command", "on"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def switch_off(
-        self, device_id: str, *, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Switch off."""
         return self._call(
             models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse,
             "POST",
             ["devices", device_id, "command", "off"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1013,10 +1164,10 @@ class Operations(Transport):
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.CommandDefinitionCreatedResponse:
+    ) -> models.CommandDefinitionResponse:
         """Create a command definition."""
         return self._call(
-            models.CommandDefinitionCreatedResponse,
+            models.CommandDefinitionResponse,
             "POST",
             ["devices", device_id, "commands"],
             body={
@@ -1031,6 +1182,17 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_command(
+        self, device_id: str, command_id: str, *, if_none_match: str | Unset = UNSET
+    ) -> models.CommandDefinitionResponse:
+        """Get a command definition."""
+        return self._call(
+            models.CommandDefinitionResponse,
+            "GET",
+            ["devices", device_id, "commands", command_id],
+            headers={"If-None-Match": if_none_match},
+        )
+
     def update_command(
         self,
         device_id: str,
@@ -1043,10 +1205,11 @@ class Operations(Transport):
         params_schema: dict[str, Any] | Unset | None = UNSET,
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.CommandDefinitionChangedResponse:
         """Change a command definition."""
         return self._call(
-            models.OkResponse,
+            models.CommandDefinitionChangedResponse,
             "PATCH",
             ["devices", device_id, "commands", command_id],
             body={
@@ -1058,11 +1221,14 @@ class Operations(Transport):
                 "shape": shape,
                 "requiresApproval": requires_approval,
             },
+            headers={"If-Match": if_match},
         )
 
-    def delete_command(self, device_id: str, command_id: str) -> models.OkResponse:
+    def delete_command(self, device_id: str, command_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a command definition."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "commands", command_id])
+        return self._call(
+            models.OkResponse, "DELETE", ["devices", device_id, "commands", command_id], headers={"If-Match": if_match}
+        )
 
     def list_executions(
         self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
@@ -1072,21 +1238,35 @@ class Operations(Transport):
             models.ExecutionPageResponse, "GET", ["devices", device_id, "executions"], query={"limit": limit, "cursor": cursor}
         )
 
-    def get_execution(self, device_id: str, execution_id: str) -> models.ExecutionResponse:
+    def get_execution(self, device_id: str, execution_id: str, *, if_none_match: str | Unset = UNSET) -> models.ExecutionResponse:
         """Get a command execution."""
-        return self._call(models.ExecutionResponse, "GET", ["devices", device_id, "executions", execution_id])
+        return self._call(
+            models.ExecutionResponse,
+            "GET",
+            ["devices", device_id, "executions", execution_id],
+            headers={"If-None-Match": if_none_match},
+        )
 
-    def cancel_execution(self, device_id: str, execution_id: str) -> models.CommandsCancelledResponse:
+    def cancel_execution(
+        self, device_id: str, execution_id: str, *, if_match: str | Unset = UNSET
+    ) -> models.CommandsCancelledResponse:
         """Call off a command."""
-        return self._call(models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", execution_id, "cancel"])
+        return self._call(
+            models.CommandsCancelledResponse,
+            "POST",
+            ["devices", device_id, "executions", execution_id, "cancel"],
+            headers={"If-Match": if_match},
+        )
 
     def cancel_executions(self, device_id: str) -> models.CommandsCancelledResponse:
         """Call off all waiting commands of a device."""
         return self._call(models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", "cancel"])
 
-    def get_notification_settings(self) -> models.NotificationSettingsResponse:
+    def get_notification_settings(self, *, if_none_match: str | Unset = UNSET) -> models.NotificationSettingsResponse:
         """Get your notification settings."""
-        return self._call(models.NotificationSettingsResponse, "GET", ["auth", "notifications"])
+        return self._call(
+            models.NotificationSettingsResponse, "GET", ["auth", "notifications"], headers={"If-None-Match": if_none_match}
+        )
 
     def update_notification_settings(
         self,
@@ -1098,6 +1278,7 @@ class Operations(Transport):
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         language: Literal["en", "de"] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
         """Set your notification settings."""
         return self._call(
@@ -1113,11 +1294,14 @@ class Operations(Transport):
                 "timezone": timezone,
                 "language": language,
             },
+            headers={"If-Match": if_match},
         )
 
-    def get_push_key(self) -> models.PushKeyResponse:
+    def get_push_key(self, *, if_none_match: str | Unset = UNSET) -> models.PushKeyResponse:
         """Get the key of Web Push."""
-        return self._call(models.PushKeyResponse, "GET", ["auth", "notifications", "push-key"])
+        return self._call(
+            models.PushKeyResponse, "GET", ["auth", "notifications", "push-key"], headers={"If-None-Match": if_none_match}
+        )
 
     def list_channels(self) -> list[models.ChannelResponse]:
         """List your channels."""
@@ -1141,17 +1325,38 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def confirm_channel(self, channel_id: str) -> models.ChannelResponse:
-        """Confirm a suspended channel."""
-        return self._call(models.ChannelResponse, "POST", ["auth", "notifications", "channels", channel_id, "confirm"])
+    def get_channel(self, channel_id: str, *, if_none_match: str | Unset = UNSET) -> models.ChannelResponse:
+        """Get one of your channels."""
+        return self._call(
+            models.ChannelResponse,
+            "GET",
+            ["auth", "notifications", "channels", channel_id],
+            headers={"If-None-Match": if_none_match},
+        )
 
-    def delete_channel(self, channel_id: str) -> models.OkResponse:
+    def delete_channel(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a channel."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id])
+        return self._call(
+            models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id], headers={"If-Match": if_match}
+        )
 
-    def send_test_notification(self, channel_id: str) -> models.ChannelTestResponse:
+    def confirm_channel(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.ChannelResponse:
+        """Confirm a suspended channel."""
+        return self._call(
+            models.ChannelResponse,
+            "POST",
+            ["auth", "notifications", "channels", channel_id, "confirm"],
+            headers={"If-Match": if_match},
+        )
+
+    def send_test_notification(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.ChannelTestResponse:
         """Send a test to a channel."""
-        return self._call(models.ChannelTestResponse, "POST", ["auth", "notifications", "channels", channel_id, "test"])
+        return self._call(
+            models.ChannelTestResponse,
+            "POST",
+            ["auth", "notifications", "channels", channel_id, "test"],
+            headers={"If-Match": if_match},
+        )
 
     def list_schedules(self, device_id: str) -> list[models.ScheduleResponse]:
         """List a device's schedules."""
@@ -1173,6 +1378,7 @@ class Operations(Transport):
         misfire: models.MisfirePolicy | Unset | None = UNSET,
         misfire_grace_seconds: int | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Create or replace a schedule."""
         return self._call(
@@ -1192,6 +1398,7 @@ class Operations(Transport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1210,6 +1417,7 @@ class Operations(Transport):
         timezone: str | Unset | None = UNSET,
         misfire: models.MisfirePolicy | Unset = UNSET,
         misfire_grace_seconds: int | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Change a schedule by the slot in the body."""
         return self._call(
@@ -1229,6 +1437,7 @@ class Operations(Transport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
         )
 
     def list_schedule_history(
@@ -1242,9 +1451,20 @@ class Operations(Transport):
             query={"limit": limit, "before": before},
         )
 
-    def get_schedule_context(self, device_id: str) -> models.ScheduleContextResponse:
+    def get_schedule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleContextResponse:
         """List commands for schedules."""
-        return self._call(models.ScheduleContextResponse, "GET", ["devices", device_id, "schedules", "context"])
+        return self._call(
+            models.ScheduleContextResponse,
+            "GET",
+            ["devices", device_id, "schedules", "context"],
+            headers={"If-None-Match": if_none_match},
+        )
+
+    def get_schedule(self, device_id: str, slot: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleResponse:
+        """Get a schedule."""
+        return self._call(
+            models.ScheduleResponse, "GET", ["devices", device_id, "schedules", slot], headers={"If-None-Match": if_none_match}
+        )
 
     def update_schedule(
         self,
@@ -1261,6 +1481,7 @@ class Operations(Transport):
         timezone: str | Unset | None = UNSET,
         misfire: models.MisfirePolicy | Unset = UNSET,
         misfire_grace_seconds: int | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Change a schedule."""
         return self._call(
@@ -1279,15 +1500,24 @@ class Operations(Transport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
         )
 
-    def cancel_schedule(self, device_id: str, slot: str) -> models.OkResponse:
+    def cancel_schedule(self, device_id: str, slot: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Cancel a schedule."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "schedules", slot])
+        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "schedules", slot], headers={"If-Match": if_match})
 
-    def list_occurrences(self, *, from_: int | Unset = UNSET, until: int | Unset = UNSET) -> models.OccurrencesResponse:
+    def list_occurrences(
+        self, *, since: int | datetime | Unset = UNSET, until: int | datetime | Unset = UNSET, if_none_match: str | Unset = UNSET
+    ) -> models.OccurrencesResponse:
         """List planned switches."""
-        return self._call(models.OccurrencesResponse, "GET", ["schedules", "occurrences"], query={"from": from_, "until": until})
+        return self._call(
+            models.OccurrencesResponse,
+            "GET",
+            ["schedules", "occurrences"],
+            query={"since": since, "until": until},
+            headers={"If-None-Match": if_none_match},
+        )
 
     def list_rules(self, device_id: str) -> list[models.RuleResponse]:
         """List a device's rules."""
@@ -1327,9 +1557,11 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def get_rule_context(self, device_id: str) -> models.RuleContextResponse:
-        """List metrics and commands for rules."""
-        return self._call(models.RuleContextResponse, "GET", ["devices", device_id, "rules", "context"])
+    def get_rule(self, device_id: str, rule_id: str, *, if_none_match: str | Unset = UNSET) -> models.RuleResponse:
+        """Get a rule."""
+        return self._call(
+            models.RuleResponse, "GET", ["devices", device_id, "rules", rule_id], headers={"If-None-Match": if_none_match}
+        )
 
     def update_rule(
         self,
@@ -1345,6 +1577,7 @@ class Operations(Transport):
         for_seconds: int | Unset = UNSET,
         cooldown_seconds: int | Unset = UNSET,
         clear_conditions: list[models.RuleConditionRequest] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.RuleResponse:
         """Edit a rule."""
         return self._call(
@@ -1362,11 +1595,21 @@ class Operations(Transport):
                 "cooldownSeconds": cooldown_seconds,
                 "clearConditions": clear_conditions,
             },
+            headers={"If-Match": if_match},
         )
 
-    def delete_rule(self, device_id: str, rule_id: str) -> models.OkResponse:
+    def delete_rule(self, device_id: str, rule_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a rule."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "rules", rule_id])
+        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "rules", rule_id], headers={"If-Match": if_match})
+
+    def get_rule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.RuleContextResponse:
+        """List metrics and commands for rules."""
+        return self._call(
+            models.RuleContextResponse,
+            "GET",
+            ["devices", device_id, "rules", "context"],
+            headers={"If-None-Match": if_none_match},
+        )
 
     def test_rule_draft(
         self,
@@ -1396,9 +1639,17 @@ class Operations(Transport):
             },
         )
 
-    def declare_metrics(self, device_id: str, *, metrics: list[str]) -> models.MetricDeclarationResponse:
+    def declare_metrics(
+        self, device_id: str, *, metrics: list[str], if_match: str | Unset = UNSET
+    ) -> models.MetricDeclarationResponse:
         """Make metrics known."""
-        return self._call(models.MetricDeclarationResponse, "POST", ["devices", device_id, "metrics"], body={"metrics": metrics})
+        return self._call(
+            models.MetricDeclarationResponse,
+            "POST",
+            ["devices", device_id, "metrics"],
+            body={"metrics": metrics},
+            headers={"If-Match": if_match},
+        )
 
     def test_rule(
         self,
@@ -1408,6 +1659,7 @@ class Operations(Transport):
         readings: dict[str, bool | float | str] | Unset | None = UNSET,
         from_: int | Unset | None = UNSET,
         to: int | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.RuleDryRunResponse:
         """Dry-run a rule."""
         return self._call(
@@ -1415,6 +1667,7 @@ class Operations(Transport):
             "POST",
             ["devices", device_id, "rules", rule_id, "test"],
             body={"readings": readings, "from": from_, "to": to},
+            headers={"If-Match": if_match},
         )
 
     def list_grants(
@@ -1441,10 +1694,10 @@ class Operations(Transport):
         membership_id: str | Unset | None = UNSET,
         applies_via: Literal["device", "project"] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse:
+    ) -> models.GrantCreatedResponse:
         """Create a grant."""
         return self._call(
-            models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse,
+            models.GrantCreatedResponse,
             "POST",
             ["devices", device_id, "grants"],
             body={
@@ -1464,7 +1717,13 @@ class Operations(Transport):
         )
 
     def explain_access(
-        self, device_id: str, *, cmd: str | Unset = UNSET, api_key_id: str | Unset = UNSET, membership_id: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        cmd: str | Unset = UNSET,
+        api_key_id: str | Unset = UNSET,
+        membership_id: str | Unset = UNSET,
+        if_none_match: str | Unset = UNSET,
     ) -> models.AccessExplanationResponse:
         """Explain an access decision."""
         return self._call(
@@ -1472,6 +1731,13 @@ class Operations(Transport):
             "GET",
             ["devices", device_id, "access"],
             query={"cmd": cmd, "apiKeyId": api_key_id, "membershipId": membership_id},
+            headers={"If-None-Match": if_none_match},
+        )
+
+    def get_grant(self, device_id: str, grant_id: str, *, if_none_match: str | Unset = UNSET) -> models.GrantResponse:
+        """Get a grant."""
+        return self._call(
+            models.GrantResponse, "GET", ["devices", device_id, "grants", grant_id], headers={"If-None-Match": if_none_match}
         )
 
     def update_grant(
@@ -1487,10 +1753,11 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
-    ) -> models.GrantUpdatedResponse | models.GrantUpdatedWithWarningsResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.GrantChangedResponse:
         """Change a grant."""
         return self._call(
-            models.GrantUpdatedResponse | models.GrantUpdatedWithWarningsResponse,
+            models.GrantChangedResponse,
             "PATCH",
             ["devices", device_id, "grants", grant_id],
             body={
@@ -1503,11 +1770,12 @@ class Operations(Transport):
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
             },
+            headers={"If-Match": if_match},
         )
 
-    def delete_grant(self, device_id: str, grant_id: str) -> models.OkResponse:
+    def delete_grant(self, device_id: str, grant_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a grant."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "grants", grant_id])
+        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "grants", grant_id], headers={"If-Match": if_match})
 
     def list_approvals(
         self, *, status: models.ApprovalStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
@@ -1533,31 +1801,50 @@ class Operations(Transport):
             query={"status": status, "limit": limit, "before": before},
         )
 
-    def get_approval(self, device_id: str, approval_id: str) -> models.ApprovalResponse:
+    def get_approval(self, device_id: str, approval_id: str, *, if_none_match: str | Unset = UNSET) -> models.ApprovalResponse:
         """Get an approval."""
-        return self._call(models.ApprovalResponse, "GET", ["devices", device_id, "approvals", approval_id])
+        return self._call(
+            models.ApprovalResponse,
+            "GET",
+            ["devices", device_id, "approvals", approval_id],
+            headers={"If-None-Match": if_none_match},
+        )
 
     def approve_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.ApproveResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Approve a command."""
         return self._call(
-            models.ApproveResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "approve"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def deny_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.OkResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Deny a command."""
         return self._call(
-            models.OkResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "deny"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1659,9 +1946,14 @@ class Operations(Transport):
             query={"deviceId": device_id, "metric": metric, "limit": limit, "since": since, "until": until, "step": step},
         )
 
-    def get_latest_telemetry(self, device_id: str) -> models.LatestTelemetryResponse:
+    def get_latest_telemetry(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.LatestTelemetryResponse:
         """Get the latest telemetry."""
-        return self._call(models.LatestTelemetryResponse, "GET", ["devices", device_id, "telemetry", "latest"])
+        return self._call(
+            models.LatestTelemetryResponse,
+            "GET",
+            ["devices", device_id, "telemetry", "latest"],
+            headers={"If-None-Match": if_none_match},
+        )
 
     def export_telemetry(
         self,
@@ -1875,6 +2167,12 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_webhook(self, webhook_id: str, *, if_none_match: str | Unset = UNSET) -> models.WebhookDetailsResponse:
+        """Get a webhook."""
+        return self._call(
+            models.WebhookDetailsResponse, "GET", ["webhooks", webhook_id], headers={"If-None-Match": if_none_match}
+        )
+
     def update_webhook(
         self,
         webhook_id: str,
@@ -1897,27 +2195,30 @@ class Operations(Transport):
         ]
         | Unset = UNSET,
         format: models.WebhookFormat | Unset = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.WebhookChangedResponse:
         """Change, disable or enable a webhook."""
         return self._call(
-            models.OkResponse,
+            models.WebhookChangedResponse,
             "PATCH",
             ["webhooks", webhook_id],
             body={"url": url, "enabled": enabled, "types": types, "format": format},
+            headers={"If-Match": if_match},
         )
 
-    def delete_webhook(self, webhook_id: str) -> models.OkResponse:
+    def delete_webhook(self, webhook_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a webhook."""
-        return self._call(models.OkResponse, "DELETE", ["webhooks", webhook_id])
+        return self._call(models.OkResponse, "DELETE", ["webhooks", webhook_id], headers={"If-Match": if_match})
 
     def rotate_webhook_secret(
-        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.WebhookSecretRotatedResponse:
         """Rotate the signing secret."""
         return self._call(
             models.WebhookSecretRotatedResponse,
             "POST",
             ["webhooks", webhook_id, "rotate-secret"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1925,25 +2226,43 @@ class Operations(Transport):
         """List delivery attempts."""
         return self._call(list[models.DeliveryAttemptResponse], "GET", ["webhooks", webhook_id, "deliveries"])
 
-    def ping_webhook(self, webhook_id: str, *, idempotency_key: str | Unset = UNSET) -> models.DeliveryStartedResponse:
+    def get_webhook_delivery(
+        self, webhook_id: str, delivery_id: str, *, if_none_match: str | Unset = UNSET
+    ) -> models.DeliveryAttemptResponse:
+        """Get a delivery attempt."""
+        return self._call(
+            models.DeliveryAttemptResponse,
+            "GET",
+            ["webhooks", webhook_id, "deliveries", delivery_id],
+            headers={"If-None-Match": if_none_match},
+        )
+
+    def ping_webhook(
+        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
+    ) -> models.DeliveryStartedResponse:
         """Send a test event."""
         return self._call(
-            models.DeliveryStartedResponse, "POST", ["webhooks", webhook_id, "ping"], idempotency_key=idempotency_key
+            models.DeliveryStartedResponse,
+            "POST",
+            ["webhooks", webhook_id, "ping"],
+            headers={"If-Match": if_match},
+            idempotency_key=idempotency_key,
         )
 
     def redeliver_webhook(
-        self, webhook_id: str, delivery_id: str, *, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, delivery_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.DeliveryStartedResponse:
         """Redeliver an event."""
         return self._call(
             models.DeliveryStartedResponse,
             "POST",
             ["webhooks", webhook_id, "deliveries", delivery_id, "redeliver"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def recover_webhook(
-        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.WebhookRecoveryStartedResponse:
         """Send again what was not delivered."""
         return self._call(
@@ -1951,5 +2270,6 @@ class Operations(Transport):
             "POST",
             ["webhooks", webhook_id, "recover"],
             body={"since": since},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
