@@ -53,7 +53,10 @@ def shape(text: str) -> dict[str, str]:
 OK = shape("ok boolean")
 COMMAND = shape("command string, params any")
 TOKENS = shape("accessToken string, refreshToken string, expiresIn integer")
-KEY = shape("keyId string, name string, type =SECRET, prefix string, enabled boolean, lastUsedAt date-time?, createdAt date-time")
+KEY = shape(
+    "keyId string, name string, type =SECRET, prefix string, enabled boolean, lastUsedAt date-time?, createdAt date-time,"
+    "expiresAt date-time?, allowedNetworks strings, previousPrefix string?, previousExpiresAt date-time?, lastUsedPrefix string?"
+)
 DEVICE = shape(
     "deviceId string, name string, boardType string, appType string, appTypeOther string?, deviceStatus string, enabled boolean,"
     "deviceTypeId string?, relayState boolean?, isOnline boolean, lastSeen date-time?, createdAt date-time, project object, profile string,"
