@@ -232,7 +232,9 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
     async def list_grants(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), device_id)
-        return list_response(grants_on_device, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
+        return list_response(
+            grants_on_device, query, GrantResponse.from_domain, lambda named: (named[0].created_ms, named[0].grant_id)
+        )
 
     @bp.operation(
         "GET /devices/<device_id>/access",

@@ -75,7 +75,10 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
         return list_response(
-            found, query, lambda each: InvitationResponse.of(each[0], status=each[1]), lambda each: each[0].invitation_id
+            found,
+            query,
+            lambda each: InvitationResponse.of(each[0], status=each[1]),
+            lambda each: (each[0].created_ms, each[0].invitation_id),
         )
 
     @bp.operation(

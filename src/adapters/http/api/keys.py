@@ -144,8 +144,9 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
     @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
     async def list_keys(query: SearchPageQueryParameters) -> HttpHandlerResult[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
-        found = query.found(await keys.list(current_session()), "name", "key_id", "prefix")
-        return list_response(found, query, ApiKeyResponse.of, lambda key: key.key_id)
+        found = await keys.list(current_session())
+        names = ("name", "key_id", "prefix")
+        return list_response(found, query, ApiKeyResponse.of, lambda key: (key.created_ms, key.key_id), names)
 
     @bp.operation(
         "POST /keys",
@@ -196,7 +197,12 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
     async def list_key_grants(key_id: str, query: PageQueryParameters) -> HttpHandlerResult[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
         found = await grants.list_of_key(current_session(), key_id)
-        return list_response(found, query, lambda entry: ApiKeyGrantResponse.from_domain(*entry), lambda entry: entry[0].grant_id)
+        return list_response(
+            found,
+            query,
+            lambda entry: ApiKeyGrantResponse.from_domain(*entry),
+            lambda entry: (entry[0].created_ms, entry[0].grant_id),
+        )
 
     return bp
 

@@ -32,7 +32,10 @@ def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
         """Oldest first, including the default project."""
         found = await projects.list(current_session())
         return list_response(
-            found, query, lambda entry: ProjectResponse.of(entry[0], device_count=entry[1]), lambda entry: entry[0].project_id
+            found,
+            query,
+            lambda entry: ProjectResponse.of(entry[0], device_count=entry[1]),
+            lambda entry: (entry[0].created_ms, entry[0].project_id),
         )
 
     @bp.operation(

@@ -50,7 +50,7 @@ def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> 
     async def list_service_sessions(query: PageQueryParameters) -> HttpHandlerResult[list[ServiceSessionResponse]]:
         """Those that can be used, oldest first, without their tokens. Requires the role Admin or Owner."""
         found = await service_sessions.list(current_session())
-        return list_response(found, query, ServiceSessionResponse.of, lambda each: each.session_id)
+        return list_response(found, query, ServiceSessionResponse.of, lambda each: (each.created_ms, each.session_id))
 
     @bp.operation(
         "POST /service-sessions",

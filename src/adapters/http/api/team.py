@@ -46,8 +46,15 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     @bp.operation("GET /members", AllowedCallers.SESSION, "List members", paged=True)
     async def list_members(query: SearchPageQueryParameters) -> HttpHandlerResult[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
-        found = query.found(await team.list_members(current_session()), "user.name", "user.email")
-        return list_response(found, query, MemberResponse.from_domain, lambda member: member.membership.membership_id)
+        found = await team.list_members(current_session())
+        names = ("user.name", "user.email")
+        return list_response(
+            found,
+            query,
+            MemberResponse.from_domain,
+            lambda member: (member.membership.created_ms, member.membership.membership_id),
+            names,
+        )
 
     @bp.operation(
         "POST /members",

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint, AuthorityMade
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
+from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
 from adapters.http.core.schemas import (
     EnumValue,
     IdText,
@@ -19,8 +20,8 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
-from domain.webhooks.delivery_log import WebhookDeliveryLogService
-from domain.webhooks.model import WebhookFormat
+from domain.webhooks.delivery_log import LISTED_ATTEMPTS, WebhookDeliveryLogService
+from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookFormat
 from domain.webhooks.recovery import WebhookRecoveryService
 from domain.webhooks.service import WebhookService
 
@@ -109,19 +110,24 @@ WEBHOOK_ERRORS = {403: "ROLE_REQUIRED"}
 MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 409: "WEBHOOK_DISABLED"}
 
 
+class DeliveryAttemptsQueryParameters(PageQueryParameters):
+    limit: PageLimit = LISTED_ATTEMPTS
+
+
 def webhooks_blueprint(
     webhooks: WebhookService, log: WebhookDeliveryLogService, recoveries: WebhookRecoveryService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("webhooks", "Webhooks")
 
-    @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks")
-    async def list_webhooks() -> list[WebhookDetailsResponse]:
+    @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks", paged=True)
+    async def list_webhooks(query: PageQueryParameters) -> HttpHandlerResult[list[WebhookDetailsResponse]]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         caller = current_session()
-        return [
-            WebhookDetailsResponse.of(each, url=webhooks.visible_url(caller, each), types=each.wanted_types)
-            for each in await webhooks.list(caller)
-        ]
+
+        def show(one: Webhook) -> WebhookDetailsResponse:
+            return WebhookDetailsResponse.of(one, url=webhooks.visible_url(caller, one), types=one.wanted_types)
+
+        return list_response(await webhooks.list(caller), query, show, lambda one: (one.created_ms, one.webhook_id))
 
     @bp.operation(
         "POST /webhooks",
@@ -170,11 +176,17 @@ def webhooks_blueprint(
         made = await webhooks.rotate_secret(current_session(), webhook_id)
         return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
 
-    @bp.operation("GET /webhooks/<webhook_id>/deliveries", AllowedCallers.SESSION, "List delivery attempts")
-    async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
-        """The latest 50 attempts, newest first."""
-        found = await log.list_attempts(current_session(), webhook_id)
-        return [DeliveryAttemptResponse.of(each, webhook_event_id=each.event_id, attempt=each.number) for each in found]
+    @bp.operation("GET /webhooks/<webhook_id>/deliveries", AllowedCallers.SESSION, "List delivery attempts", paged=True)
+    async def list_webhook_deliveries(
+        webhook_id: str, query: DeliveryAttemptsQueryParameters
+    ) -> HttpHandlerResult[list[DeliveryAttemptResponse]]:
+        """Newest first."""
+        found = await log.list_attempts(current_session(), webhook_id, limit=query.limit + 1, before=query.number())
+
+        def show(one: DeliveryAttempt) -> DeliveryAttemptResponse:
+            return DeliveryAttemptResponse.of(one, webhook_event_id=one.event_id, attempt=one.number)
+
+        return page_response(found, query, show, lambda one: (one.seq,))
 
     @bp.operation(
         "POST /webhooks/<webhook_id>/ping",

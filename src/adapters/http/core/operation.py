@@ -37,6 +37,7 @@ from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.domain_event import EventKind
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
+from domain.kernel.life import DatabaseLife
 from domain.kernel.ports import DeniedRequestLog
 from domain.team.service_sessions import check_operation
 
@@ -87,7 +88,7 @@ class AuthorityMade:
 class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
-    the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
+    the handler reads itself. `paged`: a list in pages (`paging.py`). `limited`: the response may report a grant's rate limit.
     `on_record`: invalid calls are all audited, as denied ones.
     `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's.
     `authority`: what it makes that lasts. `before_factor`: open to a session that must set up a second factor first.
@@ -171,7 +172,7 @@ def _build_operation(
         summary=summary,
         description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
         returns=types,
-        errors=options.get("errors", {}),
+        errors=({410: "OTHER_LIFE"} if options.get("paged") else {}) | dict(options.get("errors", {})),
         idempotent=options.get("idempotent", False),
         request_headers=options.get("headers", {}),
         rate_limited=options.get("limited", False),
@@ -258,6 +259,7 @@ class RequestHandlingDependencies:
     authenticator: AuthenticatorPort
     idempotency_store: IdempotencyStore | None
     denial_log: DeniedRequestLog | None = None
+    life: DatabaseLife = field(default_factory=DatabaseLife)
     turns: Mapping[TurnKind, AccountTurns] = field(
         default_factory=lambda: {TurnKind.BULK: AccountTurns(), TurnKind.COMMANDS: AccountTurns(rests=False)}
     )
