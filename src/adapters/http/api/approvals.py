@@ -83,12 +83,12 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         )
         return page_response(found, query, ApprovalResponse.from_domain, lambda approval: (approval.seq,))
 
-    @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals", paged=True)
+    @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals")
     async def list_approvals(query: ApprovalsQueryParameters) -> HttpHandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, None)
 
-    @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals", paged=True)
+    @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals")
     async def list_device_approvals(
         device_id: DeviceId, query: ApprovalsQueryParameters
     ) -> HttpHandlerResult[list[ApprovalResponse]]:

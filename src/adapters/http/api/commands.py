@@ -211,9 +211,7 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waite
 
 
 def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
-    @bp.operation(
-        "GET /devices/<device_id>/commands", AllowedCallers.KEY, "List a device's commands", errors=READ_ERRORS, paged=True
-    )
+    @bp.operation("GET /devices/<device_id>/commands", AllowedCallers.KEY, "List a device's commands", errors=READ_ERRORS)
     async def list_commands(
         device_id: DeviceId, query: PageQueryParameters
     ) -> HttpHandlerResult[list[CommandDefinitionResponse]]:
@@ -258,9 +256,7 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
-    @bp.operation(
-        "GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS, paged=True
-    )
+    @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
     async def list_executions(
         device_id: DeviceId, query: CommandExecutionsQueryParameters
     ) -> HttpHandlerResult[ExecutionPageResponse]:

@@ -39,7 +39,7 @@ class DeviceTypeResponse(ResponseModel):
 def device_types_blueprint(types: DeviceTypeAdminService) -> ApiBlueprint:
     bp = ApiBlueprint("device_types", "Device types")
 
-    @bp.operation("GET /device-types", AllowedCallers.SESSION, "List device types", paged=True)
+    @bp.operation("GET /device-types", AllowedCallers.SESSION, "List device types")
     async def list_device_types(query: PageQueryParameters) -> HttpHandlerResult[list[DeviceTypeResponse]]:
         """Oldest first. Each device type includes its commands."""
         found = await types.list(current_session())

@@ -235,7 +235,7 @@ WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlueprint:
     bp = ApiBlueprint("devices", "Devices")
 
-    @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)
+    @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"})
     async def list_devices(query: DevicesQueryParameters) -> HttpHandlerResult[list[DeviceResponse]]:
         """Oldest first, unless the query says otherwise. An API key sees only the devices its grants cover. The header
         `X-Total-Count` has the number of matching devices."""

@@ -96,7 +96,7 @@ _LINES_PER_CHUNK = 100
 def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> ApiBlueprint:
     bp = ApiBlueprint("events", "Events")
 
-    @bp.operation("GET /events", AllowedCallers.SESSION, "List events", paged=True)
+    @bp.operation("GET /events", AllowedCallers.SESSION, "List events")
     async def list_events(query: EventsQueryParameters) -> HttpHandlerResult[EventPageResponse]:
         """Newest first. New events do not shift the pages."""
         types = READING_POSITION if query.type == TELEMETRY else LOG_POSITION
@@ -130,7 +130,7 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
         response.timeout = None
         return response
 
-    @bp.operation("GET /devices/<device_id>/events", AllowedCallers.SESSION, "List a device's events", paged=True)
+    @bp.operation("GET /devices/<device_id>/events", AllowedCallers.SESSION, "List a device's events")
     async def list_device_events(device_id: str, query: DeviceEventsQueryParameters) -> HttpHandlerResult[list[EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
         span, after = EventSearch(query.since, query.until), query.position(*DEVICE_LOG_POSITION)

@@ -210,7 +210,7 @@ def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService
 
 
 def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
-    @bp.operation("GET /groups", AllowedCallers.KEY, "List groups", paged=True)
+    @bp.operation("GET /groups", AllowedCallers.KEY, "List groups")
     async def list_groups(query: DeviceGroupsQueryParameters) -> HttpHandlerResult[list[GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
         found = await groups.list(current_caller(), query.project_id)
@@ -343,12 +343,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
 
 def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
     @bp.operation(
-        "GET /groups/<group_id>/grants",
-        AllowedCallers.SESSION,
-        "List a group's grants",
-        affects="Grants",
-        errors=WRITE_ERRORS,
-        paged=True,
+        "GET /groups/<group_id>/grants", AllowedCallers.SESSION, "List a group's grants", affects="Grants", errors=WRITE_ERRORS
     )
     async def list_group_grants(group_id: GroupId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""

@@ -141,7 +141,7 @@ class ApiKeyGrantResponse(ResponseModel):
 def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("keys", "API keys")
 
-    @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
+    @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys")
     async def list_keys(query: SearchPageQueryParameters) -> HttpHandlerResult[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
         found = await keys.list(current_session())
@@ -193,7 +193,7 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         """Also deletes its grants and webhooks, at once. Requires the role Admin or Owner."""
         await keys.delete(current_session(), key_id)
 
-    @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants", paged=True)
+    @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants")
     async def list_key_grants(key_id: str, query: PageQueryParameters) -> HttpHandlerResult[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
         found = await grants.list_of_key(current_session(), key_id)

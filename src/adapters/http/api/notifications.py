@@ -210,7 +210,7 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         """Browsers bind a subscription to it."""
         return PushKeyResponse(public_key=await push_keys.get_public_key())
 
-    @bp.operation("GET /auth/notifications/channels", AllowedCallers.SESSION, "List your channels", paged=True)
+    @bp.operation("GET /auth/notifications/channels", AllowedCallers.SESSION, "List your channels")
     async def list_channels(query: PageQueryParameters) -> HttpHandlerResult[list[ChannelResponse]]:
         """Where you are told, the oldest first; at most ten."""
         found = await notifications.list_channels(current_session())

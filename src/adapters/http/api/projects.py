@@ -27,7 +27,7 @@ class ProjectResponse(ResponseModel):
 def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("projects", "Projects")
 
-    @bp.operation("GET /projects", AllowedCallers.SESSION, "List projects", paged=True)
+    @bp.operation("GET /projects", AllowedCallers.SESSION, "List projects")
     async def list_projects(query: PageQueryParameters) -> HttpHandlerResult[list[ProjectResponse]]:
         """Oldest first, including the default project."""
         found = await projects.list(current_session())

@@ -165,7 +165,7 @@ DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
 def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningCodeRedemptionService) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", "Provisioning")
 
-    @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)
+    @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes")
     async def list_provisioning_codes(query: PageQueryParameters) -> HttpHandlerResult[list[ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
         found = await codes.list(current_session())
@@ -196,7 +196,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
         """Also removes the claims that wait. Devices that have their credentials keep them. Requires the role Admin or Owner."""
         await codes.revoke(current_session(), code_id)
 
-    @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims", paged=True)
+    @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims")
     async def list_provisioning_claims(query: DeviceClaimsQueryParameters) -> HttpHandlerResult[list[ClaimResponse]]:
         """Newest first."""
         before = query.number()

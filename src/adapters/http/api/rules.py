@@ -211,7 +211,7 @@ NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_N
 def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBlueprint:
     bp = ApiBlueprint("rules", "Rules")
 
-    @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules", paged=True)
+    @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")
     async def list_rules(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[RuleResponse]]:
         """Sorted by `priority`, lowest first, then by age, oldest first."""
         found = await rules.list(current_session(), device_id)

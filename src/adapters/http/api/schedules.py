@@ -248,13 +248,13 @@ SCHEDULES_PATH = "/devices/<device_id>/schedules"
 def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrenceService) -> ApiBlueprint:
     bp = ApiBlueprint("schedules", "Schedules")
 
-    @bp.operation(f"GET {SCHEDULES_PATH}", AllowedCallers.SESSION, "List a device's schedules", paged=True)
+    @bp.operation(f"GET {SCHEDULES_PATH}", AllowedCallers.SESSION, "List a device's schedules")
     async def list_schedules(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[ScheduleResponse]]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
         found = await schedules.list(current_session(), device_id)
         return list_response(found, query, ScheduleResponse.from_domain, lambda view: (view.schedule.slot,))
 
-    @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history", paged=True)
+    @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history")
     async def list_schedule_history(
         device_id: DeviceId, query: EndedSchedulesQueryParameters
     ) -> HttpHandlerResult[list[ScheduleResponse]]:

@@ -293,7 +293,7 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
         passkey, codes = await passkeys.add(current_session(), body.name, body.passkey)
         return PasskeyCreatedResponse.of(passkey, recovery_codes=list(codes))
 
-    @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys", before_factor=True, paged=True)
+    @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys", before_factor=True)
     async def list_passkeys(query: PageQueryParameters) -> HttpHandlerResult[list[PasskeyResponse]]:
         """The oldest first."""
         found = await passkeys.list(current_session())

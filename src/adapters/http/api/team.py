@@ -43,7 +43,7 @@ class MemberResponse(ResponseModel):
 def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
-    @bp.operation("GET /members", AllowedCallers.SESSION, "List members", paged=True)
+    @bp.operation("GET /members", AllowedCallers.SESSION, "List members")
     async def list_members(query: SearchPageQueryParameters) -> HttpHandlerResult[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
         found = await team.list_members(current_session())

@@ -151,7 +151,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
             return await telemetry.history(caller, device, span, **wanted)
         return await downsampling.query_buckets(caller, device, span, step_ms=_parse_step_ms(query.step), **wanted)
 
-    @bp.operation("GET /devices/<device_id>/telemetry", AllowedCallers.KEY, "List telemetry", paged=True, errors=NOT_GRANTED)
+    @bp.operation("GET /devices/<device_id>/telemetry", AllowedCallers.KEY, "List telemetry", errors=NOT_GRANTED)
     async def list_telemetry(
         device_id: DeviceId, query: TelemetryHistoryQueryParameters
     ) -> HttpHandlerResult[list[ReadingResponse] | list[BucketResponse]]:
@@ -162,11 +162,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         return page_of(shown[:: -1 if query.order == "asc" else 1], more)
 
     @bp.operation(
-        "GET /telemetry/series",
-        AllowedCallers.KEY,
-        "List telemetry of several devices",
-        errors=NOT_GRANTED | {404: "NOT_FOUND"},
-        paged=True,
+        "GET /telemetry/series", AllowedCallers.KEY, "List telemetry of several devices", errors=NOT_GRANTED | {404: "NOT_FOUND"}
     )
     async def list_telemetry_series(query: TelemetrySeriesQueryParameters) -> HttpHandlerResult[list[SeriesPointResponse]]:
         """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval. The

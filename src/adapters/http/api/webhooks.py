@@ -119,7 +119,7 @@ def webhooks_blueprint(
 ) -> ApiBlueprint:
     bp = ApiBlueprint("webhooks", "Webhooks")
 
-    @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks", paged=True)
+    @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks")
     async def list_webhooks(query: PageQueryParameters) -> HttpHandlerResult[list[WebhookDetailsResponse]]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         caller = current_session()
@@ -176,7 +176,7 @@ def webhooks_blueprint(
         made = await webhooks.rotate_secret(current_session(), webhook_id)
         return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
 
-    @bp.operation("GET /webhooks/<webhook_id>/deliveries", AllowedCallers.SESSION, "List delivery attempts", paged=True)
+    @bp.operation("GET /webhooks/<webhook_id>/deliveries", AllowedCallers.SESSION, "List delivery attempts")
     async def list_webhook_deliveries(
         webhook_id: str, query: DeliveryAttemptsQueryParameters
     ) -> HttpHandlerResult[list[DeliveryAttemptResponse]]:

@@ -88,7 +88,7 @@ class AuthorityMade:
 class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
-    the handler reads itself. `paged`: a list in pages (`paging.py`). `limited`: the response may report a grant's rate limit.
+    the handler reads itself. `limited`: the response may report a grant's rate limit.
     `on_record`: invalid calls are all audited, as denied ones.
     `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's.
     `authority`: what it makes that lasts. `before_factor`: open to a session that must set up a second factor first.
@@ -105,7 +105,6 @@ class ApiOperationOptions(TypedDict, total=False):
     idempotent: bool
     limited: bool
     on_record: bool
-    paged: bool
     turn: TurnKind
 
 
@@ -155,6 +154,7 @@ def _build_operation(
     returns = options.get("returns") or {options.get("status", 200): None}
     types = {code: result if kind is None else kind for code, kind in returns.items()}
     body, query = _find_parameter(hints, RequestBodyModel), _find_parameter(hints, QueryParametersModel)
+    is_paged = query[1] is not None and "cursor" in query[1].model_fields  # `PageQueryParameters`
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     if options.get("idempotent") and access is AllowedCallers.ANYONE:
         raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
@@ -172,12 +172,12 @@ def _build_operation(
         summary=summary,
         description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
         returns=types,
-        errors=({410: "OTHER_LIFE"} if options.get("paged") else {}) | dict(options.get("errors", {})),
+        errors=({410: "OTHER_LIFE"} if is_paged else {}) | dict(options.get("errors", {})),
         idempotent=options.get("idempotent", False),
         request_headers=options.get("headers", {}),
         rate_limited=options.get("limited", False),
         audited=options.get("on_record", False),
-        paged=options.get("paged", False),
+        paged=is_paged,
         turn=options.get("turn"),
         body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
         body_parameter=body[0],
