@@ -110,8 +110,8 @@ SPECIAL: dict[str, tuple[Maker, Callable[[Any], str]]] = {
     "/devices/{deviceId}/telemetry?step=1m": (report_hours_later, lambda entry: f"{entry['from']} {entry['metric']}"),
     "/devices/{deviceId}/telemetry?step=1h&order=asc": (report_hours_later, lambda entry: f"{entry['from']} {entry['metric']}"),
     "/telemetry/series?deviceId={deviceId}": (report, identity),
-    "/events": (named_event, by("id")),
-    "/events?type=telemetry": (report, by("id")),
+    "/events?type=device_updated": (named_event, by("id")),
+    "/events?type=telemetry&deviceId={deviceId}": (report, by("id")),
     "/devices/{deviceId}/events": (named_event, by("id")),
     "/devices/{deviceId}/executions": (MAKERS["executionId"], by("executionId")),
     "/devices/{deviceId}/commands": (MAKERS["commandId"], by("name")),
@@ -260,8 +260,8 @@ async def test_every_list_is_walked_without_a_loss_while_entries_come_and_go(at:
         assert "Link" in lists[path]["responses"]["200"]["headers"], path
     wrong: list[str] = []
     for template in sorted(paged | set(SPECIAL)):
-        if template == "/telemetry/series":
-            continue  # needs its devices
+        if template in ("/telemetry/series", "/events"):
+            continue  # with their filters only: the one needs devices, and all entries of the other are many
         try:
             await Walk(at, document, template).run()
         except (AssertionError, KeyError, IndexError) as error:

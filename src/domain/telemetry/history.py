@@ -325,12 +325,17 @@ class ReadingsAsEventsService:
         return sorted(seen, key=lambda device: -(device.last_seen_ms or 0))
 
     async def _newest_records(self, tx: TelemetryTx, device: Device, wanted: int, after: Position | None) -> list[ReadingAsEvent]:
-        number, until_ms = device.device_no, MAX_TIME_MS
-        rows: PackedRows = []
+        """At least the next `wanted` ones. The messages of one millisecond are read together: their order is another one here."""
+        number, rows = device.device_no, list[tuple[int, bytes]]()
+        until_ms = MAX_TIME_MS
         if after is not None:
             until_ms = int(after[0])
             rows += await tx.readings.list_between(number, until_ms, until_ms + 1, MAX_SCANNED_MESSAGES)
-        rows += await tx.readings.list_between(number, 0, until_ms, wanted)
+        older = await tx.readings.list_between(number, 0, until_ms, wanted)
+        if older:
+            last_ms = older[-1][0]
+            rows += [row for row in older if row[0] != last_ms]
+            rows += await tx.readings.list_between(number, last_ms, last_ms + 1, MAX_SCANNED_MESSAGES)
         names = await DeviceMetricNames.load(tx, device)
         records = [
             ReadingAsEvent(device.device_id, device.name, at_ms, metric, value, text, unit)
