@@ -154,7 +154,7 @@ def _build_operation(
     returns = options.get("returns") or {options.get("status", 200): None}
     types = {code: result if kind is None else kind for code, kind in returns.items()}
     body, query = _find_parameter(hints, RequestBodyModel), _find_parameter(hints, QueryParametersModel)
-    is_paged = query[1] is not None and "cursor" in query[1].model_fields  # `PageQueryParameters`
+    is_paged = "cursor" in getattr(query[1], "model_fields", ())  # `PageQueryParameters` of paging.py, which needs this file
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     if options.get("idempotent") and access is AllowedCallers.ANYONE:
         raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
