@@ -350,19 +350,55 @@ class AsyncOperations(AsyncTransport):
         """List API keys: every entry, page by page. `limit`: of a page."""
         return self._entries(list[models.ApiKeyResponse], ["keys"], query={"limit": limit, "search": search})
 
-    async def create_key(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.ApiKeyCreatedResponse:
+    async def create_key(
+        self,
+        *,
+        name: str,
+        expires_at: datetime | Unset | None = UNSET,
+        allowed_networks: list[str] | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+    ) -> models.ApiKeyCreatedResponse:
         """Create an API key."""
         return await self._call(
-            models.ApiKeyCreatedResponse, "POST", ["keys"], body={"name": name}, idempotency_key=idempotency_key
+            models.ApiKeyCreatedResponse,
+            "POST",
+            ["keys"],
+            body={"name": name, "expiresAt": expires_at, "allowedNetworks": allowed_networks},
+            idempotency_key=idempotency_key,
         )
 
-    async def update_key(self, key_id: str, *, name: str | Unset = UNSET, enabled: bool | Unset = UNSET) -> models.OkResponse:
-        """Rename, disable or enable a key."""
-        return await self._call(models.OkResponse, "PATCH", ["keys", key_id], body={"name": name, "enabled": enabled})
+    async def update_key(
+        self,
+        key_id: str,
+        *,
+        name: str | Unset = UNSET,
+        enabled: bool | Unset = UNSET,
+        expires_at: datetime | Unset | None = UNSET,
+        allowed_networks: list[str] | Unset | None = UNSET,
+    ) -> models.OkResponse:
+        """Rename or limit a key, disable or enable it."""
+        return await self._call(
+            models.OkResponse,
+            "PATCH",
+            ["keys", key_id],
+            body={"name": name, "enabled": enabled, "expiresAt": expires_at, "allowedNetworks": allowed_networks},
+        )
 
     async def delete_key(self, key_id: str) -> models.OkResponse:
         """Delete a key."""
         return await self._call(models.OkResponse, "DELETE", ["keys", key_id])
+
+    async def rotate_key(
+        self, key_id: str, *, overlap_seconds: int | Unset = UNSET, idempotency_key: str | Unset = UNSET
+    ) -> models.ApiKeyRotatedResponse:
+        """Replace a key's secret."""
+        return await self._call(
+            models.ApiKeyRotatedResponse,
+            "POST",
+            ["keys", key_id, "rotate"],
+            body={"overlapSeconds": overlap_seconds},
+            idempotency_key=idempotency_key,
+        )
 
     async def list_key_grants(
         self, key_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
@@ -1897,6 +1933,7 @@ class AsyncOperations(AsyncTransport):
             "key_created",
             "key_enabled",
             "key_changed",
+            "key_rotated",
             "key_deleted",
             "access_refused",
             "response_replayed",
@@ -2026,6 +2063,7 @@ class AsyncOperations(AsyncTransport):
             "key_created",
             "key_enabled",
             "key_changed",
+            "key_rotated",
             "key_deleted",
             "access_refused",
             "response_replayed",

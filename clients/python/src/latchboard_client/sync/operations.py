@@ -2030,6 +2030,7 @@ class Operations(Transport):
             "key_created",
             "key_enabled",
             "key_changed",
+            "key_rotated",
             "key_deleted",
             "access_refused",
             "response_replayed",
