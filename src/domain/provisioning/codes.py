@@ -109,9 +109,9 @@ class ProvisioningCodeService:
             tx.emit(event_of(caller, "provisioning_code_revoked", text, self.clock.now_ms(), codeId=code_id))
 
     async def list_claims(
-        self, caller: SessionCaller, *, status: ClaimStatus | None, before: ClaimId | None, limit: int
+        self, caller: SessionCaller, *, status: ClaimStatus | None, before: int | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:
-        """Newest first."""
+        """Newest first; `before`: only those of a lower `seq`."""
         async with self.uow.read() as tx:
             return await tx.device_claims.list_by_account(caller.account_id, status, before, limit)
 

@@ -83,6 +83,8 @@ class DeviceProvisioningClaim:
     decided_by: str | None = None
     decided_ms: int | None = None
     claimed_ms: int | None = None
+    seq: int = field(default=0, compare=False, repr=False)
+    """Its place among those of its kind, in the order of their making. The storage gives it."""
 
     @property
     def is_over(self) -> bool:

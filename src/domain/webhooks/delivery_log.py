@@ -22,7 +22,7 @@ from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.requests import InFlightWebhookDelivery
 from domain.webhooks.service import get_webhook
 
-MAX_LISTED_ATTEMPTS = 50
+LISTED_ATTEMPTS = 50
 DUE_FIRST_MS = 0
 """Due before any other delivery, so that the next claim returns it."""
 
@@ -39,12 +39,14 @@ class WebhookDeliveryLogService:
     deliveries: WebhookDeliveryService
     send: Callable[[InFlightWebhookDelivery], None]
 
-    async def list_attempts(self, caller: SessionCaller, webhook_id: str) -> Sequence[DeliveryAttempt]:
-        """The last 50 attempts, newest first. Raises NotFound."""
+    async def list_attempts(
+        self, caller: SessionCaller, webhook_id: str, *, limit: int = LISTED_ATTEMPTS, before: int | None = None
+    ) -> Sequence[DeliveryAttempt]:
+        """Newest first; `before`: only those of a lower `seq`. Raises NotFound."""
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
-            attempts = await tx.deliveries.list_attempts(webhook.webhook_id, MAX_LISTED_ATTEMPTS)
+            attempts = await tx.deliveries.list_attempts(webhook.webhook_id, limit, before)
         return [mark_interrupted(attempt, now_ms) for attempt in attempts]
 
     async def get_attempt(self, caller: SessionCaller, webhook_id: str, delivery_id: str) -> DeliveryAttempt:

@@ -6,23 +6,15 @@ changes something: what opens links by itself, such as a mail scanner, changes n
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from adapters.http.api.second_factor import PasskeyOptionsResponse, PasskeyResponseField
 from adapters.http.core.callers import AllowedCallers, client_info, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.paging import page_response
-from adapters.http.core.schemas import (
-    IdText,
-    OkResponse,
-    QueryParametersModel,
-    Remark,
-    RequestBodyModel,
-    ResponseModel,
-    Timestamp,
-)
+from adapters.http.core.paging import PageLimit, PageQueryParameters, page_response
+from adapters.http.core.schemas import OkResponse, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.approvals.links import ApprovalLinkDetails, ApprovalLinkService
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.service import LIST_LIMIT, ApprovalService
@@ -67,12 +59,9 @@ class ApprovalDecidedResponse(ApprovalResponse):
     ok: bool = True
 
 
-class ApprovalsQueryParameters(QueryParametersModel):
+class ApprovalsQueryParameters(PageQueryParameters):
     status: ApprovalStatus | None = None
-    limit: Annotated[int, Field(ge=1, le=LIST_LIMIT)] = LIST_LIMIT
-    before: IdText[ApprovalId] | None = Field(
-        default=None, description="The id of an approval: only older ones. The `Link` header carries it."
-    )
+    limit: PageLimit = LIST_LIMIT
 
 
 DENY_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
@@ -90,16 +79,16 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
 
     async def page(query: ApprovalsQueryParameters, device_id: DeviceId | None) -> HttpHandlerResult[list[ApprovalResponse]]:
         found = await approvals.list(
-            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.before
+            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.number()
         )
-        return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
+        return page_response(found, query, ApprovalResponse.from_domain, lambda approval: (approval.seq,))
 
-    @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals", paged=True)
+    @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals")
     async def list_approvals(query: ApprovalsQueryParameters) -> HttpHandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, None)
 
-    @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals", paged=True)
+    @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals")
     async def list_device_approvals(
         device_id: DeviceId, query: ApprovalsQueryParameters
     ) -> HttpHandlerResult[list[ApprovalResponse]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints
@@ -9,7 +10,7 @@ from pydantic import Field, StringConstraints
 from adapters.http.api.device_setup import CredentialsResponse
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import next_link
+from adapters.http.core.paging import PageQueryParameters, page_response
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     VISIBLE_LINE_SCHEMA,
@@ -17,7 +18,6 @@ from adapters.http.core.schemas import (
     IdText,
     OneLine,
     PatchBody,
-    QueryParametersModel,
     RequestBodyModel,
     ResponseModel,
     ShortText,
@@ -36,11 +36,9 @@ from domain.devices.registration import (
 )
 from domain.devices.search import DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.devices.service import DeviceDetails, DeviceService
-from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, DeviceTypeId, GroupId, ProjectId
 
 MAX_TAGS = 20
-MAX_DEVICES_PER_PAGE = 500
 
 DeviceName = Annotated[
     str,
@@ -120,7 +118,7 @@ class DeviceUpdateRequest(PatchBody):
         return given
 
 
-class DevicesQueryParameters(QueryParametersModel):
+class DevicesQueryParameters(PageQueryParameters):
     project_id: IdText[ProjectId] | None = None
     external_id: ExternalId | None = Field(default=None, description="Only the device with this `externalId`.")
     search: Annotated[str, Field(max_length=128)] | None = Field(
@@ -136,15 +134,11 @@ class DevicesQueryParameters(QueryParametersModel):
         description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first. Omitted: as `created`, but with a "
         "`search` the devices in which all its words begin words come first.",
     )
-    limit: Annotated[int, Field(ge=1, le=MAX_DEVICES_PER_PAGE)] | None = Field(
-        default=None, description="Devices on a page. Omitted: all."
-    )
-    offset: Annotated[int, Field(ge=0, le=1_000_000)] = Field(default=0, description="Devices to skip; needs `limit`.")
 
     def to_search(self) -> DeviceSearch:
-        if self.offset and self.limit is None:
-            raise ValidationFailed.for_field("offset", "needs `limit`: the number of devices on a page.")
-        return self.to_domain(DeviceSearch, words=DeviceSearch.words_of(self.search or ""))
+        """One device more than the page."""
+        search = self.to_domain(DeviceSearch, words=DeviceSearch.words_of(self.search or ""), limit=self.limit + 1)
+        return replace(search, after=self.position(*search.position_types))
 
 
 class DeviceCountsResponse(ResponseModel):
@@ -233,15 +227,15 @@ WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlueprint:
     bp = ApiBlueprint("devices", "Devices")
 
-    @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)
+    @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"})
     async def list_devices(query: DevicesQueryParameters) -> HttpHandlerResult[list[DeviceResponse]]:
-        """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
-        header `X-Total-Count` has the number of matching devices."""
-        page = await control.list_devices(current_caller(), query.to_search())
-        headers = {"X-Total-Count": str(page.total)}
-        if query.limit is not None and query.offset + query.limit < page.total:
-            headers["Link"] = next_link("offset", str(query.offset + query.limit))
-        return HttpHandlerResult([DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
+        """Oldest first, unless the query says otherwise. An API key sees only the devices its grants cover. The header
+        `X-Total-Count` has the number of matching devices."""
+        search = query.to_search()
+        page = await control.list_devices(current_caller(), search)
+        return page_response(
+            page.devices, query, DeviceResponse.from_domain, lambda one: search.position_of(one.device), total=page.total
+        )
 
     @bp.operation("GET /devices/summary", AllowedCallers.SESSION, "Count devices by state")
     async def summarize_devices() -> DeviceCountsResponse:

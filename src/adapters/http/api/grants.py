@@ -214,13 +214,13 @@ GRANT_ERRORS = {403: "ROLE_REQUIRED"}
 def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("grants", "Grants")
 
-    @bp.operation(
-        "GET /devices/<device_id>/grants", AllowedCallers.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
-    )
+    @bp.operation("GET /devices/<device_id>/grants", AllowedCallers.SESSION, "List a device's grants", errors=GRANT_ERRORS)
     async def list_grants(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), device_id)
-        return list_response(grants_on_device, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
+        return list_response(
+            grants_on_device, query, GrantResponse.from_domain, lambda named: (named[0].created_ms, named[0].grant_id)
+        )
 
     @bp.operation(
         "GET /devices/<device_id>/access",

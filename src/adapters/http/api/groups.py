@@ -220,11 +220,14 @@ def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService
 
 
 def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
-    @bp.operation("GET /groups", AllowedCallers.KEY, "List groups", paged=True)
+    @bp.operation("GET /groups", AllowedCallers.KEY, "List groups")
     async def list_groups(query: DeviceGroupsQueryParameters) -> HttpHandlerResult[list[GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
-        found = query.found(await groups.list(current_caller(), query.project_id), "group.name", "group.group_id")
-        return list_response(found, query, GroupResponse.from_domain, lambda view: view.group.group_id)
+        found = await groups.list(current_caller(), query.project_id)
+        names = ("group.name", "group.group_id")
+        return list_response(
+            found, query, GroupResponse.from_domain, lambda view: (view.group.created_ms, view.group.group_id), names
+        )
 
     @bp.operation("GET /groups/<group_id>", AllowedCallers.KEY, "Get a group")
     async def get_group(group_id: GroupId) -> GroupDetailsResponse:
@@ -353,17 +356,12 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
 
 def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
     @bp.operation(
-        "GET /groups/<group_id>/grants",
-        AllowedCallers.SESSION,
-        "List a group's grants",
-        affects="Grants",
-        errors=WRITE_ERRORS,
-        paged=True,
+        "GET /groups/<group_id>/grants", AllowedCallers.SESSION, "List a group's grants", affects="Grants", errors=WRITE_ERRORS
     )
     async def list_group_grants(group_id: GroupId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""
         found = await grants.list(current_session(), group_id)
-        return list_response(found, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
+        return list_response(found, query, GrantResponse.from_domain, lambda named: (named[0].created_ms, named[0].grant_id))
 
     @bp.operation(
         "POST /groups/<group_id>/grants",

@@ -67,12 +67,15 @@ class InvitationAcceptedResponse(ResponseModel):
 def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptanceService) -> ApiBlueprint:
     bp = ApiBlueprint("invitations", "Team")
 
-    @bp.operation("GET /invitations", AllowedCallers.SESSION, "List invitations", paged=True, errors={403: "ROLE_REQUIRED"})
+    @bp.operation("GET /invitations", AllowedCallers.SESSION, "List invitations", errors={403: "ROLE_REQUIRED"})
     async def list_invitations(query: PageQueryParameters) -> HttpHandlerResult[list[InvitationResponse]]:
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
         return list_response(
-            found, query, lambda each: InvitationResponse.of(each[0], status=each[1]), lambda each: each[0].invitation_id
+            found,
+            query,
+            lambda each: InvitationResponse.of(each[0], status=each[1]),
+            lambda each: (each[0].created_ms, each[0].invitation_id),
         )
 
     @bp.operation("GET /invitations/<invitation_id>", AllowedCallers.SESSION, "Get an invitation", errors={403: "ROLE_REQUIRED"})

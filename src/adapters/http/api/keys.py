@@ -139,11 +139,12 @@ class ApiKeyGrantResponse(ResponseModel):
 def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("keys", "API keys")
 
-    @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
+    @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys")
     async def list_keys(query: SearchPageQueryParameters) -> HttpHandlerResult[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
-        found = query.found(await keys.list(current_session()), "name", "key_id", "prefix")
-        return list_response(found, query, ApiKeyResponse.of, lambda key: key.key_id)
+        found = await keys.list(current_session())
+        names = ("name", "key_id", "prefix")
+        return list_response(found, query, ApiKeyResponse.of, lambda key: (key.created_ms, key.key_id), names)
 
     @bp.operation("GET /keys/<key_id>", AllowedCallers.SESSION, "Get an API key")
     async def get_key(key_id: str) -> ApiKeyResponse:
@@ -196,11 +197,16 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         """Also deletes its grants and webhooks, at once. Requires the role Admin or Owner."""
         await keys.delete(current_session(), key_id)
 
-    @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants", paged=True)
+    @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants")
     async def list_key_grants(key_id: str, query: PageQueryParameters) -> HttpHandlerResult[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
         found = await grants.list_of_key(current_session(), key_id)
-        return list_response(found, query, lambda entry: ApiKeyGrantResponse.from_domain(*entry), lambda entry: entry[0].grant_id)
+        return list_response(
+            found,
+            query,
+            lambda entry: ApiKeyGrantResponse.from_domain(*entry),
+            lambda entry: (entry[0].created_ms, entry[0].grant_id),
+        )
 
     return bp
 

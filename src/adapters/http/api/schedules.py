@@ -9,11 +9,10 @@ from pydantic import AfterValidator, Field
 from adapters.http.api.commands import CommandDefinitionResponse
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.paging import page_response
+from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     EnumValue,
-    IdText,
     InstantMs,
     OneLine,
     PatchBody,
@@ -24,7 +23,7 @@ from adapters.http.core.schemas import (
 )
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import DeviceId, ScheduleId
+from domain.kernel.ids import DeviceId
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
     MIN_MISFIRE_GRACE_S,
@@ -237,11 +236,8 @@ class ScheduleContextResponse(ResponseModel):
     commands: list[CommandDefinitionResponse]
 
 
-class EndedSchedulesQueryParameters(QueryParametersModel):
-    limit: Annotated[int, Field(ge=1, le=200)] = HISTORY_LIMIT
-    before: IdText[ScheduleId] | None = Field(
-        default=None, description="The id of an ended schedule: only those after it in the list. The `Link` header carries it."
-    )
+class EndedSchedulesQueryParameters(PageQueryParameters):
+    limit: PageLimit = HISTORY_LIMIT
 
 
 WRITE_ERRORS = {
@@ -255,17 +251,21 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
     bp = ApiBlueprint("schedules", "Schedules")
 
     @bp.operation(f"GET {SCHEDULES_PATH}", AllowedCallers.SESSION, "List a device's schedules")
-    async def list_schedules(device_id: DeviceId) -> list[ScheduleResponse]:
+    async def list_schedules(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[ScheduleResponse]]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
-        return [ScheduleResponse.from_domain(shown) for shown in await schedules.list(current_session(), device_id)]
+        found = await schedules.list(current_session(), device_id)
+        return list_response(found, query, ScheduleResponse.from_domain, lambda view: (view.schedule.slot,))
 
-    @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history", paged=True)
+    @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history")
     async def list_schedule_history(
         device_id: DeviceId, query: EndedSchedulesQueryParameters
     ) -> HttpHandlerResult[list[ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
-        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=query.before)
-        return page_response(found, query.limit, ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
+        after = query.position(int, int)
+        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, after=after)
+        return page_response(
+            found, query, ScheduleResponse.from_domain, lambda view: (view.schedule.updated_ms, view.schedule.seq)
+        )
 
     @bp.operation(f"GET {SCHEDULES_PATH}/context", AllowedCallers.SESSION, "List commands for schedules")
     async def get_schedule_context(device_id: DeviceId) -> ScheduleContextResponse:

@@ -7,7 +7,8 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint, AuthorityMade
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
+from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
 from adapters.http.core.schemas import (
     EnumValue,
     IdText,
@@ -19,7 +20,7 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
-from domain.webhooks.delivery_log import WebhookDeliveryLogService
+from domain.webhooks.delivery_log import LISTED_ATTEMPTS, WebhookDeliveryLogService
 from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookFormat
 from domain.webhooks.recovery import WebhookRecoveryService
 from domain.webhooks.service import WebhookService
@@ -114,15 +115,23 @@ WEBHOOK_ERRORS = {403: "ROLE_REQUIRED"}
 MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 409: "WEBHOOK_DISABLED"}
 
 
+class DeliveryAttemptsQueryParameters(PageQueryParameters):
+    limit: PageLimit = LISTED_ATTEMPTS
+
+
 def webhooks_blueprint(
     webhooks: WebhookService, log: WebhookDeliveryLogService, recoveries: WebhookRecoveryService
 ) -> ApiBlueprint:
     bp = ApiBlueprint("webhooks", "Webhooks")
 
     @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks")
-    async def list_webhooks() -> list[WebhookDetailsResponse]:
+    async def list_webhooks(query: PageQueryParameters) -> HttpHandlerResult[list[WebhookDetailsResponse]]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
-        return [_shown(each, WebhookDetailsResponse) for each in await webhooks.list(current_session())]
+
+        def show(one: Webhook) -> WebhookDetailsResponse:
+            return _shown(one, WebhookDetailsResponse)
+
+        return list_response(await webhooks.list(current_session()), query, show, lambda one: (one.created_ms, one.webhook_id))
 
     @bp.operation("GET /webhooks/<webhook_id>", AllowedCallers.SESSION, "Get a webhook")
     async def get_webhook(webhook_id: str) -> WebhookDetailsResponse:
@@ -186,10 +195,12 @@ def webhooks_blueprint(
 
 def _add_delivery_routes(bp: ApiBlueprint, log: WebhookDeliveryLogService, recoveries: WebhookRecoveryService) -> None:
     @bp.operation("GET /webhooks/<webhook_id>/deliveries", AllowedCallers.SESSION, "List delivery attempts")
-    async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
-        """The latest 50 attempts, newest first."""
-        found = await log.list_attempts(current_session(), webhook_id)
-        return [DeliveryAttemptResponse.from_domain(each) for each in found]
+    async def list_webhook_deliveries(
+        webhook_id: str, query: DeliveryAttemptsQueryParameters
+    ) -> HttpHandlerResult[list[DeliveryAttemptResponse]]:
+        """Newest first."""
+        found = await log.list_attempts(current_session(), webhook_id, limit=query.limit + 1, before=query.number())
+        return page_response(found, query, DeliveryAttemptResponse.from_domain, lambda one: (one.seq,))
 
     @bp.operation("GET /webhooks/<webhook_id>/deliveries/<delivery_id>", AllowedCallers.SESSION, "Get a delivery attempt")
     async def get_webhook_delivery(webhook_id: str, delivery_id: str) -> DeliveryAttemptResponse:

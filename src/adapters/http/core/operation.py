@@ -40,6 +40,7 @@ from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.domain_event import EventKind
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
+from domain.kernel.life import DatabaseLife
 from domain.kernel.ports import DeniedRequestLog
 from domain.team.service_sessions import check_operation
 
@@ -90,7 +91,7 @@ class AuthorityMade:
 class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
-    the handler reads itself. `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit.
+    the handler reads itself. `limited`: the response may report a grant's rate limit.
     `on_record`: invalid calls are all audited, as denied ones.
     `changes`: the path of the object whose `ETag` an `If-Match` is about, where it is not above this path; the body has the parts
     of that path which this one lacks.
@@ -110,7 +111,6 @@ class ApiOperationOptions(TypedDict, total=False):
     idempotent: bool
     limited: bool
     on_record: bool
-    paged: bool
     turn: TurnKind
 
 
@@ -160,6 +160,7 @@ def _build_operation(
     returns = options.get("returns") or {options.get("status", 200): None}
     types = {code: result if kind is None else kind for code, kind in returns.items()}
     body, query = _find_parameter(hints, RequestBodyModel), _find_parameter(hints, QueryParametersModel)
+    is_paged = "cursor" in getattr(query[1], "model_fields", ())  # `PageQueryParameters` of paging.py, which needs this file
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     if options.get("idempotent") and access is AllowedCallers.ANYONE:
         raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
@@ -178,12 +179,12 @@ def _build_operation(
         summary=summary,
         description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
         returns=types,
-        errors=options.get("errors", {}),
+        errors=({410: "OTHER_LIFE"} if is_paged else {}) | dict(options.get("errors", {})),
         idempotent=options.get("idempotent", False),
         request_headers=options.get("headers", {}),
         rate_limited=options.get("limited", False),
         audited=options.get("on_record", False),
-        paged=options.get("paged", False),
+        paged=is_paged,
         turn=options.get("turn"),
         body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
         body_parameter=body[0],
@@ -316,6 +317,7 @@ class RequestHandlingDependencies:
     authenticator: AuthenticatorPort
     idempotency_store: IdempotencyStore | None
     denial_log: DeniedRequestLog | None = None
+    life: DatabaseLife = field(default_factory=DatabaseLife)
     turns: Mapping[TurnKind, AccountTurns] = field(
         default_factory=lambda: {TurnKind.BULK: AccountTurns(), TurnKind.COMMANDS: AccountTurns(rests=False)}
     )

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -22,12 +23,16 @@ class Operations(Transport):
         return self._call(models.ClusterResponse, "GET", ["cluster"], headers={"If-None-Match": if_none_match})
 
     def list_service_sessions(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ServiceSessionResponse]:
         """List service sessions."""
         return self._call(
-            list[models.ServiceSessionResponse], "GET", ["service-sessions"], query={"limit": limit, "after": after}
+            list[models.ServiceSessionResponse], "GET", ["service-sessions"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_service_sessions(self, *, limit: int | Unset = UNSET) -> Iterator[models.ServiceSessionResponse]:
+        """List service sessions: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ServiceSessionResponse], ["service-sessions"], query={"limit": limit})
 
     def create_service_session(
         self,
@@ -88,9 +93,13 @@ class Operations(Transport):
         """Get the current user."""
         return self._call(models.CurrentUserResponse, "GET", ["auth", "me"], headers={"If-None-Match": if_none_match})
 
-    def list_sessions(self) -> list[models.UserSessionResponse]:
+    def list_sessions(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.UserSessionResponse]:
         """List your sessions."""
-        return self._call(list[models.UserSessionResponse], "GET", ["auth", "sessions"])
+        return self._call(list[models.UserSessionResponse], "GET", ["auth", "sessions"], query={"limit": limit, "cursor": cursor})
+
+    def iter_sessions(self, *, limit: int | Unset = UNSET) -> Iterator[models.UserSessionResponse]:
+        """List your sessions: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.UserSessionResponse], ["auth", "sessions"], query={"limit": limit})
 
     def delete_other_sessions(self) -> models.OkResponse:
         """Sign out everywhere else."""
@@ -196,9 +205,13 @@ class Operations(Transport):
             models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "recovery-codes"], headers={"If-Match": if_match}
         )
 
-    def list_invitations(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.InvitationResponse]:
+    def list_invitations(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.InvitationResponse]:
         """List invitations."""
-        return self._call(list[models.InvitationResponse], "GET", ["invitations"], query={"limit": limit, "after": after})
+        return self._call(list[models.InvitationResponse], "GET", ["invitations"], query={"limit": limit, "cursor": cursor})
+
+    def iter_invitations(self, *, limit: int | Unset = UNSET) -> Iterator[models.InvitationResponse]:
+        """List invitations: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.InvitationResponse], ["invitations"], query={"limit": limit})
 
     def create_invitation(
         self, *, email: str, name: str, role: models.Role, idempotency_key: str | Unset = UNSET
@@ -276,9 +289,13 @@ class Operations(Transport):
         """Add a passkey."""
         return self._call(models.PasskeyCreatedResponse, "POST", ["auth", "passkeys"], body={"name": name, "passkey": passkey})
 
-    def list_passkeys(self) -> list[models.PasskeyResponse]:
+    def list_passkeys(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.PasskeyResponse]:
         """List your passkeys."""
-        return self._call(list[models.PasskeyResponse], "GET", ["auth", "passkeys"])
+        return self._call(list[models.PasskeyResponse], "GET", ["auth", "passkeys"], query={"limit": limit, "cursor": cursor})
+
+    def iter_passkeys(self, *, limit: int | Unset = UNSET) -> Iterator[models.PasskeyResponse]:
+        """List your passkeys: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.PasskeyResponse], ["auth", "passkeys"], query={"limit": limit})
 
     def get_passkey(self, passkey_id: str, *, if_none_match: str | Unset = UNSET) -> models.PasskeyResponse:
         """Get one of your passkeys."""
@@ -291,12 +308,16 @@ class Operations(Transport):
         return self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id], headers={"If-Match": if_match})
 
     def list_members(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, search: str | Unset = UNSET
     ) -> list[models.MemberResponse]:
         """List members."""
         return self._call(
-            list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "after": after, "search": search}
+            list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "cursor": cursor, "search": search}
         )
+
+    def iter_members(self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET) -> Iterator[models.MemberResponse]:
+        """List members: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.MemberResponse], ["members"], query={"limit": limit, "search": search})
 
     def create_member(
         self, *, email: str, name: str, role: models.Role, password: str, idempotency_key: str | Unset = UNSET
@@ -330,9 +351,13 @@ class Operations(Transport):
         """Remove a member."""
         return self._call(models.OkResponse, "DELETE", ["members", membership_id], headers={"If-Match": if_match})
 
-    def list_projects(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.ProjectResponse]:
+    def list_projects(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.ProjectResponse]:
         """List projects."""
-        return self._call(list[models.ProjectResponse], "GET", ["projects"], query={"limit": limit, "after": after})
+        return self._call(list[models.ProjectResponse], "GET", ["projects"], query={"limit": limit, "cursor": cursor})
+
+    def iter_projects(self, *, limit: int | Unset = UNSET) -> Iterator[models.ProjectResponse]:
+        """List projects: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ProjectResponse], ["projects"], query={"limit": limit})
 
     def create_project(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.ProjectResponse:
         """Create a project."""
@@ -353,10 +378,16 @@ class Operations(Transport):
         return self._call(models.OkResponse, "DELETE", ["projects", project_id], headers={"If-Match": if_match})
 
     def list_keys(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, search: str | Unset = UNSET
     ) -> list[models.ApiKeyResponse]:
         """List API keys."""
-        return self._call(list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "after": after, "search": search})
+        return self._call(
+            list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "cursor": cursor, "search": search}
+        )
+
+    def iter_keys(self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET) -> Iterator[models.ApiKeyResponse]:
+        """List API keys: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApiKeyResponse], ["keys"], query={"limit": limit, "search": search})
 
     def create_key(
         self,
@@ -421,12 +452,16 @@ class Operations(Transport):
         )
 
     def list_key_grants(
-        self, key_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, key_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ApiKeyGrantResponse]:
         """List a key's grants."""
         return self._call(
-            list[models.ApiKeyGrantResponse], "GET", ["keys", key_id, "grants"], query={"limit": limit, "after": after}
+            list[models.ApiKeyGrantResponse], "GET", ["keys", key_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_key_grants(self, key_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ApiKeyGrantResponse]:
+        """List a key's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApiKeyGrantResponse], ["keys", key_id, "grants"], query={"limit": limit})
 
     def list_boards(self) -> list[models.BoardResponse]:
         """List known boards."""
@@ -439,6 +474,8 @@ class Operations(Transport):
     def list_devices(
         self,
         *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
         project_id: str | Unset = UNSET,
         external_id: str | Unset = UNSET,
         search: str | Unset = UNSET,
@@ -446,8 +483,6 @@ class Operations(Transport):
         tag: str | Unset = UNSET,
         state: models.DeviceStateFilter | Unset = UNSET,
         sort: models.DeviceSort | Unset = UNSET,
-        limit: int | Unset = UNSET,
-        offset: int | Unset = UNSET,
     ) -> list[models.DeviceResponse]:
         """List devices."""
         return self._call(
@@ -455,6 +490,8 @@ class Operations(Transport):
             "GET",
             ["devices"],
             query={
+                "limit": limit,
+                "cursor": cursor,
                 "projectId": project_id,
                 "externalId": external_id,
                 "search": search,
@@ -462,8 +499,34 @@ class Operations(Transport):
                 "tag": tag,
                 "state": state,
                 "sort": sort,
+            },
+        )
+
+    def iter_devices(
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        project_id: str | Unset = UNSET,
+        external_id: str | Unset = UNSET,
+        search: str | Unset = UNSET,
+        group_id: str | Unset = UNSET,
+        tag: str | Unset = UNSET,
+        state: models.DeviceStateFilter | Unset = UNSET,
+        sort: models.DeviceSort | Unset = UNSET,
+    ) -> Iterator[models.DeviceResponse]:
+        """List devices: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.DeviceResponse],
+            ["devices"],
+            query={
                 "limit": limit,
-                "offset": offset,
+                "projectId": project_id,
+                "externalId": external_id,
+                "search": search,
+                "groupId": group_id,
+                "tag": tag,
+                "state": state,
+                "sort": sort,
             },
         )
 
@@ -574,7 +637,7 @@ class Operations(Transport):
         self,
         *,
         limit: int | Unset = UNSET,
-        after: str | Unset = UNSET,
+        cursor: str | Unset = UNSET,
         search: str | Unset = UNSET,
         project_id: str | Unset = UNSET,
     ) -> list[models.GroupResponse]:
@@ -583,7 +646,15 @@ class Operations(Transport):
             list[models.GroupResponse],
             "GET",
             ["groups"],
-            query={"limit": limit, "after": after, "search": search, "projectId": project_id},
+            query={"limit": limit, "cursor": cursor, "search": search, "projectId": project_id},
+        )
+
+    def iter_groups(
+        self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET, project_id: str | Unset = UNSET
+    ) -> Iterator[models.GroupResponse]:
+        """List groups: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.GroupResponse], ["groups"], query={"limit": limit, "search": search, "projectId": project_id}
         )
 
     def create_group(
@@ -764,12 +835,16 @@ class Operations(Transport):
         )
 
     def list_group_grants(
-        self, group_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, group_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.GrantResponse]:
         """List a group's grants."""
         return self._call(
-            list[models.GrantResponse], "GET", ["groups", group_id, "grants"], query={"limit": limit, "after": after}
+            list[models.GrantResponse], "GET", ["groups", group_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_group_grants(self, group_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.GrantResponse]:
+        """List a group's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.GrantResponse], ["groups", group_id, "grants"], query={"limit": limit})
 
     def create_group_grant(
         self,
@@ -867,12 +942,16 @@ class Operations(Transport):
         )
 
     def list_provisioning_codes(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ProvisioningCodeResponse]:
         """List provisioning codes."""
         return self._call(
-            list[models.ProvisioningCodeResponse], "GET", ["provisioning-codes"], query={"limit": limit, "after": after}
+            list[models.ProvisioningCodeResponse], "GET", ["provisioning-codes"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_provisioning_codes(self, *, limit: int | Unset = UNSET) -> Iterator[models.ProvisioningCodeResponse]:
+        """List provisioning codes: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ProvisioningCodeResponse], ["provisioning-codes"], query={"limit": limit})
 
     def create_provisioning_code(
         self,
@@ -922,12 +1001,18 @@ class Operations(Transport):
         return self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id], headers={"If-Match": if_match})
 
     def list_provisioning_claims(
-        self, *, status: models.ClaimStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
     ) -> list[models.ClaimResponse]:
         """List claims."""
         return self._call(
-            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"status": status, "limit": limit, "before": before}
+            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"limit": limit, "cursor": cursor, "status": status}
         )
+
+    def iter_provisioning_claims(
+        self, *, limit: int | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
+    ) -> Iterator[models.ClaimResponse]:
+        """List claims: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ClaimResponse], ["provisioning-claims"], query={"limit": limit, "status": status})
 
     def get_provisioning_claim(self, claim_id: str, *, if_none_match: str | Unset = UNSET) -> models.ClaimResponse:
         """Get a claim."""
@@ -1055,9 +1140,13 @@ class Operations(Transport):
             headers={"If-None-Match": if_none_match},
         )
 
-    def list_device_types(self) -> list[models.DeviceTypeResponse]:
+    def list_device_types(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.DeviceTypeResponse]:
         """List device types."""
-        return self._call(list[models.DeviceTypeResponse], "GET", ["device-types"])
+        return self._call(list[models.DeviceTypeResponse], "GET", ["device-types"], query={"limit": limit, "cursor": cursor})
+
+    def iter_device_types(self, *, limit: int | Unset = UNSET) -> Iterator[models.DeviceTypeResponse]:
+        """List device types: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.DeviceTypeResponse], ["device-types"], query={"limit": limit})
 
     def create_device_type(
         self,
@@ -1148,9 +1237,20 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def list_commands(self, device_id: str) -> list[models.CommandDefinitionResponse]:
+    def list_commands(
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.CommandDefinitionResponse]:
         """List a device's commands."""
-        return self._call(list[models.CommandDefinitionResponse], "GET", ["devices", device_id, "commands"])
+        return self._call(
+            list[models.CommandDefinitionResponse],
+            "GET",
+            ["devices", device_id, "commands"],
+            query={"limit": limit, "cursor": cursor},
+        )
+
+    def iter_commands(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.CommandDefinitionResponse]:
+        """List a device's commands: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.CommandDefinitionResponse], ["devices", device_id, "commands"], query={"limit": limit})
 
     def create_command(
         self,
@@ -1238,6 +1338,10 @@ class Operations(Transport):
             models.ExecutionPageResponse, "GET", ["devices", device_id, "executions"], query={"limit": limit, "cursor": cursor}
         )
 
+    def iter_executions(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ExecutionResponse]:
+        """List command executions: every entry, page by page. `limit`: of a page."""
+        return self._entries(models.ExecutionPageResponse, ["devices", device_id, "executions"], query={"limit": limit})
+
     def get_execution(self, device_id: str, execution_id: str, *, if_none_match: str | Unset = UNSET) -> models.ExecutionResponse:
         """Get a command execution."""
         return self._call(
@@ -1303,9 +1407,15 @@ class Operations(Transport):
             models.PushKeyResponse, "GET", ["auth", "notifications", "push-key"], headers={"If-None-Match": if_none_match}
         )
 
-    def list_channels(self) -> list[models.ChannelResponse]:
+    def list_channels(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.ChannelResponse]:
         """List your channels."""
-        return self._call(list[models.ChannelResponse], "GET", ["auth", "notifications", "channels"])
+        return self._call(
+            list[models.ChannelResponse], "GET", ["auth", "notifications", "channels"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_channels(self, *, limit: int | Unset = UNSET) -> Iterator[models.ChannelResponse]:
+        """List your channels: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ChannelResponse], ["auth", "notifications", "channels"], query={"limit": limit})
 
     def create_channel(
         self,
@@ -1358,9 +1468,17 @@ class Operations(Transport):
             headers={"If-Match": if_match},
         )
 
-    def list_schedules(self, device_id: str) -> list[models.ScheduleResponse]:
+    def list_schedules(
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.ScheduleResponse]:
         """List a device's schedules."""
-        return self._call(list[models.ScheduleResponse], "GET", ["devices", device_id, "schedules"])
+        return self._call(
+            list[models.ScheduleResponse], "GET", ["devices", device_id, "schedules"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_schedules(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ScheduleResponse]:
+        """List a device's schedules: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ScheduleResponse], ["devices", device_id, "schedules"], query={"limit": limit})
 
     def create_schedule(
         self,
@@ -1441,14 +1559,20 @@ class Operations(Transport):
         )
 
     def list_schedule_history(
-        self, device_id: str, *, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ScheduleResponse]:
         """Schedule history."""
         return self._call(
             list[models.ScheduleResponse],
             "GET",
             ["devices", device_id, "schedules", "history"],
-            query={"limit": limit, "before": before},
+            query={"limit": limit, "cursor": cursor},
+        )
+
+    def iter_schedule_history(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ScheduleResponse]:
+        """Schedule history: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ScheduleResponse], ["devices", device_id, "schedules", "history"], query={"limit": limit}
         )
 
     def get_schedule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleContextResponse:
@@ -1519,9 +1643,15 @@ class Operations(Transport):
             headers={"If-None-Match": if_none_match},
         )
 
-    def list_rules(self, device_id: str) -> list[models.RuleResponse]:
+    def list_rules(self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.RuleResponse]:
         """List a device's rules."""
-        return self._call(list[models.RuleResponse], "GET", ["devices", device_id, "rules"])
+        return self._call(
+            list[models.RuleResponse], "GET", ["devices", device_id, "rules"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_rules(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.RuleResponse]:
+        """List a device's rules: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.RuleResponse], ["devices", device_id, "rules"], query={"limit": limit})
 
     def create_rule(
         self,
@@ -1671,12 +1801,16 @@ class Operations(Transport):
         )
 
     def list_grants(
-        self, device_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.GrantResponse]:
         """List a device's grants."""
         return self._call(
-            list[models.GrantResponse], "GET", ["devices", device_id, "grants"], query={"limit": limit, "after": after}
+            list[models.GrantResponse], "GET", ["devices", device_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_grants(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.GrantResponse]:
+        """List a device's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.GrantResponse], ["devices", device_id, "grants"], query={"limit": limit})
 
     def create_grant(
         self,
@@ -1778,27 +1912,41 @@ class Operations(Transport):
         return self._call(models.OkResponse, "DELETE", ["devices", device_id, "grants", grant_id], headers={"If-Match": if_match})
 
     def list_approvals(
-        self, *, status: models.ApprovalStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
     ) -> list[models.ApprovalResponse]:
         """List approvals."""
         return self._call(
-            list[models.ApprovalResponse], "GET", ["approvals"], query={"status": status, "limit": limit, "before": before}
+            list[models.ApprovalResponse], "GET", ["approvals"], query={"limit": limit, "cursor": cursor, "status": status}
         )
+
+    def iter_approvals(
+        self, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+    ) -> Iterator[models.ApprovalResponse]:
+        """List approvals: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApprovalResponse], ["approvals"], query={"limit": limit, "status": status})
 
     def list_device_approvals(
         self,
         device_id: str,
         *,
-        status: models.ApprovalStatus | Unset = UNSET,
         limit: int | Unset = UNSET,
-        before: str | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> list[models.ApprovalResponse]:
         """List a device's approvals."""
         return self._call(
             list[models.ApprovalResponse],
             "GET",
             ["devices", device_id, "approvals"],
-            query={"status": status, "limit": limit, "before": before},
+            query={"limit": limit, "cursor": cursor, "status": status},
+        )
+
+    def iter_device_approvals(
+        self, device_id: str, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+    ) -> Iterator[models.ApprovalResponse]:
+        """List a device's approvals: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ApprovalResponse], ["devices", device_id, "approvals"], query={"limit": limit, "status": status}
         )
 
     def get_approval(self, device_id: str, approval_id: str, *, if_none_match: str | Unset = UNSET) -> models.ApprovalResponse:
@@ -1913,8 +2061,9 @@ class Operations(Transport):
         self,
         device_id: str,
         *,
-        metric: str | Unset = UNSET,
         limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        metric: str | Unset = UNSET,
         since: int | datetime | Unset = UNSET,
         until: int | datetime | Unset = UNSET,
         order: Literal["asc", "desc"] | Unset = UNSET,
@@ -1925,15 +2074,42 @@ class Operations(Transport):
             list[models.ReadingResponse] | list[models.BucketResponse],
             "GET",
             ["devices", device_id, "telemetry"],
-            query={"metric": metric, "limit": limit, "since": since, "until": until, "order": order, "step": step},
+            query={
+                "limit": limit,
+                "cursor": cursor,
+                "metric": metric,
+                "since": since,
+                "until": until,
+                "order": order,
+                "step": step,
+            },
+        )
+
+    def iter_telemetry(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        metric: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        order: Literal["asc", "desc"] | Unset = UNSET,
+        step: str | Unset = UNSET,
+    ) -> Iterator[models.ReadingResponse | models.BucketResponse]:
+        """List telemetry: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ReadingResponse] | list[models.BucketResponse],
+            ["devices", device_id, "telemetry"],
+            query={"limit": limit, "metric": metric, "since": since, "until": until, "order": order, "step": step},
         )
 
     def list_telemetry_series(
         self,
         *,
         device_id: str,
-        metric: str | Unset = UNSET,
         limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        metric: str | Unset = UNSET,
         since: int | datetime | Unset = UNSET,
         until: int | datetime | Unset = UNSET,
         step: str | Unset = UNSET,
@@ -1943,7 +2119,32 @@ class Operations(Transport):
             list[models.SeriesPointResponse],
             "GET",
             ["telemetry", "series"],
-            query={"deviceId": device_id, "metric": metric, "limit": limit, "since": since, "until": until, "step": step},
+            query={
+                "limit": limit,
+                "cursor": cursor,
+                "deviceId": device_id,
+                "metric": metric,
+                "since": since,
+                "until": until,
+                "step": step,
+            },
+        )
+
+    def iter_telemetry_series(
+        self,
+        *,
+        device_id: str,
+        limit: int | Unset = UNSET,
+        metric: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        step: str | Unset = UNSET,
+    ) -> Iterator[models.SeriesPointResponse]:
+        """List telemetry of several devices: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.SeriesPointResponse],
+            ["telemetry", "series"],
+            query={"limit": limit, "deviceId": device_id, "metric": metric, "since": since, "until": until, "step": step},
         )
 
     def get_latest_telemetry(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.LatestTelemetryResponse:
@@ -2103,6 +2304,134 @@ class Operations(Transport):
             },
         )
 
+    def iter_events(
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        type: Literal[
+            "login",
+            "logout",
+            "login_failed",
+            "login_throttled",
+            "identity_linked",
+            "session_revoked",
+            "service_session_created",
+            "second_factor_enabled",
+            "second_factor_failed",
+            "second_factor_removed",
+            "recovery_codes_renewed",
+            "passkey_added",
+            "passkey_removed",
+            "step_up",
+            "step_up_failed",
+            "unlock_requested",
+            "unlock_used",
+            "otp_requested",
+            "password_changed",
+            "password_change_failed",
+            "member_changed",
+            "member_invited",
+            "member_invitation_revoked",
+            "project_created",
+            "project_changed",
+            "project_deleted",
+            "key_created",
+            "key_enabled",
+            "key_changed",
+            "key_rotated",
+            "key_deleted",
+            "access_refused",
+            "response_replayed",
+            "channel_added",
+            "channel_confirmed",
+            "channel_deleted",
+            "grant_created",
+            "grant_updated",
+            "grant_revoked",
+            "approval_requested",
+            "approval_decided",
+            "approval_refused",
+            "device_registered",
+            "device_updated",
+            "device_enabled",
+            "device_disabled",
+            "device_deleted",
+            "device_online",
+            "device_offline",
+            "device_refused",
+            "device_message_dropped",
+            "device_message_set_aside",
+            "device_clock_skew",
+            "provisioning_code_created",
+            "provisioning_code_revoked",
+            "device_claim_requested",
+            "device_claim_decided",
+            "device_claimed",
+            "group_created",
+            "group_updated",
+            "group_deleted",
+            "group_members_changed",
+            "device_type_created",
+            "device_type_updated",
+            "device_type_deleted",
+            "credentials_generated",
+            "credentials_revealed",
+            "credentials_reveal_refused",
+            "credentials_revoked",
+            "command_defined",
+            "command_updated",
+            "command_removed",
+            "command_sent",
+            "command_sent_to_group",
+            "command_result",
+            "relay_changed",
+            "telemetry",
+            "schedule_created",
+            "schedule_replaced",
+            "schedule_updated",
+            "schedule_cancelled",
+            "schedule_fired",
+            "schedule_skipped",
+            "rule_created",
+            "rule_updated",
+            "rule_deleted",
+            "rule_matched",
+            "rule_skipped",
+            "rule_suppressed",
+            "rule_disabled",
+            "clock_doubted",
+            "clock_trusted",
+            "webhook_created",
+            "webhook_updated",
+            "webhook_secret_rotated",
+            "webhook_deleted",
+            "webhook_disabled",
+            "webhook_recovery_started",
+            "webhook_recovery_ended",
+            "database_restored",
+        ]
+        | Unset = UNSET,
+        device_id: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        source: str | Unset = UNSET,
+        text: str | Unset = UNSET,
+    ) -> Iterator[models.EventResponse]:
+        """List events: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            models.EventPageResponse,
+            ["events"],
+            query={
+                "limit": limit,
+                "type": type,
+                "deviceId": device_id,
+                "since": since,
+                "until": until,
+                "source": source,
+                "text": text,
+            },
+        )
+
     def export_events(
         self,
         *,
@@ -2120,19 +2449,42 @@ class Operations(Transport):
         )
 
     def list_device_events(
-        self, device_id: str, *, limit: int | Unset = UNSET, before: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> list[models.EventResponse]:
         """List a device's events."""
         return self._call(
             list[models.EventResponse],
             "GET",
             ["devices", device_id, "events"],
-            query={"limit": limit, "before": before, "cursor": cursor},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
-    def list_webhooks(self) -> list[models.WebhookDetailsResponse]:
+    def iter_device_events(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+    ) -> Iterator[models.EventResponse]:
+        """List a device's events: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.EventResponse], ["devices", device_id, "events"], query={"limit": limit, "since": since, "until": until}
+        )
+
+    def list_webhooks(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.WebhookDetailsResponse]:
         """List webhooks."""
-        return self._call(list[models.WebhookDetailsResponse], "GET", ["webhooks"])
+        return self._call(list[models.WebhookDetailsResponse], "GET", ["webhooks"], query={"limit": limit, "cursor": cursor})
+
+    def iter_webhooks(self, *, limit: int | Unset = UNSET) -> Iterator[models.WebhookDetailsResponse]:
+        """List webhooks: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.WebhookDetailsResponse], ["webhooks"], query={"limit": limit})
 
     def create_webhook(
         self,
@@ -2222,9 +2574,20 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def list_webhook_deliveries(self, webhook_id: str) -> list[models.DeliveryAttemptResponse]:
+    def list_webhook_deliveries(
+        self, webhook_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.DeliveryAttemptResponse]:
         """List delivery attempts."""
-        return self._call(list[models.DeliveryAttemptResponse], "GET", ["webhooks", webhook_id, "deliveries"])
+        return self._call(
+            list[models.DeliveryAttemptResponse],
+            "GET",
+            ["webhooks", webhook_id, "deliveries"],
+            query={"limit": limit, "cursor": cursor},
+        )
+
+    def iter_webhook_deliveries(self, webhook_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.DeliveryAttemptResponse]:
+        """List delivery attempts: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.DeliveryAttemptResponse], ["webhooks", webhook_id, "deliveries"], query={"limit": limit})
 
     def get_webhook_delivery(
         self, webhook_id: str, delivery_id: str, *, if_none_match: str | Unset = UNSET

@@ -69,7 +69,7 @@ from domain.commands.model import (
 from domain.commands.ports import ExecutionTransition
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
-from domain.kernel.ids import AccountId, ApprovalId, CommandId, DeviceId, DeviceTypeId, ExecutionId, KeyId, MembershipId
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId, KeyId, MembershipId
 
 DEFINITION = RowMapper(
     definitions,
@@ -371,6 +371,7 @@ APPROVAL = RowMapper(
     {"params": JSON, "status": enum_converter(ApprovalStatus)},
     always=("params",),
     nested={"requested_by": EmbeddedDataclassColumns(Requester, "requester_")},
+    computed={"seq": approvals.c.seq},
 )
 APPROVALS = AccountEntityStatements(APPROVAL, "approval_id")
 
@@ -399,8 +400,6 @@ LIST_PENDING_BY_KEY, LIST_PENDING_BY_MEMBERSHIP = (
 )
 LIST_PENDING_DEVICES = select(a.device_id).where(*_PENDING_IN_ACCOUNT, a.requester_key_id == bindparam("at_requester"))
 LIST_PENDING_COMMANDS = select(a.device_id, a.cmd).where(*_PENDING_IN_ACCOUNT)
-_older = approvals.alias("older")
-_BEFORE = select(_older.c.seq).where(_older.c.approval_id == bindparam("at_before")).scalar_subquery()
 
 
 @cache
@@ -411,7 +410,7 @@ def list_statement(device: bool, status: bool, before: bool = False) -> Select[A
     if status:
         statement = statement.where(a.status == bindparam("at_status"))
     if before:
-        statement = statement.where(a.seq < _BEFORE)
+        statement = statement.where(a.seq < bindparam("at_before"))
     return statement.order_by(a.seq.desc()).limit(bindparam("at_limit"))
 
 
@@ -425,7 +424,7 @@ class SqlApprovalRepository(SqlAccountEntityRepository[Approval]):
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
-        before: ApprovalId | None = None,
+        before: int | None = None,
     ) -> Sequence[Approval]:
         filters = without_none(at_device=device_id, at_status=status and status.value, at_before=before)
         statement = list_statement(device_id is not None, status is not None, before is not None)
