@@ -25,7 +25,7 @@ SYNC_WORDS = {
     r"\basync def\b": "def",
     r"\basync (with|for)\b": r"\1",
     r"\bawait ": "",
-    r"\bAsync(Latchboard|Operations|Transport|Feed|Client|ExitStack)\b": r"\1",
+    r"\bAsync(Latchboard|Operations|Transport|Feed|Client|ExitStack|Iterator)\b": r"\1",
     r"\benter_async_context\b": "enter_context",
     r"\b__a(enter|exit|iter)__\b": r"__\1__",
     r"\b__anext__\b": "__next__",
@@ -93,13 +93,16 @@ class Generator:
 
     def operations(self) -> str:
         lines = ["# mypy: no-warn-return-any", f'"""One method for each operation of the REST API. {BANNER}"""', ""]
-        lines += ["from __future__ import annotations", "from datetime import datetime", "from typing import Any, Literal"]
+        lines += ["from __future__ import annotations", "from collections.abc import AsyncIterator"]
+        lines += ["from datetime import datetime", "from typing import Any, Literal"]
         lines += ["from latchboard_client import models", "from latchboard_client.aio.transport import AsyncTransport"]
         lines += ["from latchboard_client.codec import UNSET, Unset", "class AsyncOperations(AsyncTransport):"]
         for path, methods in self.document["paths"].items():
             if path.startswith("/api/v1/"):
                 for method, operation in methods.items():
                     lines += [*self.operation(path.removeprefix("/api/v1/"), method, operation), ""]
+                    if any(one["name"] == "cursor" for one in operation.get("parameters", [])):
+                        lines += [*self.iteration(path.removeprefix("/api/v1/"), operation), ""]
         return "\n".join(lines)
 
     def operation(self, path: str, method: str, operation: Schema) -> Iterator[str]:
@@ -109,7 +112,7 @@ class Generator:
         in_path = {name for name, *_ in placed["path"]}
         body = [field for field in self.body_of(operation) if field[0] not in in_path]
         named = [*placed["query"], *body, *headers]
-        ordered = sorted(named, key=lambda field: not field[3])
+        ordered = sorted(named, key=is_last)
         arguments = ["self", *(f"{name}: {kind}" for _, name, kind, _ in placed["path"]), *(["*"] if named else [])]
         arguments += [f"{name}: {kind}" if required else optional(name, kind) for _, name, kind, required in ordered]
         names = [argument.partition(":")[0] for argument in arguments]
@@ -126,6 +129,26 @@ class Generator:
         call += [f"headers={mapping(others)}"] if others else []
         call += ["idempotency_key=idempotency_key"] if len(others) < len(headers) else []
         yield f"        return await self._call({', '.join(call)})"
+
+    def iteration(self, path: str, operation: Schema) -> Iterator[str]:
+        """An iterator over all pages of a list."""
+        parameters = operation.get("parameters", [])
+        in_path = self.parameters(parameters, "path")
+        query = [field for field in self.parameters(parameters, "query") if field[0] != "cursor"]
+        arguments = ["self", *(f"{name}: {kind}" for _, name, kind, _ in in_path), *(["*"] if query else [])]
+        arguments += [f"{name}: {kind}" if given else optional(name, kind) for _, name, kind, given in sorted(query, key=is_last)]
+        name = snake(operation["operationId"]).removeprefix("list_")
+        yield f"    def iter_{name}({', '.join(arguments)}) -> AsyncIterator[{self.entry_of(operation)}]:"
+        yield f'        """{operation["summary"].rstrip(".")}: every entry, page by page. `limit`: of a page."""'
+        segments = [snake(part[1:-1]) if part.startswith("{") else json.dumps(part) for part in path.split("/")]
+        yield f"        return self._entries({self.returns(operation)}, [{', '.join(segments)}], query={mapping(query)})"
+
+    def entry_of(self, operation: Schema) -> str:
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        if "$ref" in schema:
+            schema = self.schemas[schema["$ref"].rpartition("/")[2]]["properties"]["data"]
+        lists = schema.get("anyOf", [schema])
+        return " | ".join(dict.fromkeys(self.type_of(one["items"], "models.") for one in lists))
 
     def parameters(self, parameters: list[Schema], place: str) -> list[tuple[str, str, str, bool]]:
         return [
@@ -177,6 +200,11 @@ class Generator:
                 yield f"    {field}: {kind if kind == 'Any' or 'None' in kind else kind + ' | None'} = None"
         if not fields:
             yield "    pass"
+
+
+def is_last(field: tuple[str, str, str, bool]) -> bool:
+    """Parameters that need not be given stand last."""
+    return not field[3]
 
 
 def optional(name: str, kind: str) -> str:

@@ -266,8 +266,8 @@ async def test_history_has_the_ended_ones_newest_first(world: StoredAccount) -> 
         for schedule in (*ended, a_schedule(world)):
             await tx.schedules.add(schedule)
         assert list(await tx.schedules.list_history(world.device.device_id, 2)) == [ended[1], ended[2]]
-        last_id = ended[2].schedule_id
-        assert list(await tx.schedules.list_history(world.device.device_id, 2, before=last_id)) == [ended[0]]
+        last = (await tx.schedules.list_history(world.device.device_id, 2))[-1]
+        assert list(await tx.schedules.list_history(world.device.device_id, 2, (last.updated_ms, last.seq))) == [ended[0]]
         await tx.schedules.save_decisions(
             [], [DecidedScheduleEdge(ended[0].schedule_id, 1, SwitchEdge.ON, 7, NOW, EdgeOutcome.FIRED)]
         )

@@ -43,7 +43,7 @@ async def a_code(world: StoredAccount) -> ProvisioningCode:
     return code
 
 
-def a_claim(code: ProvisioningCode, hardware_id: str, status: ClaimStatus = ClaimStatus.WAITING) -> DeviceProvisioningClaim:
+def a_claim(code: ProvisioningCode, hardware_id: str, status: ClaimStatus = ClaimStatus.PENDING) -> DeviceProvisioningClaim:
     claim_id = new_id("clm")
     return DeviceProvisioningClaim(
         claim_id, code.code_id, code.account_id, hardware_id, None, "192.0.2.1", status, None, NOW, claim_id.encode()
@@ -76,9 +76,10 @@ async def test_claims_are_listed_newest_first_and_go_with_their_code(world: Stor
         assert await tx.device_claims.get_for_update(new_id("acc"), first.claim_id) is None
         assert await tx.device_claims.count(code.code_id, ClaimStatus.APPROVED) == 1
         assert list(await tx.device_claims.list_by_account(account_id, None, None, 9)) == [third, second, approved]
-        assert list(await tx.device_claims.list_by_account(account_id, None, third.claim_id, 1)) == [second]
+        newest = await tx.device_claims.list_by_account(account_id, None, None, 2)
+        assert list(await tx.device_claims.list_by_account(account_id, None, newest[0].seq, 1)) == [second]
         assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.DENIED, None, 9)) == [second]
-        assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.APPROVED, second.claim_id, 9)) == [approved]
+        assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.APPROVED, newest[1].seq, 9)) == [approved]
         await tx.device_claims.delete(second.claim_id)
         assert list(await tx.device_claims.list_by_account(account_id, None, None, 9)) == [third, approved]
         await tx.provisioning_codes.delete(code.code_id)

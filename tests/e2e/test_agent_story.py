@@ -48,7 +48,7 @@ async def approved_in_a_browser(service: Service, pump: Device, agent: Agent) ->
         page = await browser.open_signed_in()
         await page.goto(f"{service.url}/#/approvals")
         asked = await agent.use("send_command", device_id=pump.device_id, command="FLOOD", reason=REASON, wait_seconds=0)
-        assert asked["status"] == "WAITING_FOR_APPROVAL"
+        assert asked["status"] == "PENDING"
         waiting = asyncio.create_task(
             agent.use("wait_for_approval", device_id=pump.device_id, approval_id=asked["approvalId"], wait_seconds=25)
         )

@@ -65,7 +65,7 @@ async def refused_then_granted(owner: ApiClient, pump: Device, key_id: str, agen
 
 async def waits_for_a_person(owner: ApiClient, pump: Device, agent: Agent) -> None:
     asked = await agent.use("send_command", device_id=pump.device_id, command="FLOOD", reason="frost is forecast", wait_seconds=0)
-    assert asked["status"] == "WAITING_FOR_APPROVAL"
+    assert asked["status"] == "PENDING"
     approval_id = asked["approvalId"]
     still = await agent.use("wait_for_approval", device_id=pump.device_id, approval_id=approval_id, wait_seconds=0)
     assert still["approval"]["status"] == "PENDING"

@@ -109,7 +109,7 @@ async def test_a_board_with_a_provisioning_code_waits_is_approved_and_connects(s
         await page.get_by_role("button", name="I have stored it").click()
         claim = {"code": code, "hardwareId": "AA:BB:CC:DD:EE:01", "claimToken": "t" * 32}
         waiting, decided = (page.get_by_role("list", name=name) for name in ("Waiting for approval", "Decided claims"))
-        assert (await board.post("/api/v1/provisioning/claim", json=claim)).json()["status"] == "WAITING"
+        assert (await board.post("/api/v1/provisioning/claim", json=claim)).json()["status"] == "PENDING"
         await expect(waiting.get_by_text("from 127.0.0.1")).to_be_visible()
         await expect(page.get_by_text("A decision is for the one board that asked")).to_be_visible()
         await waiting.get_by_role("button", name="Deny").click()
@@ -118,7 +118,7 @@ async def test_a_board_with_a_provisioning_code_waits_is_approved_and_connects(s
         await decided.get_by_role("button", name="Forget the claim of AA:BB:CC:DD:EE:01").click()
         await page.get_by_role("dialog").get_by_role("button", name="Forget").click()
         await expect(decided).to_have_count(0)
-        assert (await board.post("/api/v1/provisioning/claim", json=claim)).json()["status"] == "WAITING"
+        assert (await board.post("/api/v1/provisioning/claim", json=claim)).json()["status"] == "PENDING"
         await waiting.get_by_role("button", name="Approve").click()
         await expect(page.get_by_text("No device waits.")).to_be_visible()
         given = (await board.post("/api/v1/provisioning/claim", json=claim)).json()

@@ -79,7 +79,7 @@ async def test_it_waits_for_an_admin_and_another_board_with_its_hardware_id_gets
         await board.wait_for(lambda line: line.startswith("latchboard:") and "202" in line)
         async with false.run() as thief:
             await thief.wait_for(lambda line: line.startswith("latchboard:") and "409" in line)
-    [waiting] = await owner.get("/provisioning-claims?status=WAITING")
+    [waiting] = await owner.get("/provisioning-claims?status=PENDING")
     await owner.post(f"/provisioning-claims/{waiting['claimId']}/approve")
     async with false.run() as thief:
         await thief.wait_for(lambda line: line.startswith("latchboard:") and "409" in line)

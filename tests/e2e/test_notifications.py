@@ -78,7 +78,7 @@ async def decide(service: Service, link: str, decision: str) -> httpx.Response:
     """Without a session, as the page behind the link does."""
     token = link.removeprefix(f"{PUBLIC_URL}/#/decide/")
     async with httpx.AsyncClient(base_url=service.url, timeout=TIMEOUT_S) as anyone:
-        return await anyone.post("/api/v1/approval-links/decide", json={"token": token, "decision": decision})
+        return await anyone.post(f"/api/v1/approval-links/{decision.lower()}", json={"token": token})
 
 
 async def test_a_request_for_approval_is_mailed_with_a_link_that_decides_it(

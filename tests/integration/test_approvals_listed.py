@@ -69,7 +69,6 @@ async def test_a_full_page_of_approvals_names_the_next_one(program: InProcessApp
         waiting = await pages(owner, f"{path}?status=PENDING&limit=2")
         assert [len(page) for page in waiting] == [2, 2]
         assert requested[2] not in {each["approvalId"] for page in waiting for each in page}
-    assert (await owner.send("GET", "/approvals?before=apv_unknown")).status_code == 400
     assert (await owner.send("GET", "/approvals?limit=0")).status_code == 400
 
 

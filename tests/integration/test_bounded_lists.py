@@ -64,4 +64,4 @@ async def test_a_list_has_a_bound_and_comes_in_pages(owner: ApiCaller, path: str
         at = "" if link is None else link[1 : link.index(">")].removeprefix("/api/v1")
     assert [len(page) for page in pages] == [2, 2, 1]
     assert [one for page in pages for one in page] == [entry[id_name] for entry in whole.json()]
-    assert (await owner.send("GET", f"{path}?after=nobody")).json()["details"][0]["field"] == "after"
+    assert (await owner.send("GET", f"{path}?cursor=nobody")).json()["details"][0]["field"] == "cursor"

@@ -19,7 +19,7 @@ from app.runtime.supervisor import WorkerSupervisor
 from app.workers.instances import EventLogFollower, PostgresListenerWorker
 from domain.events.cursors import EventLogCursor
 from domain.events.model import Event
-from domain.kernel.cursors import EVENTS, encode_cursor
+from domain.kernel.cursors import EVENTS, Cursor
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
 from support import postgres
@@ -193,7 +193,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
 
     async def follow(at: Instance, token: str) -> list[str]:
         seen: list[str] = []
-        cursor = encode_cursor(EVENTS, 0)
+        cursor = Cursor(EVENTS, (0,)).encode()
         at.feed.callers.accept_token(token)
         while not log or not set(log) <= set(seen):
             async with at.feed.client(f"?token={token}&cursor={cursor}") as client:

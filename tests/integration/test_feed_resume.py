@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
 from domain.devices.model import Device
-from domain.kernel.cursors import EVENTS, encode_cursor
+from domain.kernel.cursors import EVENTS, Cursor
 from support.empty_database import empty_sqlite
 from support.feed_world import FeedWorld, feed_world
 from support.sealing import seal
@@ -55,7 +55,7 @@ async def test_a_thousand_missed_events_come_in_order_and_once(feed: FeedWorld) 
     async with feed.world.uow.write() as tx:
         for number in range(1_100):
             tx.emit(feed.world.domain_event("relay_changed", device.device_id, number=number))
-    async with feed.client(f"?token={token}&cursor={encode_cursor(EVENTS, 0)}") as client:
+    async with feed.client(f"?token={token}&cursor={Cursor(EVENTS, (0,)).encode()}") as client:
         await client.next()
         assert [(await client.next())["number"] for _ in range(1_100)] == list(range(1_100))
         assert await client.is_quiet()
@@ -65,7 +65,7 @@ async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) ->
     seen, hidden = await feed.world.device(), await feed.world.device()
     key_id = await feed.world.key()
     await feed.world.grant(key_id, seen)
-    cursor = encode_cursor(EVENTS, 0)
+    cursor = Cursor(EVENTS, (0,)).encode()
     await switch(feed, hidden, 1)
     await switch(feed, seen, 2)
     async with feed.client(f"?token={feed.callers.accept_key(key_id)}&cursor={cursor}") as client:
@@ -74,7 +74,7 @@ async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) ->
         assert await client.is_quiet()
 
 
-@pytest.mark.parametrize("cursor", ["nonsense", encode_cursor(EVENTS, 10**12)])
+@pytest.mark.parametrize("cursor", ["nonsense", Cursor(EVENTS, (10**12,)).encode()])
 async def test_an_unusable_cursor_is_answered_with_resync_and_the_state(feed: FeedWorld, cursor: str) -> None:
     token = feed.callers.accept_token("ada")
     async with feed.client(f"?token={token}&cursor={cursor}") as client:
@@ -105,7 +105,7 @@ async def test_a_client_that_reconnects_repeatedly_receives_exactly_the_log(feed
     chance = random.Random(6)
     total = 400
     seen: list[int] = []
-    cursor = encode_cursor(EVENTS, 0)
+    cursor = Cursor(EVENTS, (0,)).encode()
 
     async def happen() -> None:
         for number in range(total):

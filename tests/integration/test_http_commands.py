@@ -187,7 +187,8 @@ async def test_definitions_are_listed_added_changed_and_removed(client: Client, 
     twice = await client.post(path, json={"name": "SPIN", "label": "Spin"}, headers=as_person())
     assert twice.status_code == 409
     changed = await client.patch(f"{path}/{command_id}", json={"label": "Whirl"}, headers=as_person())
-    assert await changed.get_json() == {"ok": True}
+    shown = await (await client.get(f"{path}/{command_id}", headers=as_person())).get_json()
+    assert await changed.get_json() == shown | {"ok": True}
     assert (await (await client.get(path, headers=as_person())).get_json())[-1]["label"] == "Whirl"
     removed = await client.delete(f"{path}/{command_id}", headers=as_person())
     assert await removed.get_json() == {"ok": True}
@@ -221,7 +222,9 @@ async def test_executions_are_paged_by_an_opaque_cursor(client: Client, world: D
     assert first["hasMore"] is True
     second = await (await client.get(f"{path}&cursor={first['cursor']}", headers=as_person())).get_json()
     assert [one["cmd"] for one in second["data"]] == ["ON"]
-    assert (second["hasMore"], second["cursor"]) == (False, "")
+    assert second["hasMore"] is False
+    third = await (await client.get(f"{path}&cursor={second['cursor']}", headers=as_person())).get_json()
+    assert (third["data"], third["hasMore"], third["cursor"]) == ([], False, second["cursor"])
     for wrong in ("eA", "%F0%9F%98%80", "MTc", "x-1"):
         assert (await client.get(f"{path}&cursor={wrong}", headers=as_person())).status_code == 400, wrong
 

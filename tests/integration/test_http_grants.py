@@ -59,16 +59,17 @@ async def test_a_grant_is_created_listed_changed_and_deleted(client: Client, wor
         "rateLimitPerMinute": 10,
     }
     status, made = await call(client, "POST", path, body)
-    assert (status, set(made)) == (201, {"grantId"})
     _, [listed] = await call(client, "GET", path)
+    assert (status, made) == (201, listed)
     assert (listed["grantId"], listed["expiresAt"]) == (made["grantId"], "2030-01-01T00:00:00.000Z")
     assert listed["subject"] == {"type": "apikey", "id": key.key_id, "name": "Robot"}
     assert {name: listed[name] for name in body if name not in ("apiKeyId", "expiresAt")} == {
         name: body[name] for name in body if name not in ("apiKeyId", "expiresAt")
     }
     change = {"expiresAt": None, "activeFromMinute": None, "activeToMinute": None, "commands": ["*"]}
-    assert await call(client, "PATCH", f"{path}/{made['grantId']}", change) == (200, {"ok": True})
+    status, changed = await call(client, "PATCH", f"{path}/{made['grantId']}", change)
     _, [listed] = await call(client, "GET", path)
+    assert (status, changed) == (200, listed | {"ok": True})
     assert (listed["expiresAt"], listed["activeFromMinute"], listed["commands"]) == (None, None, ["*"])
     assert listed["activeDays"] == [1, 2]
     assert await call(client, "DELETE", f"{path}/{made['grantId']}") == (200, {"ok": True})
@@ -183,6 +184,8 @@ async def test_a_denial_needs_an_admin(client: Client, world: ScheduleWorld) -> 
     device, approval_id = await waiting(client, world)
     path = f"/devices/{device.device_id}/approvals/{approval_id}/deny"
     assert (await call(client, "POST", path, who=as_person(Role.MEMBER)))[0] == 403
-    assert await call(client, "POST", path) == (200, {"ok": True})
+    status, denied = await call(client, "POST", path)
+    shown = await call(client, "GET", path.removesuffix("/deny"))
+    assert (status, denied) == (200, shown[1] | {"ok": True})
     assert await call(client, "GET", "/approvals?status=PENDING") == (200, [])
     assert (await call(client, "GET", "/approvals?status=LOST"))[0] == 400

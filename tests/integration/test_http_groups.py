@@ -85,7 +85,7 @@ async def test_a_command_has_one_outcome_per_device_and_a_preview_that_sends_not
     robot, key_id = await a_key(app, ada)
     await ada.send_ok("POST", f"/groups/{group_id}/grants", {"apiKeyId": key_id, "commands": ["ON"]})
     command = {"cmd": "ON", "reason": "test"}
-    expected = {plain: "QUEUED", guarded: "WAITS_FOR_APPROVAL", pending: "QUEUED", disabled: "DEVICE_DISABLED"}
+    expected = {plain: "QUEUED", guarded: "PENDING", pending: "QUEUED", disabled: "DEVICE_DISABLED"}
 
     preview = await robot.send_ok("POST", f"/groups/{group_id}/command/preview", command)
     assert outcomes(preview) == expected

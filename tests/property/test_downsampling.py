@@ -92,7 +92,7 @@ async def report_all(world: TelemetryWorld, model: Model, device: Device, messag
 async def assert_equal_to_model(
     world: TelemetryWorld, model: Model, device: Device, span: HistoryTimeRange, step_ms: int
 ) -> None:
-    found = await world.downsampling.query_buckets(
+    found, _ = await world.downsampling.query_buckets(
         world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
     )
     expected = model.buckets(span.since_ms, span.until_ms, step_ms)

@@ -25,17 +25,20 @@ PUT /auth/notifications                                          401   200   200
 GET /auth/notifications/push-key                                 401   200   200    200    200     200     200 403  403  403   200
 GET /auth/notifications/channels                                 401   200   200    200    200     200     200 403  403  403   200
 POST /auth/notifications/channels                                401   201   201    201    201     201     201 403  403  403   201
+GET /auth/notifications/channels/{channelId}                     401   404   404    404    404     404     404 403  403  403   404
 DELETE /auth/notifications/channels/{channelId}                  401   404   404    404    404     404     404 403  403  403   404
 POST /auth/notifications/channels/{channelId}/confirm            401   404   404    404    404     404     404 403  403  403   404
 POST /auth/notifications/channels/{channelId}/test               401   404   404    404    404     404     404 403  403  403   404
 POST /approval-links/preview                                     400   400   400    400    400     400     400 400  400  400   400
 POST /approval-links/passkey-options                             400   400   400    400    400     400     400 400  400  400   400
-POST /approval-links/decide                                      400   400   400    400    400     400     400 400  400  400   400
+POST /approval-links/approve                                     400   400   400    400    400     400     400 400  400  400   400
+POST /approval-links/deny                                        400   400   400    400    400     400     400 400  400  400   400
 POST /auth/password/request-otp                                  401   200   200    403    403     403     403 403  403  403   200
 POST /auth/change-password                                       401   400   400    403    403     403     403 403  403  403   400
 POST /auth/password/change                                       401   403   403    403    403     403     403 403  403  403   403
 GET /auth/sessions                                               401   200   200    200    200     200     200 403  403  403   200
 DELETE /auth/sessions                                            401   200   200    200    200     200     200 403  403  403   200
+GET /auth/sessions/{sessionId}                                   401   404   404    404    404     404     404 403  403  403   404
 DELETE /auth/sessions/{sessionId}                                401   404   404    404    404     404     404 403  403  403   404
 POST /auth/login/second-factor                                   400   400   400    400    400     400     400 400  400  400   400
 POST /auth/step-up                                               401   403   403    403    403     403     403 403  403  403   403
@@ -51,13 +54,16 @@ POST /auth/step-up/passkey-options                               401   404   404
 GET /auth/passkeys                                               401   200   200    200    200     200     200 403  403  403   200
 POST /auth/passkeys/options                                      401   200   200    200    200     200     200 403  403  403   200
 POST /auth/passkeys                                              401   400   400    400    400     400     400 403  403  403   400
+GET /auth/passkeys/{passkeyId}                                   401   404   404    404    404     404     404 403  403  403   404
 DELETE /auth/passkeys/{passkeyId}                                401   404   404    404    404     404     404 403  403  403   404
 GET /service-sessions                                            401   200   200    403    403     403     403 403  403  403   200
 POST /service-sessions                                           401   201   201    403    403     403     403 403  403  403   201
+GET /service-sessions/{sessionId}                                401   404   404    403    403     403     403 403  403  403   404
 DELETE /service-sessions/{sessionId}                             401   404   404    403    403     403     403 403  403  403   404
 GET /members                                                     401   200   200    200    200     200     200 403  403  403   200
 POST /members                                                    401   201   201    403    403     403     403 403  403  403   201
 POST /members #owner                                             401   201   403    403    403     403     403 403  403  403   201
+GET /members/{membershipId}                                      401   200   200    200    200     200     200 403  403  403   404
 PATCH /members/{membershipId}                                    401   200   200    403    403     403     403 403  403  403   404
 PATCH /members/{membershipId} #promote                           401   200   403    403    403     403     403 403  403  403   404
 PATCH /members/{membershipId} #owner                             401   200   403    403    403     403     403 403  403  403   404
@@ -66,16 +72,19 @@ DELETE /members/{membershipId} #owner                            401   200   403
 GET /invitations                                                 401   200   200    403    403     403     403 403  403  403   200
 POST /invitations                                                401   201   201    403    403     403     403 403  403  403   201
 POST /invitations #owner                                         401   201   403    403    403     403     403 403  403  403   201
+GET /invitations/{invitationId}                                  401   200   200    403    403     403     403 403  403  403   404
 POST /invitations/{invitationId}/resend                          401   200   200    403    403     403     403 403  403  403   404
 DELETE /invitations/{invitationId}                               401   200   200    403    403     403     403 403  403  403   404
 POST /invitations/preview                                        400   400   400    400    400     400     400 400  400  400   400
 POST /invitations/accept                                         400   400   400    400    400     400     400 400  400  400   400
 GET /projects                                                    401   200   200    200    200     200     200 403  403  403   200
 POST /projects                                                   401   201   201    403    403     403     403 403  403  403   201
+GET /projects/{projectId}                                        401   200   200    200    200     200     200 403  403  403   404
 PATCH /projects/{projectId}                                      401   200   200    403    403     403     403 403  403  403   404
 DELETE /projects/{projectId}                                     401   200   200    403    403     403     403 403  403  403   404
 GET /keys                                                        401   200   200    200    200     200     200 403  403  403   200
 POST /keys                                                       401   201   201    403    403     403     403 403  403  403   201
+GET /keys/{keyId}                                                401   200   200    200    200     200     200 403  403  403   404
 PATCH /keys/{keyId}                                              401   200   200    403    403     403     403 403  403  403   404
 POST /keys/{keyId}/rotate                                        401   200   200    403    403     403     403 403  403  403   404
 DELETE /keys/{keyId}                                             401   200   200    403    403     403     403 403  403  403   404
@@ -112,6 +121,7 @@ POST /devices/{deviceId}/command/on                              401   200   200
 POST /devices/{deviceId}/command/off                             401   200   200    403    403     200     403 403  403  200   404
 GET /devices/{deviceId}/commands                                 401   200   200    200    200     200     200 403  200  200   404
 POST /devices/{deviceId}/commands                                401   201   201    201    403     201     403 403  403  403   404
+GET /devices/{deviceId}/commands/{commandId}                     401   200   200    200    200     200     200 403  403  403   404
 PATCH /devices/{deviceId}/commands/{commandId}                   401   200   200    403    403     403     403 403  403  403   404
 DELETE /devices/{deviceId}/commands/{commandId}                  401   200   200    403    403     403     403 403  403  403   404
 GET /devices/{deviceId}/executions                               401   200   200    200    200     200     200 403  200  200   404
@@ -124,20 +134,24 @@ PUT /devices/{deviceId}/schedules                                401   200   200
 GET /devices/{deviceId}/schedules/history                        401   200   200    200    200     200     200 403  403  403   404
 GET /schedules/occurrences                                       401   200   200    200    200     200     200 403  403  403   200
 GET /devices/{deviceId}/schedules/context                        401   200   200    200    200     200     200 403  403  403   404
+GET /devices/{deviceId}/schedules/{slot}                         401   200   200    200    200     200     200 403  403  403   404
 PUT /devices/{deviceId}/schedules/{slot}                         401   200   200    403    403     200     403 403  403  403   404
 DELETE /devices/{deviceId}/schedules/{slot}                      401   200   200    200    403     200     403 403  403  403   404
 GET /devices/{deviceId}/rules                                    401   200   200    200    200     200     200 403  403  403   404
 POST /devices/{deviceId}/rules                                   401   201   201    403    403     201     403 403  403  403   404
 POST /devices/{deviceId}/metrics                                 401   200   200    200    403     200     403 403  403  403   404
 GET /devices/{deviceId}/rules/context                            401   200   200    200    200     200     200 403  403  403   404
+GET /devices/{deviceId}/rules/{ruleId}                           401   200   200    200    200     200     200 403  403  403   404
 PATCH /devices/{deviceId}/rules/{ruleId}                         401   200   200    403    403     200     403 403  403  403   404
 DELETE /devices/{deviceId}/rules/{ruleId}                        401   200   200    200    403     200     403 403  403  403   404
 POST /devices/{deviceId}/rules/{ruleId}/test                     401   200   200    200    200     200     200 403  403  403   404
 POST /devices/{deviceId}/rules/test                              401   200   200    200    200     200     200 403  403  403   404
 GET /provisioning-codes                                          401   200   200    200    200     200     200 403  403  403   200
 POST /provisioning-codes                                         401   201   201    403    403     403     403 403  403  403   201
+GET /provisioning-codes/{codeId}                                 401   200   200    200    200     200     200 403  403  403   404
 DELETE /provisioning-codes/{codeId}                              401   200   200    403    403     403     403 403  403  403   404
 GET /provisioning-claims                                         401   200   200    200    200     200     200 403  403  403   200
+GET /provisioning-claims/{claimId}                               401   200   200    200    200     200     200 403  403  403   404
 POST /provisioning-claims/{claimId}/approve                      401   200   200    403    403     403     403 403  403  403   404
 POST /provisioning-claims/{claimId}/deny                         401   200   200    403    403     403     403 403  403  403   404
 DELETE /provisioning-claims/{claimId}                            401   200   200    403    403     403     403 403  403  403   404
@@ -150,16 +164,18 @@ DELETE /groups/{groupId}                                         401   200   200
 PATCH /groups/{groupId}/devices                                  401   200   200    403    403     403     403 403  403  403   404
 POST /groups/{groupId}/command                                   401   200   200    200    200     200     200 404  200  200   404
 POST /groups/{groupId}/command/preview                           401   200   200    200    200     200     200 404  200  200   404
-POST /groups/{groupId}/schedules                                 401   200   200    200    403     200     403 403  403  403   404
+POST /groups/{groupId}/schedules                                 401   201   201    201    403     201     403 403  403  403   404
 DELETE /groups/{groupId}/schedules/{slot}                        401   200   200    200    403     200     403 403  403  403   404
-POST /groups/{groupId}/rules                                     401   200   200    200    403     200     403 403  403  403   404
+POST /groups/{groupId}/rules                                     401   201   201    201    403     201     403 403  403  403   404
 GET /groups/{groupId}/grants                                     401   200   200    403    403     403     403 403  403  403   404
 POST /groups/{groupId}/grants                                    401   201   201    403    403     403     403 403  403  403   404
+GET /groups/{groupId}/grants/{grantId}                           401   200   200    403    403     403     403 403  403  403   404
 PATCH /groups/{groupId}/grants/{grantId}                         401   200   200    403    403     403     403 403  403  403   404
 DELETE /groups/{groupId}/grants/{grantId}                        401   200   200    403    403     403     403 403  403  403   404
 GET /devices/{deviceId}/grants                                   401   200   200    403    403     403     403 403  403  403   404
 POST /devices/{deviceId}/grants                                  401   201   201    403    403     403     403 403  403  403   404
 GET /devices/{deviceId}/access                                   401   200   200    200    200     200     200 200  200  200   404
+GET /devices/{deviceId}/grants/{grantId}                         401   200   200    403    403     403     403 403  403  403   404
 PATCH /devices/{deviceId}/grants/{grantId}                       401   200   200    403    403     403     403 403  403  403   404
 DELETE /devices/{deviceId}/grants/{grantId}                      401   200   200    403    403     403     403 403  403  403   404
 GET /approvals                                                   401   200   200    200    200     200     200 403  403  403   200
@@ -177,12 +193,14 @@ GET /events/export                                               401   200   200
 GET /devices/{deviceId}/events                                   401   200   200    200    200     200     200 403  403  403   404
 GET /webhooks                                                    401   200   200    200    200     200     200 403  403  403   200
 POST /webhooks                                                   401   201   201    403    403     403     403 403  403  403   400
+GET /webhooks/{webhookId}                                        401   200   200    200    200     200     200 403  403  403   404
 PATCH /webhooks/{webhookId}                                      401   200   200    403    403     403     403 403  403  403   404
 DELETE /webhooks/{webhookId}                                     401   200   200    403    403     403     403 403  403  403   404
 POST /webhooks/{webhookId}/rotate-secret                         401   200   200    403    403     403     403 403  403  403   404
 GET /webhooks/{webhookId}/deliveries                             401   200   200    200    200     200     200 403  403  403   404
 POST /webhooks/{webhookId}/ping                                  401   200   200    403    403     403     403 403  403  403   404
 POST /webhooks/{webhookId}/recover                               401   200   200    403    403     403     403 403  403  403   404
+GET /webhooks/{webhookId}/deliveries/{deliveryId}                401   200   200    200    200     200     200 403  403  403   404
 POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200    403    403     403     403 403  403  403   404
 """
 

@@ -347,7 +347,8 @@ BODIES: dict[str, Body] = {
     "POST /auth/notifications/channels": lambda ids: {"name": "Phone", "telegram": {"botToken": "1:secret", "chatId": "2"}},
     "POST /approval-links/preview": lambda ids: {"token": "unknown"},
     "POST /approval-links/passkey-options": lambda ids: {"token": "unknown"},
-    "POST /approval-links/decide": lambda ids: {"token": "unknown", "decision": "APPROVE"},
+    "POST /approval-links/approve": lambda ids: {"token": "unknown"},
+    "POST /approval-links/deny": lambda ids: {"token": "unknown"},
     "POST /devices/{deviceId}/rules/test": lambda ids: {
         "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
         "from": 0,

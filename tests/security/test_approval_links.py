@@ -68,8 +68,8 @@ class Gate:
         return answer.status_code, answer.json()
 
     async def decide(self, token: str, decision: str = "APPROVE", **more: Any) -> tuple[int, str]:
-        body = {"token": token, "decision": decision, **more}
-        answer = await self.app.caller().send("POST", "/approval-links/decide", body)
+        body = {"token": token, **more}
+        answer = await self.app.caller().send("POST", f"/approval-links/{decision.lower()}", body)
         return answer.status_code, answer.json().get("error", "")
 
 
@@ -116,11 +116,11 @@ async def test_no_scanner_decides_by_opening(gate: Gate) -> None:
     approval_id, tokens = await gate.ask()
     app = gate.app.http
     for method in ("GET", "HEAD", "OPTIONS"):
-        for path in ("/", "/decide", "/api/v1/approval-links/decide", "/api/v1/approval-links/preview"):
-            await app.request(method, path, params={"token": tokens[ADA], "decision": "APPROVE"})
+        for path in ("/", "/decide", "/api/v1/approval-links/approve", "/api/v1/approval-links/preview"):
+            await app.request(method, path, params={"token": tokens[ADA]})
             await app.request(method, f"{path}/{tokens[ADA]}")
-    form = {"token": tokens[ADA], "decision": "APPROVE"}
-    assert (await app.post("/api/v1/approval-links/decide", data=form)).status_code == 415
+    form = {"token": tokens[ADA]}
+    assert (await app.post("/api/v1/approval-links/approve", data=form)).status_code == 415
     assert await gate.status(approval_id) == "PENDING"
 
 

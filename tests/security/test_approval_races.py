@@ -179,7 +179,7 @@ class Approvals(RuleBasedStateMachine):
         async def stored() -> tuple[dict[str, str], list[str]]:
             listed = await self.program.services.approvals.list(self.owner, device_id=self.device_id)
             page = await self.program.services.control.list_executions(self.owner, self.device_id, limit=200)
-            return {one.approval_id: one.status.value for one in listed}, [one.execution_id for one in page.executions]
+            return {one.approval_id: one.status.value for one in listed}, [one.execution_id for one in page]
 
         statuses, executions = self.runner.run(stored())
         assert statuses == self.status

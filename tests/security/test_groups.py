@@ -117,7 +117,7 @@ async def test_what_a_lost_member_left_waiting_is_not_approved(app: InProcessApp
     bob, membership_id = await colleague(app, lost, Role.MEMBER)
     await ada.send_ok("POST", f"{path}/grants", {"commands": ["ON"], "membershipId": membership_id})
     report = await bob.send_ok("POST", f"{path}/command", {"cmd": "ON"})
-    assert outcomes(report) == {free: "QUEUED", guarded: "WAITS_FOR_APPROVAL"}
+    assert outcomes(report) == {free: "QUEUED", guarded: "PENDING"}
     if lost == "demoted":
         await ada.send_ok("PATCH", f"/members/{membership_id}", {"role": "Viewer"})
     else:

@@ -143,10 +143,10 @@ async def test_a_device_waits_for_an_admin_of_its_own_account(app: InProcessApp)
     made = await make_code(app, ada, requiresApproval=True)
     waiting = await claim(app, made["code"])
     token = waiting.json().pop("claimToken")
-    assert (waiting.status_code, waiting.json()) == (202, {"status": "WAITING", "claimToken": token, "retryAfter": 30})
+    assert (waiting.status_code, waiting.json()) == (202, {"status": "PENDING", "claimToken": token, "retryAfter": 30})
     assert (await claim(app, made["code"], claimToken=token)).json() == waiting.json()
     assert await ada.send_ok("GET", "/devices") == []
-    [listed] = await ada.send_ok("GET", "/provisioning-claims?status=WAITING")
+    [listed] = await ada.send_ok("GET", "/provisioning-claims?status=PENDING")
     path = f"/provisioning-claims/{listed['claimId']}"
     for method, end in (("POST", "/approve"), ("POST", "/deny"), ("DELETE", "")):
         assert (await eve.send(method, path + end)).status_code == 404
@@ -161,7 +161,7 @@ async def test_a_claim_is_decided_once(app: InProcessApp, ada: ApiCaller) -> Non
     made = await make_code(app, ada, requiresApproval=True)
     for number, decision in enumerate(("approve", "deny")):
         await claim(app, made["code"], f"AA:BB:CC:{number:02d}")
-        [listed] = await ada.send_ok("GET", "/provisioning-claims?status=WAITING")
+        [listed] = await ada.send_ok("GET", "/provisioning-claims?status=PENDING")
         path = f"/provisioning-claims/{listed['claimId']}"
         both = await asyncio.gather(*(ada.send("POST", f"{path}/{decision}") for _ in range(2)))
         assert sorted(answer.status_code for answer in both) == [200, 409]
@@ -344,10 +344,10 @@ async def test_a_denied_board_takes_no_place_of_the_code(app: InProcessApp, ada:
     made = await make_code(app, ada, requiresApproval=True, maxDevices=1)
     assert (await claim(app, made["code"], "AA:BB:CC:01")).status_code == 202
     assert (await claim(app, made["code"], "AA:BB:CC:02")).json()["error"] == "PROVISIONING_CODE_USED_UP"
-    [listed] = await ada.send_ok("GET", "/provisioning-claims?status=WAITING")
+    [listed] = await ada.send_ok("GET", "/provisioning-claims?status=PENDING")
     await ada.send_ok("POST", f"/provisioning-claims/{listed['claimId']}/deny")
     token = (await claim(app, made["code"], "AA:BB:CC:02")).json()["claimToken"]
-    [listed] = await ada.send_ok("GET", "/provisioning-claims?status=WAITING")
+    [listed] = await ada.send_ok("GET", "/provisioning-claims?status=PENDING")
     await ada.send_ok("POST", f"/provisioning-claims/{listed['claimId']}/approve")
     assert (await claim(app, made["code"], "AA:BB:CC:02", claimToken=token)).status_code == 201
     assert (await claim(app, made["code"], "AA:BB:CC:03")).json()["error"] == "PROVISIONING_CODE_USED_UP"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -49,7 +50,9 @@ async def test_a_reference_into_another_account_is_not_found(people: People) -> 
         reported = []
         for ids in (ours, made_up("", ours)):
             method, path = template.format(**(own | ids)).split(" ", 1)
-            reported.append(story(await eve.send(method, path, body(own, ids)), own | ids))
+            status, text, *more = story(await eve.send(method, path, body(own, ids)), own | ids)
+            text = re.sub(r'"cursor":"[^"]*"', "", text)  # made of the request alone, with the id in it
+            reported.append((status, text, *more))
         if reported[0] != reported[1]:
             wrong.append(f"{template} {name}: {reported[0]} against {reported[1]}")
         if reported[0][0] < 300 and not template.startswith("GET"):

@@ -53,7 +53,10 @@ def shape(text: str) -> dict[str, str]:
 OK = shape("ok boolean")
 COMMAND = shape("command string, params any")
 TOKENS = shape("accessToken string, refreshToken string, expiresIn integer")
-KEY = shape("keyId string, name string, type =SECRET, prefix string, enabled boolean, lastUsedAt date-time?, createdAt date-time")
+KEY = shape(
+    "keyId string, name string, type =SECRET, prefix string, enabled boolean, lastUsedAt date-time?, createdAt date-time,"
+    "expiresAt date-time?, allowedNetworks strings, previousPrefix string?, previousExpiresAt date-time?, lastUsedPrefix string?"
+)
 DEVICE = shape(
     "deviceId string, name string, boardType string, appType string, appTypeOther string?, deviceStatus string, enabled boolean,"
     "deviceTypeId string?, relayState boolean?, isOnline boolean, lastSeen date-time?, createdAt date-time, project object, profile string,"
@@ -123,8 +126,8 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "GET /members": (200, [MEMBER]),
     "GET /projects": (200, [PROJECT]),
     "GET /keys": (200, [KEY]),
-    "POST /keys": (201, shape("keyId string, name string, type =SECRET, prefix string, key string")),
-    "PATCH /keys/{keyId}": (200, OK),
+    "POST /keys": (201, KEY | {"key": "string"}),
+    "PATCH /keys/{keyId}": (200, KEY | OK),
     "GET /keys/{keyId}/grants": (
         200,
         [
@@ -135,20 +138,20 @@ ANSWERS: dict[str, tuple[int, Any]] = {
         ],
     ),
     "DELETE /keys/{keyId}": (200, OK),
-    "POST /devices/register": (201, shape("deviceId string")),
+    "POST /devices/register": (201, DEVICE),
     "GET /devices": (200, [DEVICE]),
     "GET /devices/{deviceId}": (200, DEVICE),
-    "PUT /devices/{deviceId}": (200, OK),
+    "PUT /devices/{deviceId}": (200, DEVICE | OK),
     "POST /devices/{deviceId}/credentials": (200, CREDENTIALS),
     "POST /devices/{deviceId}/credentials/reveal": (200, CREDENTIALS),
     "GET /devices/{deviceId}/config": (200, shape("configBlock string, note string")),
     "GET /devices/{deviceId}/events": (200, [EVENT]),
-    "PATCH /devices/{deviceId}/toggle": (200, shape("ok boolean, enabled boolean, deviceStatus string")),
+    "PATCH /devices/{deviceId}/toggle": (200, DEVICE | OK),
     "POST /devices/{deviceId}/revoke": (200, shape("ok boolean, deviceStatus =REVOKED")),
     "DELETE /devices/{deviceId}": (200, OK),
     "GET /devices/{deviceId}/commands": (200, [DEFINITION]),
-    "POST /devices/{deviceId}/commands": (201, shape("commandId string")),
-    "PATCH /devices/{deviceId}/commands/{commandId}": (200, OK),
+    "POST /devices/{deviceId}/commands": (201, DEFINITION),
+    "PATCH /devices/{deviceId}/commands/{commandId}": (200, DEFINITION | OK),
     "DELETE /devices/{deviceId}/commands/{commandId}": (200, OK),
     "POST /devices/{deviceId}/command": (200, shape("ok boolean, executionId string, status string, result any")),
     "POST /devices/{deviceId}/command for approval": (
@@ -194,14 +197,14 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "GET /devices/{deviceId}/rules/context": (200, {"metrics": "strings", "commands": [DEFINITION]}),
     "DELETE /devices/{deviceId}/rules/{ruleId}": (200, OK),
     "GET /devices/{deviceId}/grants": (200, [GRANT]),
-    "POST /devices/{deviceId}/grants": (201, shape("grantId string")),
-    "PATCH /devices/{deviceId}/grants/{grantId}": (200, OK),
+    "POST /devices/{deviceId}/grants": (201, GRANT),
+    "PATCH /devices/{deviceId}/grants/{grantId}": (200, GRANT | OK),
     "DELETE /devices/{deviceId}/grants/{grantId}": (200, OK),
     "GET /devices/{deviceId}/approvals": (200, [APPROVAL]),
     "GET /approvals": (200, [APPROVAL]),
     "GET /devices/{deviceId}/approvals/{approvalId}": (200, APPROVAL),
-    "POST /devices/{deviceId}/approvals/{approvalId}/deny": (200, OK),
-    "POST /devices/{deviceId}/approvals/{approvalId}/approve": (200, shape("ok boolean, executionId string")),
+    "POST /devices/{deviceId}/approvals/{approvalId}/deny": (200, APPROVAL | OK),
+    "POST /devices/{deviceId}/approvals/{approvalId}/approve": (200, APPROVAL | OK),
     "GET /devices/{deviceId}/telemetry": (200, [READING]),
     "GET /devices/{deviceId}/telemetry?step=": (
         200,
@@ -210,9 +213,9 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "GET /devices/{deviceId}/telemetry/latest": (200, {"state": "any", "relayState": "boolean?", "telemetry": [READING]}),
     "GET /events": (200, {"data": [EVENT], "total": "integer", "hasMore": "boolean", "cursor": "string"}),
     "GET /webhooks": (200, [WEBHOOK]),
-    "POST /webhooks": (201, shape("webhookId string, keyId string, url string, enabled boolean, secret string")),
-    "PATCH /webhooks/{webhookId}": (200, OK),
-    "POST /webhooks/{webhookId}/rotate-secret": (200, shape("webhookId string, secret string")),
+    "POST /webhooks": (201, WEBHOOK | {"secret": "string"}),
+    "PATCH /webhooks/{webhookId}": (200, WEBHOOK | OK),
+    "POST /webhooks/{webhookId}/rotate-secret": (200, WEBHOOK | {"secret": "string"}),
     "POST /webhooks/{webhookId}/ping": (200, shape("ok boolean, deliveryId string")),
     "GET /webhooks/{webhookId}/deliveries": (200, [DELIVERY]),
     "DELETE /webhooks/{webhookId}": (200, OK),

@@ -2,7 +2,7 @@
 import { ApprovalRefusedError, CommandNotDoneError, WaitTimeoutError } from "./errors.js";
 import { Feed, type FeedOptions } from "./feed.js";
 import { Http, sleep, type ClientOptions, type RawOptions } from "./http.js";
-import type { CallArguments, Method, Operation, PathsWith, Schemas, Success } from "./types.js";
+import type { CallArguments, Entry, Method, Operation, PathsWith, Schemas, Success } from "./types.js";
 
 const LONGEST_SERVER_WAIT_SECONDS = 30;
 const SLOWEST_POLL_MS = 5_000;
@@ -45,6 +45,21 @@ export class Latchboard {
 
   delete<P extends PathsWith<"delete">>(path: P, ...options: CallArguments<Operation<"delete", P>>): Promise<Success<Operation<"delete", P>>> {
     return this.call("delete", path, options[0]);
+  }
+
+  /** Every entry of a list, page by page: `for await (const device of client.entries("/api/v1/devices"))`. */
+  async *entries<P extends PathsWith<"get">>(
+    path: P,
+    ...options: CallArguments<Operation<"get", P>>
+  ): AsyncGenerator<Entry<Success<Operation<"get", P>>>> {
+    const given: RawOptions = options[0] ?? {};
+    let query = given.query;
+    for (;;) {
+      const { body, cursor } = await this.http.page("get", path, { ...given, ...(query === undefined ? {} : { query }) });
+      yield* (Array.isArray(body) ? body : (body as { data: unknown[] }).data) as Entry<Success<Operation<"get", P>>>[];
+      if (cursor === null) return;
+      query = { ...query, cursor };
+    }
   }
 
   /** The live feed, of all event types by default. */

@@ -27,6 +27,12 @@ export interface RawOptions {
   signal?: AbortSignal;
 }
 
+export interface Page {
+  body: unknown;
+  /** Null on the last page. */
+  cursor: string | null;
+}
+
 const LONGEST_PAUSE_MS = 30_000;
 const REPEATABLE = new Set<Method>(["get", "put"]);
 
@@ -58,6 +64,11 @@ export class Http {
   }
 
   async call(method: Method, template: string, options: RawOptions = {}): Promise<unknown> {
+    return (await this.page(method, template, options)).body;
+  }
+
+  /** With the cursor of the page after it, where it is a page of a list. */
+  async page(method: Method, template: string, options: RawOptions = {}): Promise<Page> {
     const isIdempotent = method === "post" && IDEMPOTENT.has(template);
     const headers: Record<string, string> = { ...options.headers };
     if (isIdempotent) headers["Idempotency-Key"] = options.idempotencyKey ?? crypto.randomUUID();
@@ -80,7 +91,7 @@ export class Http {
     return `${this.url}${filled}${set.length > 0 ? `?${search}` : ""}`;
   }
 
-  private async attempt(method: Method, url: string, headers: Record<string, string>, options: RawOptions): Promise<unknown> {
+  private async attempt(method: Method, url: string, headers: Record<string, string>, options: RawOptions): Promise<Page> {
     const body = options.body === undefined ? null : JSON.stringify(options.body);
     const over = AbortSignal.timeout((this.options.timeoutSeconds ?? 40) * 1000);
     const { signal, release } = anyOf(over, options.signal);
@@ -96,7 +107,9 @@ export class Http {
     } finally {
       release();
     }
-    return read(response, text);
+    const link = /<([^>]+)>; rel="next"/.exec(response.headers.get("Link") ?? "");
+    const cursor = link ? new URL(link[1]!, this.url).searchParams.get("cursor") : null;
+    return { body: read(response, text), cursor };
   }
 
   private async credentials(): Promise<Record<string, string>> {

@@ -12,6 +12,9 @@ type Json<T> = T extends { content: { "application/json": infer Body } } ? Body 
 /** What a successful call gives: JSON, or the text of an export. */
 export type Success<O> = O extends { responses: infer R } ? { [S in keyof R & (200 | 201 | 202)]: Json<R[S]> }[keyof R & (200 | 201 | 202)] : never;
 
+/** Of a list: what its pages hold. */
+export type Entry<S> = S extends (infer E)[] ? E : S extends { data: (infer E)[] } ? E : never;
+
 type Part<Name extends string, T> = [T] extends [undefined | never] ? unknown : undefined extends T ? { [K in Name]?: NonNullable<T> } : { [K in Name]: T };
 type Parameter<O, Place extends string> = O extends { parameters: infer All } ? (Place extends keyof All ? All[Place] : undefined) : undefined;
 type Body<O> = O extends { requestBody: { content: { "application/json": infer B } } } ? B : O extends { requestBody?: { content: { "application/json": infer B } } } ? B | undefined : undefined;

@@ -23,6 +23,7 @@ from adapters.http.core.middleware import (
 from adapters.http.core.operation import API_DEPENDENCIES, RequestHandlingDependencies
 from adapters.http.core.quart_app import TrimmedQuart
 from adapters.http.feed.endpoint import FeedEndpoint
+from domain.kernel.life import DatabaseLife
 from domain.kernel.ports import DeniedRequestLog
 
 
@@ -36,6 +37,7 @@ def create_app(
     proxies: TrustedProxies | None = None,
     settings: HttpMiddlewareSettings | None = None,
     observer: ResponseObserver | None = None,
+    life: DatabaseLife | None = None,
 ) -> Quart:
     """`observer` is called for every response with method, route or "", status and seconds."""
     settings = settings or HttpMiddlewareSettings()
@@ -45,7 +47,7 @@ def create_app(
         BODY_TIMEOUT=settings.body_timeout_s, RESPONSE_TIMEOUT=None, PROVIDE_AUTOMATIC_OPTIONS=True, PROPAGATE_EXCEPTIONS=False
     )
     app.url_map.merge_slashes = False  # a path with "//" is not found instead of redirected
-    dependencies = RequestHandlingDependencies(authenticator, idempotency_store, denial_log)
+    dependencies = RequestHandlingDependencies(authenticator, idempotency_store, denial_log, life or DatabaseLife())
     app.extensions[API_DEPENDENCIES] = dependencies
     app.after_serving(dependencies.close)
     app.extensions[TRUSTED_PROXIES] = proxies
@@ -56,6 +58,7 @@ def create_app(
     install_error_handlers(app)
     for blueprint in blueprints:
         app.register_blueprint(blueprint)
+    dependencies.objects.add(app.view_functions.values())
     app.asgi_app = answering_always(app.asgi_app)  # type: ignore[method-assign]
     if feed is not None:
         mount(app, feed)

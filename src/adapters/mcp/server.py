@@ -57,13 +57,27 @@ class McpApiHttpClient:
     async def get(self, path: str, **query: Any) -> Any:
         """Raises McpApiError."""
         given = {name: value for name, value in query.items() if value is not None}
-        return await self._call("GET", path, params=given)
+        body, _ = await self._call("GET", path, params=given)
+        return body
+
+    async def get_all(self, path: str) -> list[Any]:
+        """Every entry of a list. Raises McpApiError."""
+        entries: list[Any] = []
+        following: dict[str, Any] = {}
+        while True:
+            page, cursor = await self._call("GET", path, params=following)
+            entries += page
+            if cursor is None:
+                return entries
+            following = {"cursor": cursor}
 
     async def post(self, path: str, body: dict[str, Any], *, idempotency_key: str) -> Any:
         """Raises McpApiError."""
-        return await self._call("POST", path, json=body, headers={"Idempotency-Key": idempotency_key})
+        response, _ = await self._call("POST", path, json=body, headers={"Idempotency-Key": idempotency_key})
+        return response
 
-    async def _call(self, method: str, path: str, **request: Any) -> Any:
+    async def _call(self, method: str, path: str, **request: Any) -> tuple[Any, str | None]:
+        """The body, and the cursor of the page after it."""
         if _PATH.fullmatch(path) is None:
             raise McpApiError(404, {"error": "NOT_FOUND", "message": "There is no such id. Use those that the tools return."})
         try:
@@ -76,7 +90,8 @@ class McpApiHttpClient:
             raise McpApiError(503, {"error": "UNAVAILABLE", "message": message}) from error
         if response.is_error:
             raise McpApiError(response.status_code, body)
-        return body
+        link = response.links.get("next")
+        return body, None if link is None else httpx.URL(link["url"]).params["cursor"]
 
 
 Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[McpApiHttpClient]]
@@ -209,7 +224,7 @@ def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
 
 
 async def _list_devices(api: McpApiHttpClient, name_contains: str | None) -> dict[str, Any]:
-    devices = await api.get("/devices")
+    devices = await api.get_all("/devices")
     wanted = fold(name_contains or "")
     found = [device for device in devices if wanted in fold(device["name"])]
     fields = ("deviceId", "name", "isOnline", "relayState", "lastSeen", "description", "location")
@@ -218,7 +233,7 @@ async def _list_devices(api: McpApiHttpClient, name_contains: str | None) -> dic
 
 
 async def _list_commands(api: McpApiHttpClient, device_id: str) -> dict[str, Any]:
-    commands = await api.get(f"/devices/{device_id}/commands")
+    commands = await api.get_all(f"/devices/{device_id}/commands")
     answers = await asyncio.gather(*(api.get(f"/devices/{device_id}/access", cmd=command["name"]) for command in commands))
     return {"commands": [command | {"access": answer} for command, answer in zip(commands, answers, strict=True)]}
 
@@ -238,7 +253,7 @@ async def _wait_for_approval(api: McpApiHttpClient, device_id: str, approval_id:
 
 
 async def _describe_device(api: McpApiHttpClient, device_id: str) -> dict[str, Any]:
-    devices = {device["deviceId"]: device for device in await api.get("/devices")}
+    devices = {device["deviceId"]: device for device in await api.get_all("/devices")}
     if device_id not in devices:
         raise McpApiError(404, {"error": "NOT_FOUND", "message": f"No device {device_id} for this key."})
     return {"device": devices[device_id], "latest": await api.get(f"/devices/{device_id}/telemetry/latest")}
@@ -283,7 +298,7 @@ def waiting(approval: dict[str, Any]) -> dict[str, Any]:
         "A person must approve this command; nothing has been switched. Call wait_for_approval with this approvalId, and tell "
         "the person that the request waits. Do not send the command again."
     )
-    return {"status": "WAITING_FOR_APPROVAL", "approvalId": approval["approvalId"], "advice": advice}
+    return {"status": "PENDING", "approvalId": approval["approvalId"], "advice": advice}
 
 
 def outcome(execution: dict[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,7 @@ def create_http_app(program: ComposedApplication) -> Quart:
             cors_origins=origins, hsts=settings.tls_at_proxy, hsts_subdomains=settings.hsts_subdomains
         ),
         observer=program.metrics.observe_request,
+        life=adapters.life,
     )
     agents = McpEndpoint(
         api=app, check_key=partial(_authenticate_agent, services.callers, proxies), version=VERSION, headers=JSON_HEADERS

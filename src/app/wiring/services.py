@@ -162,7 +162,7 @@ class DomainServices:
             requirement=settings.require_second_factor,
         )
         log = ReadingsAsEventsService(uow=self.uow, engine=adapters.engine.engine)
-        self.events = EventService(**self.shared, telemetry=log, life=adapters.life)
+        self.events = EventService(**self.shared, telemetry=log)
 
     def _wire_devices(self, settings: Settings, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:
         clock = adapters.clock
@@ -234,7 +234,7 @@ class DomainServices:
             **self.creating, authorizer=gate, validator=adapters.params_checker, commands=self.commands
         )
         self.device_types = DeviceTypeAdminService(**self.creating, validator=adapters.params_checker)
-        self.control = DeviceQueries(**self.shared, authorizer=gate, life=adapters.life)
+        self.control = DeviceQueries(**self.shared, authorizer=gate)
         self.dispatch = CommandDispatchService(
             **self.shared,
             link=adapters.link,

@@ -30,6 +30,11 @@ class ProjectService:
         async with self.uow.read() as tx:
             return await tx.projects.list_with_device_counts(caller.account_id)
 
+    async def get(self, caller: SessionCaller, project_id: str) -> tuple[Project, int]:
+        """With its device count. Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await _get_project(tx, caller, project_id)
+
     async def create(self, caller: SessionCaller, name: str) -> Project:
         """Raises Conflict `PROJECT_EXISTS`, `PROJECT_LIMIT`."""
         require_role(caller, Role.ADMIN)

@@ -5,7 +5,7 @@ and it is final. Here is also who sees a request, and who may decide it.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
@@ -78,6 +78,8 @@ class Approval:
     """Why the requester wants it."""
     note: str | None = None
     """What the decider says about it."""
+    seq: int = field(default=0, compare=False, repr=False)
+    """Its place among those of its kind, in the order of their making. The storage gives it."""
 
 
 def can_see(caller: SessionCaller | ApiKeyCaller, approval: Approval) -> bool:

@@ -24,9 +24,9 @@ class ApprovalRepository(Protocol):
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
-        before: ApprovalId | None = None,
+        before: int | None = None,
     ) -> Sequence[Approval]:
-        """Newest first; with `before`, only those older than that approval."""
+        """Newest first; with `before`, only those of a lower `seq`."""
 
     async def list_pending_by_requester(
         self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None

@@ -31,7 +31,7 @@ from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, Syst
 from domain.kernel.clock import HOUR_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json, event_of
-from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
+from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.sign_in.policy import APPROVAL_STEP_UP_TTL_MS
@@ -62,14 +62,12 @@ class ApprovalService(Generic[TxT]):
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = LIST_LIMIT,
-        before: ApprovalId | None = None,
+        before: int | None = None,
     ) -> Sequence[Approval]:
-        """Newest first, for one device or the whole account; `before`: older than that one. Raises ValidationFailed, NotFound."""
+        """Newest first, for one device or the whole account; `before`: only those of a lower `seq`. Raises NotFound."""
         async with self.uow.read() as tx:
             if device_id is not None:
                 await get_device(tx, caller.account_id, device_id)
-            if before is not None and await tx.approvals.get(caller.account_id, before) is None:
-                raise ValidationFailed.for_field("before", "is the id of no approval. Start again without it.")
             return await tx.approvals.list_newest(
                 caller.account_id, device_id=device_id, status=status, limit=limit, before=before
             )

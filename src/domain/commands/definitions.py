@@ -80,6 +80,11 @@ class CommandDefinitionService:
             device = await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
             return await self.commands.effective_definitions(tx, device)
 
+    async def get(self, caller: SessionCaller, device_id: DeviceId, command_id: CommandId) -> CommandDefinition:
+        """A definition of the device itself. Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await _get_own_definition(tx, await get_device(tx, caller.account_id, device_id), command_id)
+
     async def create(
         self, caller: SessionCaller, device_id: DeviceId, definition_input: CommandDefinitionInput
     ) -> CommandDefinition:

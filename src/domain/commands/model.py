@@ -229,6 +229,11 @@ def effective_definitions(
     return tuple(_judged_by_effect(effective[name], effective.get, profile) for name in (*BUILT_IN_BY_NAME, *own))
 
 
+def place_among_built_in(name: str) -> int:
+    """In their order; the same for all that are none of them."""
+    return next((place for place, each in enumerate(BUILT_IN_BY_NAME) if each == name), len(BUILT_IN_BY_NAME))
+
+
 def find_definition(context: CommandContext, cmd: str) -> CommandDefinition | None:
     """The definition that applies to the device under this name; it needs the approval of the commands that it stands for."""
 

@@ -6,7 +6,7 @@ A session sees everything in its account. An API key sees only what its unexpire
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalWaiter
@@ -19,14 +19,11 @@ from domain.devices.service import DeviceDetails
 from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.kernel.caller import ApiKeyCaller, Caller, SessionCaller
 from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId, ExecutionId
-from domain.kernel.life import DatabaseLife
 from domain.kernel.unit_of_work import UnitOfWork
 
-MAX_PAGE_SIZE = 200
 ALL_DEVICES = DeviceSearch()
 
 
@@ -38,20 +35,11 @@ class DevicePage:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommandExecutionPage:
-    """`cursor`: of the next page; None on the last page."""
-
-    executions: tuple[Execution, ...]
-    cursor: str | None
-
-
 @service
 class DeviceQueries:
     uow: UnitOfWork[CommandsTx]
     clock: Clock
     authorizer: Authorizer
-    life: DatabaseLife = field(default_factory=DatabaseLife)
 
     async def list_devices(self, caller: Caller, search: DeviceSearch = ALL_DEVICES) -> DevicePage:
         """A key finds the devices that its grants cover. An unknown project raises NotFound for a session and is empty for an API
@@ -77,28 +65,27 @@ class DeviceQueries:
         """The page, and how many match. What a key may read is known only after reading, so its page is cut here."""
         if not isinstance(caller, ApiKeyCaller):
             devices = await tx.device_search.find(caller.account_id, search)
-            return devices, len(devices) if search.limit is None else await tx.device_search.count(caller.account_id, search)
-        found = await tx.device_search.find(caller.account_id, replace(search, limit=None, offset=0))
+            is_all = search.limit is None and search.after is None
+            return devices, len(devices) if is_all else await tx.device_search.count(caller.account_id, search)
+        found = await tx.device_search.find(caller.account_id, replace(search, limit=None, after=None))
         readable = await self.authorizer.filter_readable(tx, caller, list(found), self.clock.now_ms())
-        end = None if search.limit is None else search.offset + search.limit
-        return readable[search.offset : end], len(readable)
+        total = len(readable)
+        if search.after is not None:
+            behind = {each.device_id for each in await tx.device_search.find(caller.account_id, replace(search, limit=None))}
+            readable = [device for device in readable if device.device_id in behind]
+        return readable[: search.limit], total
 
     async def count_devices(self, caller: SessionCaller) -> DeviceCounts:
         async with self.uow.read() as tx:
             return await tx.device_search.count_by_state(caller.account_id)
 
     async def list_executions(
-        self, caller: Caller, device_id: DeviceId, *, limit: int, cursor: str | None = None
-    ) -> CommandExecutionPage:
-        """Newest first. Raises NotFound, ValidationFailed for an invalid cursor, Gone `OTHER_LIFE`."""
-        limit = min(limit, MAX_PAGE_SIZE)
-        before_seq = None if cursor is None else decode_cursor(EXECUTIONS, cursor, life=self.life.current)[0]
+        self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None
+    ) -> Sequence[Execution]:
+        """Newest first. Raises NotFound."""
         async with self.uow.read() as tx:
             await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())
-            found = await tx.executions.page(device_id, limit=limit + 1, before_seq=before_seq)
-        page = tuple(found[:limit])
-        is_last = len(found) <= len(page)
-        return CommandExecutionPage(page, None if is_last else encode_cursor(EXECUTIONS, page[-1].seq, life=self.life.current))
+            return await tx.executions.page(device_id, limit=limit, before_seq=before_seq)
 
     async def get_execution(self, caller: Caller, device_id: DeviceId, execution_id: ExecutionId) -> Execution:
         async with self.uow.read() as tx:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.devices.model import Device
-from domain.kernel.folding import search_terms, search_text
+from domain.kernel.cursors import Position
+from domain.kernel.folding import fold, search_terms, search_text
 from domain.kernel.ids import GroupId, ProjectId
 
 
@@ -45,11 +46,34 @@ class DeviceSearch:
     """A whole tag, exactly."""
     sort: DeviceSort | None = None
     limit: int | None = None
-    offset: int = 0
+    after: Position | None = None
+    """Behind which the page begins: a `position_of` a device."""
 
     @classmethod
     def words_of(cls, text: str) -> tuple[str, ...]:
         return search_terms(text)
+
+    @property
+    def position_types(self) -> tuple[type, ...]:
+        if self.sort is DeviceSort.NAME:
+            return str, int
+        is_by_number = self.sort is DeviceSort.CREATED or (self.sort is None and not self.words)
+        return (int,) if is_by_number else (int, int)
+
+    def position_of(self, device: Device) -> Position:
+        """Its sort key: unique, and ascending in every order."""
+        number, seen_ms = device.device_no, device.last_seen_ms or 0
+        match self.sort:
+            case DeviceSort.NAME:
+                return fold(device.name), number
+            case DeviceSort.LAST_SEEN:
+                return seen_ms, number
+            case DeviceSort.LAST_SEEN_NEWEST:
+                return -seen_ms, number
+            case None if self.words:
+                text = self.text_of(device)
+                return int(not all(word in text for word in self.words)), number
+        return (number,)
 
     @staticmethod
     def text_of(device: Device) -> str:

@@ -21,7 +21,7 @@ from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import EventKind, Json, event_of
-from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
+from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId, IdAndSecretGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.team.service_sessions import check_operation
@@ -82,18 +82,13 @@ class DeviceService:
             raise NotFound.for_resource("project", device.project_id)
         return DeviceDetails(device, project, health.get(device.device_no, UNKNOWN_HEALTH))
 
-    async def update(
-        self, caller: SessionCaller, device_id: DeviceId, changes: Mapping[str, Any], *, version: int | None = None
-    ) -> Device:
-        """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `version`: the version that the caller has read.
-
-        Raises VersionMismatch when the stored version differs, NotFound, PermissionDenied, ValidationFailed."""
+    async def update(self, caller: SessionCaller, device_id: DeviceId, changes: Mapping[str, Any]) -> Device:
+        """`changes`: editable fields of `Device` and `DeviceMetadata` by name. Raises NotFound, PermissionDenied,
+        ValidationFailed."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             # A move waits for a group of the former project that the device is joining, and takes it out again.
             before = await get_device(tx, caller.account_id, device_id, for_update="project_id" in changes)
-            if version is not None and version != before.version:
-                raise VersionMismatch("The device has changed since you read it. Read it again, then repeat your change.")
             if not changes:
                 return before
             await check_references(tx, caller.account_id, changes.get("project_id"), changes.get("device_type_id"))

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
-from domain.kernel.cursors import EVENTS, FEED, encode_cursor, invalid_cursor, read_cursor
-from domain.kernel.errors import ValidationFailed
+from domain.kernel.cursors import EVENTS, FEED, Cursor, invalid_cursor
 
 MAX_WRITERS = 32
 """Writer numbers are 0 to 31: so many transactions write to the log at the same time, and a cursor has no more entries."""
@@ -102,20 +101,25 @@ class FeedCursor:
     life: str = ""
 
     def encode(self) -> str:
-        return encode_cursor(FEED, self.log.base, self.store_time_s or 0, *chain.from_iterable(self.log.entries), life=self.life)
+        position = (self.log.base, self.store_time_s or 0, *chain.from_iterable(self.log.entries))
+        return Cursor(FEED, position, self.life).encode()
 
     @classmethod
     def decode(cls, text: str) -> FeedCursor:
         """Raises ValidationFailed."""
-        try:
-            (base, store_time_s, *entries), life = read_cursor(FEED, text, *range(2, 2 * MAX_WRITERS + 3, 2))
-        except ValidationFailed:
-            (position,), life = read_cursor(EVENTS, text)
-            return cls(EventLogCursor(position), None, life)
+        cursor = Cursor.decode(text)
+        numbers = [each for each in cursor.position if isinstance(each, int) and each >= 0]
+        if len(numbers) != len(cursor.position):
+            raise invalid_cursor()
+        if cursor.kind == EVENTS and len(numbers) == 1:
+            return cls(EventLogCursor(numbers[0]), None, cursor.life)
+        if cursor.kind != FEED or len(numbers) < 2 or len(numbers) % 2:
+            raise invalid_cursor()
+        base, store_time_s, *entries = numbers
         positions = dict(zip(entries[::2], entries[1::2], strict=True))
         if any(writer >= MAX_WRITERS for writer in positions):
             raise invalid_cursor()
-        return cls(EventLogCursor.from_positions(positions, base), store_time_s, life)
+        return cls(EventLogCursor.from_positions(positions, base), store_time_s, cursor.life)
 
     def at(self, log: EventLogCursor) -> FeedCursor:
         return replace(self, log=log)

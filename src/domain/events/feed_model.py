@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from domain.events.cursors import EventLogCursor
 from domain.events.model import PUBLIC_TYPES, TELEMETRY
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
 
 _READING_ID_BYTES = 15
@@ -67,6 +68,15 @@ class ReadingAsEvent:
     value: float | None
     text: str | None
     unit: str | None
+
+    @property
+    def event_id(self) -> EventId:
+        return reading_event_id(self.device_id, self.at_ms, self.metric, self.value, self.text)
+
+    @property
+    def place(self) -> Position:
+        """Its position among the readings of an account."""
+        return self.at_ms, self.device_id, self.metric, self.event_id
 
 
 def reading_event_id(device_id: DeviceId, at_ms: int, metric: str, value: float | None, text: str | None) -> EventId:

@@ -10,6 +10,7 @@ from domain.events.cursors import EventLogCursor
 from domain.events.feed_model import FeedFilter, FeedFrame, ReadingAsEvent
 from domain.events.hash_chain import ChainHasher, chain_events
 from domain.events.model import NO_SEARCH, Event, EventSearch
+from domain.kernel.cursors import Position
 from domain.kernel.domain_event import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from domain.provisioning.ports import ProvisioningTx
@@ -133,9 +134,9 @@ class ReadingsAsEventsSource(Protocol):
     """Port: readings as events, for `GET /events?type=telemetry`."""
 
     async def page(
-        self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
+        self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, after: Position | None
     ) -> Sequence[ReadingAsEvent]:
-        """Newest first: readings up to `before_ms`, without the first `skip`."""
+        """Newest first, behind this `place` of a reading."""
 
     async def count(self, account_id: AccountId, *, device_id: DeviceId | None, limit: int) -> int:
         """The number of stored readings, counted up to `limit`."""

@@ -180,6 +180,14 @@ class GrantService(Generic[TxT]):
             names = await _subject_names(tx, caller.account_id)
         return [(grant, names.get(grant.subject, "")) for grant in grants]
 
+    async def get(self, caller: SessionCaller, on: DeviceId | GroupId, grant_id: GrantId) -> tuple[Grant, str]:
+        """With the name of its subject. Raises NotFound, PermissionDenied below Admin."""
+        require_role(caller, Role.ADMIN)
+        async with self.uow.read() as tx:
+            grant = await _get_grant_for_update(tx, await self._find_target(tx, caller.account_id, on), grant_id)
+            names = await _subject_names(tx, caller.account_id)
+        return grant, names.get(grant.subject, "")
+
     async def list_of_key(self, caller: SessionCaller, key_id: str) -> Sequence[tuple[Grant, str]]:
         """The key's grants, each with the name of the device, group or project that it is on. Raises NotFound."""
         async with self.uow.read() as tx:

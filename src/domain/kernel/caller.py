@@ -11,7 +11,7 @@ enough: every decision that the service has based on `caller.role` is then still
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -49,6 +49,8 @@ class SessionCaller:
     """The claim of the present request's `Idempotency-Key`; `UnitOfWork.write` marks it in the caller's transaction."""
     session_id: SessionId | None = None
     """The sign-in that the access token belongs to. None for a caller that the service itself puts together."""
+    precondition: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
+    """The request's `If-Match`: `UnitOfWork.write` calls it in the caller's transaction. Raises VersionMismatch."""
     is_replay: bool = field(default=False, compare=False, repr=False)
     """The request asks for a stored response again: `UnitOfWork.write` authorises it like a new one, and then rolls back."""
     replayed_devices: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -72,9 +74,10 @@ class ApiKeyCaller:
     name: str = ""
     address: str = ""
     claim: StoredResponse | None = field(default=None, compare=False, repr=False)
+    precondition: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
     is_replay: bool = field(default=False, compare=False, repr=False)
     replayed_devices: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """All three as in `SessionCaller`."""
+    """All four as in `SessionCaller`."""
     secret_hash: bytes = field(default=b"", compare=False, repr=False)
     """Of the secret that was shown. Empty for a caller that the service itself puts together."""
     allowed_networks: tuple[str, ...] = field(default=(), compare=False, repr=False)

@@ -1,35 +1,72 @@
-"""Cursors: opaque, URL-safe positions in a list. The same numbers of the same life always give the same text.
+"""Cursors: opaque, URL-safe texts that name a position in a list or in the live feed, never a row. Deleting the row ends no walk.
 
-The first character names the list (`e` for the event log, `d` for a device's log, `f` for the live feed, `x` for executions), so
-a cursor of one list is invalid in another. The text ends with the life of the database (`life.py`): a position of another life
-names nothing that can be continued.
+A position is the sort key of the last entry that was read: whole numbers and texts. A cursor also carries the kind of its list, a
+digest of what the list was asked for, and the life of the database (`life.py`): a position of another list, filter or life names
+nothing that can be continued. Cursors are not signed. Who writes one gets no more than by asking for the list.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
+from dataclasses import dataclass
+from typing import Any
 
 from domain.kernel.errors import Gone, ValidationFailed
 
 EVENTS = "e"
-DEVICE_EVENTS = "d"
+"""The event log of an account; the live feed accepts it, too."""
 FEED = "f"
-EXECUTIONS = "x"
-_MAX_LENGTH = 2_048
-"""The longest has a position for each of the event log's writers."""
-_MAX_DIGITS = 18
-"""Fits a signed 64-bit integer, the widest that the databases store."""
-_MAX_LIFE = 32
+LIST = "l"
+MAX_CURSOR_LENGTH = 4_096
+"""The longest names a position for each of the event log's writers, or a name of 128 characters."""
+_MAX_NUMBER = 2**63 - 1
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+Position = tuple[int | str, ...]
+"""The sort key of an entry, unique in its list."""
 
 
-def encode_cursor(prefix: str, *numbers: int, life: str = "") -> str:
-    plain = prefix + ".".join(str(number) for number in numbers) + (f"@{life}" if life else "")
-    return base64.urlsafe_b64encode(plain.encode()).decode().rstrip("=")
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """`filters`: a digest of the list and of what it was asked for."""
+
+    kind: str
+    position: Position
+    life: str = ""
+    filters: str = ""
+
+    def encode(self) -> str:
+        plain = _encode([self.kind, self.life, self.filters, *self.position])
+        return base64.urlsafe_b64encode(plain.encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str) -> Cursor:
+        """Raises ValidationFailed for a text that `encode` did not write."""
+        try:
+            kind, life, filters, *position = _decode(text)
+        except ValueError:
+            raise invalid_cursor() from None
+        if not all(isinstance(each, str) for each in (kind, life, filters)) or not all(map(_is_key, position)):
+            raise invalid_cursor()
+        return cls(kind, tuple(position), life, filters)
+
+    def matches(self, *types: type) -> bool:
+        """Whether the position has values of these types."""
+        return tuple(map(type, self.position)) == types
 
 
 def invalid_cursor() -> ValidationFailed:
     return ValidationFailed.for_field("cursor", "Invalid cursor. Use a cursor returned by a previous page, or omit it.")
+
+
+def other_list() -> ValidationFailed:
+    return ValidationFailed.for_field(
+        "cursor",
+        "is of another list, or of other filters. Send it with the path and the query of the page that returned it (only `limit` "
+        "may differ), or begin again without it.",
+    )
 
 
 def other_life() -> Gone:
@@ -40,31 +77,21 @@ def other_life() -> Gone:
     )
 
 
-def decode_cursor(prefix: str, text: str, *counts: int, life: str | None = None) -> tuple[int, ...]:
-    """The numbers of a cursor that `encode_cursor` wrote with this prefix; how many is in `counts`, without these it is one.
-    Raises ValidationFailed for any other text, and Gone `OTHER_LIFE` for a cursor of another life than `life`."""
-    numbers, written = read_cursor(prefix, text, *counts)
-    if life is not None and written != life:
-        raise other_life()
-    return numbers
-
-
-def read_cursor(prefix: str, text: str, *counts: int) -> tuple[tuple[int, ...], str]:
-    """The numbers and the life of a cursor. Raises ValidationFailed as `decode_cursor`."""
-    fault = invalid_cursor()
-    if not text.isascii() or len(text) > _MAX_LENGTH:
-        raise fault
+def _decode(text: str) -> list[Any]:
+    """Raises ValueError."""
+    if not text.isascii() or len(text) > MAX_CURSOR_LENGTH:
+        raise ValueError("no cursor")
     try:
-        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii")
-    except (binascii.Error, ValueError):
-        raise fault from None
-    body, at, life = plain.partition("@")
-    parts = body[1:].split(".")
-    if (
-        body[:1] != prefix
-        or len(parts) not in (counts or (1,))
-        or not all(part.isdigit() and len(part) <= _MAX_DIGITS for part in parts)
-        or (at and not (life.isalnum() and len(life) <= _MAX_LIFE))
-    ):
-        raise fault
-    return tuple(int(part) for part in parts), life
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        found = json.loads(raw.decode())
+    except (binascii.Error, RecursionError) as error:
+        raise ValueError("no cursor") from error
+    if not isinstance(found, list):
+        raise ValueError("no cursor")
+    return found
+
+
+def _is_key(value: object) -> bool:
+    if isinstance(value, str):
+        return "\x00" not in value and not any("\ud800" <= sign <= "\udfff" for sign in value)
+    return type(value) is int and -_MAX_NUMBER <= value <= _MAX_NUMBER

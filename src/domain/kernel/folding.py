@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 Entry = TypeVar("Entry")
@@ -40,13 +40,15 @@ def search_terms(text: str) -> tuple[str, ...]:
     return tuple(_with_word_starts(term) for term in found if term)[:MAX_TERMS]
 
 
-def matching(entries: Iterable[Entry], text: str, names_of: Callable[[Entry], Iterable[str | None]]) -> list[Entry]:
-    """The entries that have all terms of `text` in their names; first those in which all of them begin words."""
+def matching(
+    entries: Iterable[Entry], text: str, names_of: Callable[[Entry], Iterable[str | None]]
+) -> Iterator[tuple[int, Entry]]:
+    """The entries that have all terms of `text` in their names, each with its rank: 0 if all of them begin words, else 1."""
     terms = search_terms(text)
-    texts = [(entry, search_text(names_of(entry))) for entry in entries]
-    found = [(entry, names) for entry, names in texts if all(inside(term) in names for term in terms)]
-    found.sort(key=lambda pair: not all(term in pair[1] for term in terms))
-    return [entry for entry, _ in found]
+    for entry in entries:
+        names = search_text(names_of(entry))
+        if all(inside(term) in names for term in terms):
+            yield int(not all(term in names for term in terms)), entry
 
 
 def inside(term: str) -> str:

@@ -71,6 +71,9 @@ class UnitOfWork(Protocol[Tx_co]):
         such changes of one account follow one another: of members, who could change each other and deadlock; and of what is
         counted up to a bound. `background`: of many objects; as above.
 
+        The caller's precondition runs in this transaction before the body: whatever is read meanwhile with `read` is read in it,
+        and what is found by its id is locked. Raises VersionMismatch.
+
         For a replay (`caller.is_replay`), IdempotentReplayRollbackError is raised at the end instead of a commit.
 
         Commits on exit, rolls back on an exception. Raises PermissionDenied `ROLE_REQUIRED`, Unauthenticated for a caller that

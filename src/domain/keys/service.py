@@ -66,6 +66,11 @@ class ApiKeyService(Generic[TxT]):
         async with self.uow.read() as tx:
             return await tx.api_keys.list_by_account(caller.account_id)
 
+    async def get(self, caller: SessionCaller, key_id: str) -> ApiKey:
+        """Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await get_api_key(tx, caller, key_id)
+
     async def create(self, caller: SessionCaller, name: str, **limits: Unpack[ApiKeyLimits]) -> CreatedApiKey:
         """Raises ValidationFailed; PermissionDenied `ROLE_REQUIRED`, `STEP_UP_REQUIRED`; Conflict `KEY_LIMIT`."""
         require_role(caller, Role.ADMIN)

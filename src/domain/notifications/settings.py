@@ -105,6 +105,11 @@ class NotificationSettingsService:
             channels = await tx.notification_channels.list_by_member(caller.membership_id)
         return [_as_seen_by(caller, each) for each in channels]
 
+    async def get_channel(self, caller: SessionCaller, channel_id: ChannelId) -> NotificationChannel:
+        """Raises NotFound, for a channel of another member too."""
+        async with self.uow.read() as tx:
+            return _as_seen_by(caller, await _get_own(tx, caller, channel_id))
+
     async def add_channel(self, caller: SessionCaller, name: str, destination: SealedDestination) -> NotificationChannel:
         """Raises ValidationFailed for a URL that nothing can be sent to, PermissionDenied `STEP_UP_REQUIRED`, Conflict
         `CHANNEL_LIMIT`."""

@@ -95,22 +95,30 @@ class ProvisioningCodeService:
         async with self.uow.read() as tx:
             return await tx.provisioning_codes.list_by_account(caller.account_id)
 
+    async def get(self, caller: SessionCaller, code_id: ProvisioningCodeId) -> ProvisioningCode:
+        """Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await _get_code(tx, caller, code_id)
+
     async def revoke(self, caller: SessionCaller, code_id: ProvisioningCodeId) -> None:
         """Deletes the code and what waits for it, at once; the devices that have used it stay. Raises NotFound."""
         async with self.uow.write(caller, Role.ADMIN) as tx:
-            code = await tx.provisioning_codes.get_for_update(caller.account_id, code_id)
-            if code is None:
-                raise NotFound.for_resource("provisioning code", code_id)
+            code = await _get_code(tx, caller, code_id)
             await tx.provisioning_codes.delete(code_id)
             text = f"Provisioning code {code.name} ({code.prefix}…) was revoked"
             tx.emit(event_of(caller, "provisioning_code_revoked", text, self.clock.now_ms(), codeId=code_id))
 
     async def list_claims(
-        self, caller: SessionCaller, *, status: ClaimStatus | None, before: ClaimId | None, limit: int
+        self, caller: SessionCaller, *, status: ClaimStatus | None, before: int | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:
-        """Newest first."""
+        """Newest first; `before`: only those of a lower `seq`."""
         async with self.uow.read() as tx:
             return await tx.device_claims.list_by_account(caller.account_id, status, before, limit)
+
+    async def get_claim(self, caller: SessionCaller, claim_id: ClaimId) -> DeviceProvisioningClaim:
+        """Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await _get_claim(tx, caller, claim_id)
 
     async def decide(self, caller: SessionCaller, claim_id: ClaimId, *, approve: bool) -> DeviceProvisioningClaim:
         """For the board that holds the claim's token, and no other one with its hardware id. Once: `forget` takes it back until
@@ -120,7 +128,7 @@ class ProvisioningCodeService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
             claim = await _get_claim(tx, caller, claim_id)
-            if claim.status is not ClaimStatus.WAITING:
+            if claim.status is not ClaimStatus.PENDING:
                 raise Conflict(
                     f"This claim is already {claim.status}. Exactly one decision counts. Forget the claim to let the board ask "
                     "again; revoke the credentials of a device on its page.",
@@ -148,6 +156,13 @@ class ProvisioningCodeService:
             data = {"claimId": claim_id, "hardwareId": claim.hardware_id}
             text = f"The claim of device {claim.hardware_id} was forgotten"
             tx.emit(event_of(caller, "device_claim_decided", text, self.clock.now_ms(), **data))
+
+
+async def _get_code(tx: ProvisioningTx, caller: SessionCaller, code_id: ProvisioningCodeId) -> ProvisioningCode:
+    code = await tx.provisioning_codes.get_for_update(caller.account_id, code_id)
+    if code is None:
+        raise NotFound.for_resource("provisioning code", code_id)
+    return code
 
 
 async def _get_claim(tx: ProvisioningTx, caller: SessionCaller, claim_id: ClaimId) -> DeviceProvisioningClaim:

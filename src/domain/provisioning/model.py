@@ -1,6 +1,6 @@
 """A provisioning code, the claims that devices make with it, and their rules.
 
-A claim is WAITING until somebody decides, APPROVED until the device fetches its credentials, then CLAIMED; or DENIED. A code that
+A claim is PENDING until somebody decides, APPROVED until the device fetches its credentials, then CLAIMED; or DENIED. A code that
 asks for no approval makes it CLAIMED at once. It is decided once.
 
 A claim belongs to who made it, which the claim token proves: a secret of the device, or one that the first answer gave it.
@@ -59,7 +59,7 @@ class ProvisioningCode:
 
 
 class ClaimStatus(StrEnum):
-    WAITING = "WAITING"
+    PENDING = "PENDING"
     APPROVED = "APPROVED"
     DENIED = "DENIED"
     CLAIMED = "CLAIMED"
@@ -83,6 +83,8 @@ class DeviceProvisioningClaim:
     decided_by: str | None = None
     decided_ms: int | None = None
     claimed_ms: int | None = None
+    seq: int = field(default=0, compare=False, repr=False)
+    """Its place among those of its kind, in the order of their making. The storage gives it."""
 
     @property
     def is_over(self) -> bool:

@@ -42,9 +42,9 @@ class DeviceProvisioningClaimRepository(Protocol):
     async def delete(self, claim_id: ClaimId) -> None: ...
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
+        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:
-        """Newest first; `before`: only those older than this one."""
+        """Newest first; `before`: only those of a lower `seq`."""
 
 
 class ProvisioningTx(DevicesTx, Protocol):

@@ -117,7 +117,7 @@ class ProvisioningCodeRedemptionService:
             return await self._go_on(tx, code, claim, request, now_ms)
         existing = await self._find_registered(tx, code, request.hardware_id)
         await self._check_room(tx, code)
-        status = ClaimStatus.WAITING if code.requires_approval else ClaimStatus.APPROVED
+        status = ClaimStatus.PENDING if code.requires_approval else ClaimStatus.APPROVED
         claim = self._new_claim(code, request, status, now_ms, claim)
         if status is ClaimStatus.APPROVED:
             return await self._give_credentials(tx, code, claim, existing, now_ms)
@@ -141,7 +141,7 @@ class ProvisioningCodeRedemptionService:
                 code="ALREADY_CLAIMED",
             )
         claim = replace(claim, address=request.address)
-        if claim.status is ClaimStatus.WAITING:
+        if claim.status is ClaimStatus.PENDING:
             return None
         if claim.status is ClaimStatus.DENIED:
             raise PermissionDenied("An Admin has denied this claim. Ask an Admin to forget it.", code="CLAIM_DENIED")
@@ -192,7 +192,7 @@ class ProvisioningCodeRedemptionService:
         return found[0]
 
     async def _check_room(self, tx: ProvisioningTx, code: ProvisioningCode) -> None:
-        open_count = sum([await tx.device_claims.count(code.code_id, one) for one in (ClaimStatus.WAITING, ClaimStatus.APPROVED)])
+        open_count = sum([await tx.device_claims.count(code.code_id, one) for one in (ClaimStatus.PENDING, ClaimStatus.APPROVED)])
         denied_count = await tx.device_claims.count(code.code_id, ClaimStatus.DENIED)
         if code.claimed_count + open_count >= code.max_devices or denied_count >= MAX_DENIED_CLAIMS:
             raise _used_up_error()

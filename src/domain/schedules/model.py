@@ -6,7 +6,7 @@ fires at most once: its key is unique in the database.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from domain.kernel.dataclasses import fast_frozen
@@ -107,6 +107,8 @@ class Schedule:
     updated_ms: int
     withdrawn: bool = False
     """The device must not run it by itself, because who saved it may not run it then. The service decides each edge."""
+    seq: int = field(default=0, compare=False, repr=False)
+    """Its place among those of its kind, in the order of their making. The storage gives it."""
 
 
 @fast_frozen

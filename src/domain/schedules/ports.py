@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from domain.commands.ports import CommandsTx
+from domain.kernel.cursors import Position
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import DecidedScheduleEdge, OfflineScheduleEdge, Schedule, SwitchEdge
@@ -28,8 +29,8 @@ class ScheduleRepository(Protocol):
     async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
         """`list_active` of all devices of an account, by device and slot."""
 
-    async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
-        """COMPLETED and CANCELLED schedules, newest first; with `before`, those that follow it in this order."""
+    async def list_history(self, device_id: DeviceId, limit: int, after: Position | None = None) -> Sequence[Schedule]:
+        """COMPLETED and CANCELLED schedules, newest first, behind the position: (time of the last change in Unix ms, `seq`)."""
 
     async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:
         """Enabled PENDING and ACTIVE schedules with `next_fire_ts` ≤ `now_ts`, earliest first; those without a rule only where

@@ -18,6 +18,7 @@ from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import is_portable_timezone
 from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
+from domain.kernel.cursors import Position
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import EventKind, event_of
 from domain.kernel.errors import FieldError, NotFound, ValidationFailed
@@ -96,13 +97,23 @@ class ScheduleService:
             device = await get_device(tx, caller.account_id, device_id)
             return [_schedule_view(device, schedule) for schedule in await tx.schedules.list_active(device_id)]
 
+    async def get(self, caller: SessionCaller, device_id: DeviceId, slot: int) -> ScheduleWithSyncState:
+        """The PENDING or ACTIVE schedule of the slot. Raises NotFound for an empty slot."""
+        check_slot(slot)
+        async with self.uow.read() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            schedule = await tx.schedules.get_by_slot(device_id, slot)
+        if schedule is None:
+            raise NotFound(f"Slot {slot} of this device is empty.")
+        return _schedule_view(device, schedule)
+
     async def list_history(
-        self, caller: SessionCaller, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, before: ScheduleId | None = None
+        self, caller: SessionCaller, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, after: Position | None = None
     ) -> Sequence[ScheduleWithSyncState]:
-        """Ended schedules, newest first; `before`: those that follow it in this order. Raises NotFound."""
+        """Ended schedules, newest first, behind the position: (`updated_ms`, `seq`). Raises NotFound."""
         async with self.uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
-            found = await tx.schedules.list_history(device_id, limit, before)
+            found = await tx.schedules.list_history(device_id, limit, after)
         return [ScheduleWithSyncState(schedule, False) for schedule in found]
 
     async def list_schedulable_commands(self, caller: SessionCaller, device_id: DeviceId) -> Sequence[CommandDefinition]:

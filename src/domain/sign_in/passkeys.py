@@ -56,6 +56,11 @@ class PasskeyManagementService:
         async with self.uow.read() as tx:
             return await tx.passkeys.list_by_user(caller.user_id)
 
+    async def get(self, caller: SessionCaller, passkey_id: str) -> Passkey:
+        """One of the caller's own. Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await _get_own(tx, caller, passkey_id)
+
     async def begin(self, caller: SessionCaller) -> JsonObject:
         """The options for `navigator.credentials.create`. Raises Conflict when the user has too many."""
         now_ms = self.clock.now_ms()
@@ -88,11 +93,11 @@ class PasskeyManagementService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
             await require_verification(tx, caller, now_ms)
-            found = [one for one in await tx.passkeys.list_by_user(caller.user_id) if one.passkey_id == passkey_id]
-            if not found or not await tx.passkeys.delete(caller.user_id, found[0].passkey_id):
-                raise NotFound("You have no such passkey. Check the id.")
+            found = await _get_own(tx, caller, passkey_id)
+            if not await tx.passkeys.delete(caller.user_id, found.passkey_id):
+                raise _no_passkey()
             await complete_factor_removal(tx, caller, self.requirement)
-            tx.emit(event_of(caller, "passkey_removed", f"The passkey {found[0].name} was removed", now_ms))
+            tx.emit(event_of(caller, "passkey_removed", f"The passkey {found.name} was removed", now_ms))
 
     async def _verify(self, caller: SessionCaller, response: JsonObject) -> tuple[NewPasskeyCredential, VerifiedPasskeyChallenge]:
         refused = passkey_refused_error("the browser's response is wrong, or this page is not at the address that people use.")
@@ -126,6 +131,17 @@ class PasskeyManagementService:
             is_synced=credential.is_synced,
             created_ms=now_ms,
         )
+
+
+async def _get_own(tx: SignInTx, caller: SessionCaller, passkey_id: str) -> Passkey:
+    for passkey in await tx.passkeys.list_by_user(caller.user_id):
+        if passkey.passkey_id == passkey_id:
+            return passkey
+    raise _no_passkey()
+
+
+def _no_passkey() -> NotFound:
+    return NotFound("You have no such passkey. Check the id.")
 
 
 @service

@@ -102,13 +102,16 @@ class UserSessionService:
         async with self.uow.read() as tx:
             return await tx.user_sessions.list_open(caller.user_id, self.clock.now_ms())
 
+    async def get_session(self, caller: SessionCaller, session_id: str) -> UserSession:
+        """One of the caller's own open sessions. Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await _get_own(tx, caller, session_id, self.clock.now_ms())
+
     async def end_session(self, caller: SessionCaller, session_id: str) -> None:
         """Sign out one of the caller's own sessions at once. Raises NotFound."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER, locks_account=True) as tx:
-            session = await tx.user_sessions.get_for_update(SessionId(session_id))
-            if session is None or session.user_id != caller.user_id or not session.is_open(now_ms):
-                raise NotFound.for_resource("session", session_id)
+            session = await _get_own(tx, caller, session_id, now_ms)
             await revoke_session(tx, session.session_id, now_ms)
             tx.emit(event_of(caller, "session_revoked", "A session was signed out", now_ms))
 
@@ -261,6 +264,13 @@ class SessionTokenIssuer:
     def hash(self, refresh_token: str) -> bytes:
         """The form in which a refresh token is stored."""
         return self.digest.sha256(refresh_token)
+
+
+async def _get_own(tx: SignInTx, caller: SessionCaller, session_id: str, now_ms: int) -> UserSession:
+    session = await tx.user_sessions.get_for_update(SessionId(session_id))
+    if session is None or session.user_id != caller.user_id or not session.is_open(now_ms):
+        raise NotFound.for_resource("session", session_id)
+    return session
 
 
 async def revoke_session(tx: SignInTx, session_id: SessionId, now_ms: int) -> None:

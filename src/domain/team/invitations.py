@@ -106,6 +106,18 @@ class InvitationService:
         inviters = {member.membership.membership_id: member.membership for member in members}
         return [(one, invitation_status(one, inviters.get(one.invited_by), now_ms)) for one in found]
 
+    async def get(self, caller: SessionCaller, invitation_id: str) -> tuple[Invitation, InvitationStatus]:
+        """Raises PermissionDenied below Admin, NotFound."""
+        require_role(caller, Role.ADMIN)
+        async with self.uow.read() as tx:
+            found = None
+            if has_id_format(IdPrefix.INVITATION, invitation_id):
+                found = await tx.invitations.get_for_update(caller.account_id, InvitationId(invitation_id))
+            if found is None:
+                raise NotFound.for_resource("invitation", invitation_id)
+            inviter = await tx.memberships.get(found.invited_by)
+        return found, invitation_status(found, inviter, self.clock.now_ms())
+
     async def invite(self, caller: SessionCaller, *, email: str, name: str, role: Role, language: str) -> InvitationResult:
         """`language`: of the mail, unless the inviter has stored one. Raises PermissionDenied, ValidationFailed,
         RateLimited, or Conflict `EMAIL_TAKEN`, `INVITATION_EXISTS`, `MEMBER_LIMIT`."""

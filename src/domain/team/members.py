@@ -44,6 +44,11 @@ class MemberService(Generic[TxT]):
         async with self.uow.read() as tx:
             return await tx.memberships.list_members(caller.account_id)
 
+    async def get_member(self, caller: SessionCaller, membership_id: str) -> MembershipWithUser:
+        """Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await _get_member_for_update(tx, caller, membership_id)
+
     async def add_member(self, caller: SessionCaller, *, email: str, name: str, role: Role, password: str) -> MembershipWithUser:
         """Raises PermissionDenied, ValidationFailed, or Conflict `EMAIL_TAKEN` when the address is in use."""
         check_can_assign_role(caller, role)

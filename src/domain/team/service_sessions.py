@@ -56,6 +56,13 @@ class ServiceSessionTokenService:
         async with self.uow.read() as tx:
             return await tx.service_sessions.list_open(caller.account_id, self.clock.now_ms())
 
+    async def get(self, caller: SessionCaller, session_id: SessionId) -> ServiceSessionToken:
+        """One that can be used. Raises PermissionDenied below Admin, NotFound."""
+        require_role(caller, Role.ADMIN)
+        async with self.uow.read() as tx:
+            await tx.user_sessions.get_for_update(session_id)
+            return await _get_open(tx, caller, session_id, self.clock.now_ms())
+
     async def create(
         self, caller: SessionCaller, *, name: str, role: Role, operations: Sequence[str], expires_ms: int
     ) -> tuple[ServiceSessionToken, str]:
@@ -93,13 +100,17 @@ class ServiceSessionTokenService:
         """At once, for whoever made it. Raises PermissionDenied, NotFound."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
-            open_ones = await tx.service_sessions.list_open(caller.account_id, now_ms)
-            found = next((each for each in open_ones if each.session_id == session_id), None)
-            if found is None:
-                raise NotFound.for_resource("service session", session_id)
+            found = await _get_open(tx, caller, session_id, now_ms)
             await tx.user_sessions.revoke(session_id, now_ms)
             text = f"Service session {found.name} ({found.prefix}…) was revoked"
             tx.emit(event_of(caller, "session_revoked", text, now_ms))
+
+
+async def _get_open(tx: TeamTx, caller: SessionCaller, session_id: SessionId, now_ms: int) -> ServiceSessionToken:
+    for each in await tx.service_sessions.list_open(caller.account_id, now_ms):
+        if each.session_id == session_id:
+            return each
+    raise NotFound.for_resource("service session", session_id)
 
 
 def check_operation(caller: SessionCaller, tag: str, *, is_read: bool, affects: str | None = None) -> None:

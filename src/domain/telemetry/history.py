@@ -15,12 +15,14 @@ import heapq
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from domain.devices.model import Device
 from domain.events.feed_model import ReadingAsEvent
 from domain.grants.authorizer import Authorizer, get_readable_device
 from domain.kernel.caller import Caller
 from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.cursors import Position
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -34,11 +36,16 @@ PAGE_MESSAGES = 1_000
 EXPORT_PAGE_MESSAGES = 250
 """Messages per page of an export. Other tasks run between pages: they wait some 5 ms, not 20."""
 MAX_SCANNED_MESSAGES = 200_000
-"""A query for a rare metric reads at most this many messages; narrow it with `since` and `until`."""
+"""A query for a rare metric reads at most this many messages for a page, which then is short and names the next one."""
 MAX_DEVICES = 200
 """The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
 
 PackedRows = list[tuple[int, bytes]]
+ReadingPosition = tuple[int, int, int]
+"""(Unix ms, digest, number): of the message with this key, so many readings have been read. All of one message share its time."""
+READING_POSITION = (int, int, int)
+_MAX_DIGEST = 2**31 - 1
+_WHOLE_MESSAGE = 2**31
 KeyedRow = tuple[int, int, bytes]
 """(Unix ms, digest, packed)"""
 
@@ -65,6 +72,20 @@ class ReadingHistory:
         *,
         newest_first: bool = True,
     ) -> tuple[PackedRows, MessageKey | None]:
+        """As `read_keyed_page`, the rows without their digests."""
+        rows, after = await self.read_keyed_page(tx, device, span, size, after, newest_first=newest_first)
+        return _without_digests(rows), after
+
+    async def read_keyed_page(
+        self,
+        tx: TelemetryTx,
+        device: Device,
+        span: HistoryTimeRange,
+        size: int,
+        after: MessageKey | None,
+        *,
+        newest_first: bool = True,
+    ) -> tuple[Sequence[KeyedRow], MessageKey | None]:
         """The rows, and the key after which the next page starts; None after the last page. Raises Unavailable."""
         found = await tx.readings.list_page(
             device.device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first
@@ -100,12 +121,16 @@ async def read_page(
 ) -> tuple[PackedRows, MessageKey | None]:
     """The rows, and the key after which the next page starts; None after the last page."""
     found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)
-    return _page(found, size)
+    rows, after = _page(found, size)
+    return _without_digests(rows), after
 
 
-def _page(found: Sequence[KeyedRow], size: int) -> tuple[PackedRows, MessageKey | None]:
-    rows = [(at_ms, packed) for at_ms, _, packed in found[:size]]
-    return rows, None if len(found) < size else found[size - 1][:2]
+def _page(found: Sequence[KeyedRow], size: int) -> tuple[Sequence[KeyedRow], MessageKey | None]:
+    return found[:size], None if len(found) < size else found[size - 1][:2]
+
+
+def _without_digests(rows: Sequence[KeyedRow]) -> PackedRows:
+    return [(at_ms, packed) for at_ms, _, packed in rows]
 
 
 async def _merge(
@@ -196,23 +221,47 @@ class TelemetryQueryService:
         return [replace(each, unit=units.get(each.metric)) for each in engine.latest(number)]
 
     async def history(
-        self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None, limit: int
-    ) -> list[Reading]:
-        """At most `limit` readings, newest first. Raises NotFound, PermissionDenied."""
+        self,
+        caller: Caller,
+        device_id: DeviceId,
+        span: HistoryTimeRange,
+        *,
+        metric: str | None,
+        limit: int,
+        after: ReadingPosition | None = None,
+    ) -> tuple[list[Reading], ReadingPosition | None]:
+        """At most `limit` readings behind the position, newest first; and the position behind which there may be more, None if
+        there are none. Fewer than `limit` with a position: so many messages had no such metric. Raises NotFound,
+        PermissionDenied, Unavailable."""
         found: list[Reading] = []
         async with self.uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             names = await DeviceMetricNames.load(tx, device)
             number = None if metric is None else names.find_number(metric)
             if metric is not None and number is None:
-                return []
+                return [], None
+            at_ms, digest, skipped = after or (0, 0, 0)
+            key = None if after is None else (at_ms, min(digest, _MAX_DIGEST) + 1)  # once more from the last message
             scanned = 0
-            async for rows in self.stored.iterate_pages(tx, device, span, PAGE_MESSAGES):
-                found += [names.to_reading(unpacked) for unpacked in self.engine.unpack_readings(rows, number)]
+            while True:
+                rows, key = await self.stored.read_keyed_page(tx, device, span, PAGE_MESSAGES, key)
+                page = self.engine.unpack_readings(_without_digests(rows), number)
+                if len(found) + len(page) <= limit and (scanned or after is None) and key is not None:
+                    found += map(names.to_reading, page)  # quicker than message by message
+                    scanned += len(rows)
+                    if len(found) == limit or scanned >= MAX_SCANNED_MESSAGES:
+                        return found, (*key, _WHOLE_MESSAGE)
+                    continue
+                for *message, packed in rows:
+                    unpacked = self.engine.unpack_readings([(message[0], packed)], number)
+                    begin = skipped if message == [at_ms, digest] else 0
+                    room = limit - len(found)
+                    found += [names.to_reading(each) for each in unpacked[begin : begin + room]]
+                    if len(unpacked) - begin > room:
+                        return found, (message[0], message[1], begin + room)
                 scanned += len(rows)
-                if len(found) >= limit or scanned >= MAX_SCANNED_MESSAGES:
-                    break
-        return found[:limit]
+                if key is None:
+                    return found, None
 
     async def export(
         self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None
@@ -249,15 +298,13 @@ class ReadingsAsEventsService:
     engine: TelemetryEngine
 
     async def page(
-        self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
+        self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, after: Position | None
     ) -> Sequence[ReadingAsEvent]:
-        """Readings at or before `before_ms` (Unix ms), newest first, without the first `skip`."""
-        wanted = limit + skip
+        """Newest first, behind this `place` of a reading."""
         async with self.uow.read() as tx:
             devices = (await self._list_devices(tx, account_id, device_id))[:MAX_DEVICES]
-            found = [await self._newest_records(tx, device, before_ms, wanted) for device in devices]
-        merged = heapq.merge(*found, key=lambda record: (-record.at_ms, record.device_id, record.metric))
-        return [record for number, record in enumerate(merged) if skip <= number < wanted]
+            found = [await self._newest_records(tx, device, limit, after) for device in devices]
+        return list(islice(heapq.merge(*found, key=_newest_first), limit))
 
     async def count(self, account_id: AccountId, *, device_id: DeviceId | None, limit: int) -> int:
         """The number of stored readings, counted up to `limit`."""
@@ -277,12 +324,27 @@ class ReadingsAsEventsService:
         seen = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
         return sorted(seen, key=lambda device: -(device.last_seen_ms or 0))
 
-    async def _newest_records(self, tx: TelemetryTx, device: Device, before_ms: int, wanted: int) -> list[ReadingAsEvent]:
-        rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
+    async def _newest_records(self, tx: TelemetryTx, device: Device, wanted: int, after: Position | None) -> list[ReadingAsEvent]:
+        """At least the next `wanted` ones. The messages of one millisecond are read together: their order is another one here."""
+        number, rows = device.device_no, list[tuple[int, bytes]]()
+        until_ms = MAX_TIME_MS
+        if after is not None:
+            until_ms = int(after[0])
+            rows += await tx.readings.list_between(number, until_ms, until_ms + 1, MAX_SCANNED_MESSAGES)
+        older = await tx.readings.list_between(number, 0, until_ms, wanted)
+        if older:
+            last_ms = older[-1][0]
+            rows += [row for row in older if row[0] != last_ms]
+            rows += await tx.readings.list_between(number, last_ms, last_ms + 1, MAX_SCANNED_MESSAGES)
         names = await DeviceMetricNames.load(tx, device)
         records = [
             ReadingAsEvent(device.device_id, device.name, at_ms, metric, value, text, unit)
             for at_ms, number, value, text, _ in self.engine.unpack_readings(rows)
             for metric, unit in [names.name_and_unit(number)]
         ]
-        return sorted(records, key=lambda record: (-record.at_ms, record.device_id, record.metric))
+        behind = None if after is None else (-int(after[0]), *after[1:])
+        return sorted((each for each in records if behind is None or _newest_first(each) > behind), key=_newest_first)
+
+
+def _newest_first(record: ReadingAsEvent) -> Position:
+    return -record.at_ms, *record.place[1:]

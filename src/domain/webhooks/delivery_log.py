@@ -22,7 +22,7 @@ from domain.webhooks.ports import WebhooksTx
 from domain.webhooks.requests import InFlightWebhookDelivery
 from domain.webhooks.service import get_webhook
 
-MAX_LISTED_ATTEMPTS = 50
+LISTED_ATTEMPTS = 50
 DUE_FIRST_MS = 0
 """Due before any other delivery, so that the next claim returns it."""
 
@@ -39,13 +39,21 @@ class WebhookDeliveryLogService:
     deliveries: WebhookDeliveryService
     send: Callable[[InFlightWebhookDelivery], None]
 
-    async def list_attempts(self, caller: SessionCaller, webhook_id: str) -> Sequence[DeliveryAttempt]:
-        """The last 50 attempts, newest first. Raises NotFound."""
+    async def list_attempts(
+        self, caller: SessionCaller, webhook_id: str, *, limit: int = LISTED_ATTEMPTS, before: int | None = None
+    ) -> Sequence[DeliveryAttempt]:
+        """Newest first; `before`: only those of a lower `seq`. Raises NotFound."""
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
-            attempts = await tx.deliveries.list_attempts(webhook.webhook_id, MAX_LISTED_ATTEMPTS)
+            attempts = await tx.deliveries.list_attempts(webhook.webhook_id, limit, before)
         return [mark_interrupted(attempt, now_ms) for attempt in attempts]
+
+    async def get_attempt(self, caller: SessionCaller, webhook_id: str, delivery_id: str) -> DeliveryAttempt:
+        """Raises NotFound."""
+        async with self.uow.read() as tx:
+            webhook = await get_webhook(tx, caller, webhook_id)
+            return mark_interrupted(await _get_attempt(tx, webhook, delivery_id), self.clock.now_ms())
 
     async def ping(self, caller: SessionCaller, webhook_id: str) -> DeliveryId:
         """Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
@@ -72,10 +80,8 @@ class WebhookDeliveryLogService:
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
-            attempt = None
-            if has_id_format(IdPrefix.DELIVERY, delivery_id):
-                attempt = await tx.deliveries.get_attempt(webhook.webhook_id, DeliveryId(delivery_id))
-            earlier = None if attempt is None else await tx.deliveries.get(attempt.delivery_no)
+            attempt = await _get_attempt(tx, webhook, delivery_id)
+            earlier = await tx.deliveries.get(attempt.delivery_no)
             if earlier is None:
                 raise NotFound.for_resource("delivery", delivery_id)
             return await self._start_attempt(tx, webhook, _redelivery(earlier, now_ms), now_ms)
@@ -96,6 +102,15 @@ class WebhookDeliveryLogService:
         await tx.deliveries.add_attempts([in_flight.attempt])
         tx.after_commit(lambda: self.send(in_flight))
         return in_flight.attempt.delivery_id
+
+
+async def _get_attempt(tx: WebhooksTx, webhook: Webhook, delivery_id: str) -> DeliveryAttempt:
+    found = None
+    if has_id_format(IdPrefix.DELIVERY, delivery_id):
+        found = await tx.deliveries.get_attempt(webhook.webhook_id, DeliveryId(delivery_id))
+    if found is None:
+        raise NotFound.for_resource("delivery", delivery_id)
+    return found
 
 
 def _redelivery(earlier: WebhookDelivery, now_ms: int) -> WebhookDelivery:

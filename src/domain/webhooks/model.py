@@ -164,6 +164,8 @@ class DeliveryAttempt:
     succeeded: bool = False
     duration_ms: int | None = None
     next_attempt_ms: int | None = None
+    seq: int = field(default=0, compare=False, repr=False)
+    """Its place among those of its kind, in the order of their making. The storage gives it."""
 
 
 def encode_payload(payload: JsonObject) -> bytes:

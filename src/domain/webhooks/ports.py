@@ -76,7 +76,7 @@ class WebhookDeliveryRepository(Protocol):
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         """For attempts that were never sent."""
 
-    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[DeliveryAttempt]:
+    async def list_attempts(self, webhook_id: WebhookId, limit: int, before: int | None = None) -> Sequence[DeliveryAttempt]:
         """Newest first, by their sequence number."""
 
     async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None: ...

@@ -61,6 +61,11 @@ class WebhookService:
         async with self.uow.read() as tx:
             return await tx.webhooks.list_by_account(caller.account_id)
 
+    async def get(self, caller: SessionCaller, webhook_id: str) -> Webhook:
+        """Raises NotFound."""
+        async with self.uow.read() as tx:
+            return await get_webhook(tx, caller, webhook_id)
+
     def visible_url(self, caller: SessionCaller, webhook: Webhook) -> str:
         """The whole URL for an Admin, otherwise scheme and host; also when no key of the ring opens it: then a new one can be
         entered."""
@@ -184,6 +189,7 @@ class WebhookService:
 
     async def _cancel_pending(self, caller: SessionCaller, webhook_id: str) -> None:
         """Cancels what was pending before the webhook was disabled, so that enabling it does not send it."""
+        caller = replace(caller, precondition=None)  # it holds for the change that follows
         while True:
             async with self.uow.write(caller, Role.ADMIN) as tx:
                 webhook = await get_webhook(tx, caller, webhook_id)

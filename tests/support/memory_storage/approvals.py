@@ -17,7 +17,8 @@ class MemoryApprovalRepository:
         self._database = database
 
     async def add(self, approval: Approval) -> None:
-        self._database.writable_rows(APPROVALS)[approval.approval_id] = approval
+        placed = replace(approval, seq=self._database.next_value("approval_seq"))
+        self._database.writable_rows(APPROVALS)[approval.approval_id] = placed
 
     async def get(self, account_id: AccountId, approval_id: ApprovalId) -> Approval | None:
         approval = self._database.rows(APPROVALS).get(approval_id)
@@ -30,18 +31,14 @@ class MemoryApprovalRepository:
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
-        before: ApprovalId | None = None,
+        before: int | None = None,
     ) -> Sequence[Approval]:
         chosen = [
             approval
             for approval in self._database.rows(APPROVALS).values()
             if approval.account_id == account_id and device_id in (None, approval.device_id) and status in (None, approval.status)
         ]
-        if before is not None:
-            ids = list(self._database.rows(APPROVALS))
-            older = set(ids[: ids.index(before)])
-            chosen = [approval for approval in chosen if approval.approval_id in older]
-        return chosen[::-1][:limit]
+        return [approval for approval in chosen[::-1] if before is None or approval.seq < before][:limit]
 
     async def list_pending_by_requester(
         self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
-from domain.kernel.folding import fold, inside
+from domain.devices.search import DeviceCounts, DeviceSearch, DeviceStateFilter
+from domain.kernel.folding import inside
 from domain.kernel.ids import AccountId
 from support.memory_storage.dead_letters import DEAD_LETTERS
 from support.memory_storage.devices import MemoryDeviceRepository
@@ -26,14 +26,8 @@ class MemoryDeviceSearchRepository:
 
     async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
         found = [each for each in await self._devices.list(account_id, search.project_id) if _matches(each, search)]
-        if search.sort is DeviceSort.NAME:
-            found.sort(key=lambda each: fold(each.name))
-        elif search.sort is None:
-            found.sort(key=lambda each: not all(word in DeviceSearch.text_of(each) for word in search.words))
-        elif search.sort is not DeviceSort.CREATED:
-            sign = 1 if search.sort is DeviceSort.LAST_SEEN else -1
-            found.sort(key=lambda each: sign * (each.last_seen_ms or 0))
-        return found if search.limit is None else found[search.offset :][: search.limit]
+        found.sort(key=search.position_of)
+        return [each for each in found if search.after is None or search.position_of(each) > search.after][: search.limit]
 
     async def count(self, account_id: AccountId, search: DeviceSearch) -> int:
         return sum(_matches(each, search) for each in await self._devices.list(account_id, search.project_id))

@@ -44,7 +44,9 @@ class MemoryProvisioningClaimRepository:
         self._database = database
 
     async def upsert(self, claim: DeviceProvisioningClaim) -> None:
-        self._database.writable_rows(CLAIMS)[claim.claim_id] = claim
+        rows = self._database.writable_rows(CLAIMS)
+        seq = rows[claim.claim_id].seq if claim.claim_id in rows else self._database.next_value("claim_seq")
+        rows[claim.claim_id] = replace(claim, seq=seq)
 
     async def get_for_update(self, account_id: AccountId, claim_id: ClaimId) -> DeviceProvisioningClaim | None:
         claim = self._database.rows(CLAIMS).get(claim_id)
@@ -61,8 +63,8 @@ class MemoryProvisioningClaimRepository:
         self._database.delete(CLAIMS, [claim_id])
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
+        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:
         every = list(self._database.rows(CLAIMS).values())
-        older = every if before is None else every[: [each.claim_id for each in every].index(before)]
+        older = [each for each in every if before is None or each.seq < before]
         return [each for each in reversed(older) if each.account_id == account_id and status in (None, each.status)][:limit]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from adapters.storage.errors import edge_recorded_error, slot_taken_error
 from domain.devices.model import Device
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
     SKIPPED_OUTCOMES,
@@ -33,12 +34,14 @@ class MemoryScheduleRepository:
 
     async def add(self, schedule: Schedule) -> None:
         self._require_free_slot(schedule)
-        self._database.writable_rows(SCHEDULES)[schedule.schedule_id] = schedule
+        placed = replace(schedule, seq=self._database.next_value("schedule_seq"))
+        self._database.writable_rows(SCHEDULES)[schedule.schedule_id] = placed
 
     async def save(self, schedule: Schedule) -> None:
-        if schedule.schedule_id in self._database.rows(SCHEDULES):
+        stored = self._database.rows(SCHEDULES).get(schedule.schedule_id)
+        if stored is not None:
             self._require_free_slot(schedule)
-            self._database.writable_rows(SCHEDULES)[schedule.schedule_id] = schedule
+            self._database.writable_rows(SCHEDULES)[schedule.schedule_id] = replace(schedule, seq=stored.seq)
 
     async def get_by_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
         return next((schedule for schedule in await self.list_active(device_id) if schedule.slot == slot), None)
@@ -54,14 +57,11 @@ class MemoryScheduleRepository:
         found = [schedule for schedule in self._live() if schedule.account_id == account_id]
         return sorted(found, key=lambda schedule: (schedule.device_id, schedule.slot))
 
-    async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
+    async def list_history(self, device_id: DeviceId, limit: int, after: Position | None = None) -> Sequence[Schedule]:
         rows = reversed(list(self._database.rows(SCHEDULES).values()))
         ended = [s for s in rows if s.device_id == device_id and s.status not in _LIVE]
-        ended.sort(key=lambda schedule: -schedule.updated_ms)
-        if before is not None:
-            ids = [schedule.schedule_id for schedule in ended]
-            ended = ended[ids.index(before) + 1 :] if before in ids else []
-        return ended[:limit]
+        ended.sort(key=lambda schedule: (schedule.updated_ms, schedule.seq), reverse=True)
+        return [s for s in ended if after is None or (s.updated_ms, s.seq) < after][:limit]
 
     async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:
         due = [(at_ts, s) for at_ts, s in self._waiting(once_after_ts) if at_ts <= now_ts]

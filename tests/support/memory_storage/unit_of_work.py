@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, run_callbacks
 from domain.events.ports import TransactionEventDispatcher
@@ -150,6 +151,9 @@ class MemoryTransaction:
         self.after_commit_calls.append(call)
 
 
+_READ_WITH: ContextVar[MemoryTransaction | None] = ContextVar("read_with", default=None)
+
+
 class MemoryUnitOfWork:
     """Without a dispatcher, `emitted_events` keeps the events. `acquire_timeout_s` limits the wait for other writers."""
 
@@ -181,6 +185,12 @@ class MemoryUnitOfWork:
             try:
                 if caller is not None:
                     await _check_caller(tx, caller)
+                    if caller.precondition is not None:
+                        token = _READ_WITH.set(tx)
+                        try:
+                            await caller.precondition()
+                        finally:
+                            _READ_WITH.reset(token)
                 yield tx
                 if caller is not None and caller.is_replay:
                     raise IdempotentReplayRollbackError
@@ -198,6 +208,10 @@ class MemoryUnitOfWork:
 
     @asynccontextmanager
     async def read(self, *, one_statement: bool = False) -> AsyncIterator[MemoryTransaction]:
+        joined = _READ_WITH.get()
+        if joined is not None:
+            yield joined
+            return
         database = Database(self._tables, writable=False)
         try:
             yield MemoryTransaction(database, self._event_dispatcher, writable=False)

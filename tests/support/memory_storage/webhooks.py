@@ -135,20 +135,20 @@ class MemoryDeliveryRepository:
     async def add_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None:
         rows = self._database.writable_rows(ATTEMPTS)
         for attempt in attempts:
-            rows[attempt.delivery_id] = attempt
+            rows[attempt.delivery_id] = replace(attempt, seq=self._database.next_value("attempt_seq"))
 
     async def finish_attempts(self, attempts: Sequence[DeliveryAttempt]) -> None:
         rows = self._database.writable_rows(ATTEMPTS)
         for attempt in attempts:
             if attempt.delivery_id in rows:
-                rows[attempt.delivery_id] = attempt
+                rows[attempt.delivery_id] = replace(attempt, seq=rows[attempt.delivery_id].seq)
 
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         self._database.delete(ATTEMPTS, list(delivery_ids))
 
-    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[DeliveryAttempt]:
+    async def list_attempts(self, webhook_id: WebhookId, limit: int, before: int | None = None) -> Sequence[DeliveryAttempt]:
         mine = [attempt for attempt in self._database.rows(ATTEMPTS).values() if attempt.webhook_id == webhook_id]
-        return mine[::-1][:limit]
+        return [attempt for attempt in mine[::-1] if before is None or attempt.seq < before][:limit]
 
     async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None:
         found = self._database.rows(ATTEMPTS).get(delivery_id)

@@ -23,10 +23,9 @@ class TestControl:
         for cmd in ("ON", "OFF", "TOGGLE"):
             await world.commands.submit(world.session(), device.device_id, cmd)
         first = await world.control.list_executions(world.session(), device.device_id, limit=2)
-        assert [one.cmd for one in first.executions] == ["TOGGLE", "OFF"]
-        second = await world.control.list_executions(world.session(), device.device_id, limit=2, cursor=first.cursor)
-        assert [one.cmd for one in second.executions] == ["ON"]
-        assert second.cursor is None
+        assert [one.cmd for one in first] == ["TOGGLE", "OFF"]
+        second = await world.control.list_executions(world.session(), device.device_id, limit=2, before_seq=first[-1].seq)
+        assert [one.cmd for one in second] == ["ON"]
 
     async def test_an_execution_of_another_device_is_not_found(self, world: DeviceWorld) -> None:
         device, other = await world.device(), await world.device()

@@ -6,7 +6,7 @@ import pytest
 
 from domain.devices.model import TRANSITIONS, DeviceLifecycleAction, DeviceStatus, FirmwareProfile
 from domain.kernel.caller import Role
-from domain.kernel.errors import Conflict, PermissionDenied, VersionMismatch
+from domain.kernel.errors import Conflict, PermissionDenied
 from support.device_world import DeviceWorld
 
 
@@ -20,15 +20,6 @@ async def test_toggle_disables_and_enables_and_refuses_a_pending_device(world: D
     with pytest.raises(Conflict) as refused:
         await world.devices.toggle_enabled(world.session(), pending.device_id)
     assert refused.value.code == "DEVICE_STATE"
-
-
-async def test_an_update_with_an_old_version_is_stale(world: DeviceWorld) -> None:
-    device = await world.device()
-    after = await world.devices.update(world.session(), device.device_id, {"name": "A"}, version=device.version)
-    assert after.version == (await world.stored(device.device_id)).version
-    with pytest.raises(VersionMismatch):
-        await world.devices.update(world.session(), device.device_id, {"name": "B"}, version=device.version)
-    assert (await world.stored(device.device_id)).name == "A"
 
 
 async def test_an_update_changes_only_what_it_names(world: DeviceWorld) -> None:

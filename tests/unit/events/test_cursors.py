@@ -8,7 +8,7 @@ import pytest
 
 from domain.events.cursors import MAX_WRITERS, EventLogCursor, FeedCursor
 from domain.events.model import Event, with_position
-from domain.kernel.cursors import EVENTS, FEED, encode_cursor
+from domain.kernel.cursors import EVENTS, FEED, Cursor
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, EventId
 
@@ -52,9 +52,9 @@ def test_the_most_common_position_is_the_base_so_that_few_writers_are_listed() -
 
 
 def test_the_cursor_of_an_older_version_covers_its_position_for_every_writer() -> None:
-    assert FeedCursor.decode(encode_cursor(FEED, 57, 1_700_000_000)) == FeedCursor(EventLogCursor(57), 1_700_000_000)
-    assert FeedCursor.decode(encode_cursor(EVENTS, 57)) == FeedCursor(EventLogCursor(57), None)
-    assert FeedCursor(EventLogCursor(57), 1_700_000_000).encode() == encode_cursor(FEED, 57, 1_700_000_000)
+    assert FeedCursor.decode(Cursor(FEED, (57, 1_700_000_000)).encode()) == FeedCursor(EventLogCursor(57), 1_700_000_000)
+    assert FeedCursor.decode(Cursor(EVENTS, (57,)).encode()) == FeedCursor(EventLogCursor(57), None)
+    assert FeedCursor(EventLogCursor(57), 1_700_000_000).encode() == Cursor(FEED, (57, 1_700_000_000)).encode()
 
 
 def test_the_longest_cursor_is_read_back() -> None:
@@ -65,4 +65,4 @@ def test_the_longest_cursor_is_read_back() -> None:
 @pytest.mark.parametrize("numbers", [(1,), (1, 2, 3), (1, 2, MAX_WRITERS, 5), tuple(range(2 * MAX_WRITERS + 4))])
 def test_other_numbers_are_refused(numbers: tuple[int, ...]) -> None:
     with pytest.raises(ValidationFailed):
-        FeedCursor.decode(encode_cursor(FEED, *numbers))
+        FeedCursor.decode(Cursor(FEED, tuple(numbers)).encode())

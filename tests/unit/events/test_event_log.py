@@ -9,7 +9,7 @@ import pytest
 
 from adapters.feed_hub import InProcessFeedHub
 from domain.events.feed_model import FeedFilter
-from domain.events.model import PUBLIC_TYPES, Event, is_access_change
+from domain.events.model import PUBLIC_TYPES, Event, EventSearch, is_access_change
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId
 from support.webhook_world import ACCOUNT, WebhookWorld
@@ -98,9 +98,10 @@ async def test_a_device_log_has_only_its_events_newest_first(world: WebhookWorld
     await world.switch(one)
     await world.switch(two)
     await world.switch(one)
-    found, _ = await world.events.list_by_device(world.session(), one.device_id)
+    found = await world.events.list_by_device(world.session(), one.device_id)
     assert [record.kind for record in found] == ["relay_changed", "relay_changed", "device_registered"]
-    earlier, _ = await world.events.list_by_device(world.session(), one.device_id, before_ms=found[-1].at_ms)
+    before = EventSearch(until_ms=found[-1].at_ms)
+    earlier = await world.events.list_by_device(world.session(), one.device_id, span=before)
     assert not earlier
     with pytest.raises(NotFound):
         await world.events.list_by_device(world.session(), "dev_00000000000000000000")

@@ -57,7 +57,8 @@ class MovedWorld(TelemetryWorld):
     async def history(
         self, device: Device, span: HistoryTimeRange = ALL, metric: str | None = None, limit: int = 1_000
     ) -> list[Any]:
-        return await self.both.history(self.session(), device.device_id, span, metric=metric, limit=limit)
+        found, _ = await self.both.history(self.session(), device.device_id, span, metric=metric, limit=limit)
+        return found
 
     async def reported(self, days: int = 4) -> Device:
         """A device that reported every two hours for so many days, the last time just now."""
@@ -90,7 +91,8 @@ async def answers(
     for span in spans:
         for metric in (None, "temperature", "mode", "unknown"):
             for limit in (1, 20, 1_000):
-                found.append(await queries.history(caller, device.device_id, span, metric=metric, limit=limit))
+                readings, _ = await queries.history(caller, device.device_id, span, metric=metric, limit=limit)
+                found.append(readings)
             pages = [page async for page in queries.export(caller, device.device_id, span, metric=metric)]
             found.append([reading for page in pages for reading in page])
         for step_ms in (30 * MINUTE_MS, 7 * HOUR_MS):

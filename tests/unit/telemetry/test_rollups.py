@@ -47,7 +47,7 @@ async def cells_from_readings(world: TelemetryWorld, device: Device, span: Histo
 
 
 async def query_buckets(world: TelemetryWorld, device: Device, span: HistoryTimeRange, step_ms: int) -> list[tuple[Any, ...]]:
-    found = await world.downsampling.query_buckets(
+    found, _ = await world.downsampling.query_buckets(
         world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
     )
     return [(b.from_ms, b.metric, b.count, b.low, b.high, b.total, b.last) for b in found]

@@ -55,7 +55,7 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
 
     async def expired() -> bool:
         page = await world.control.list_executions(world.session(), late.device_id, limit=1)
-        return page.executions[0].status is ExecutionStatus.EXPIRED
+        return page[0].status is ExecutionStatus.EXPIRED
 
     async with running(loop):
         await eventually(expired)

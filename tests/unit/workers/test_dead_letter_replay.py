@@ -95,7 +95,9 @@ def message(device: Device, topic: str) -> IngestDeadLetter:
 
 
 async def stored(world: TelemetryWorld, device: Device) -> Sequence[Reading]:
-    return await world.telemetry.history(world.session(), device.device_id, HistoryTimeRange(0, 2**50), metric=None, limit=10)
+    span = HistoryTimeRange(0, 2**50)
+    found, _ = await world.telemetry.history(world.session(), device.device_id, span, metric=None, limit=10)
+    return found
 
 
 async def test_replayed_telemetry_is_stored_at_its_arrival_and_drives_no_rules(world: TelemetryWorld) -> None:

@@ -16,7 +16,7 @@ ChannelErrorCode = Literal[
     "NO_RESPONSE", "REFUSED", "GONE", "RECEIVER_ERROR", "MAIL_FAILED", "NOT_ACCEPTED", "SECRET_UNREADABLE", "INTERNAL_ERROR"
 ]
 ChannelKind = Literal["mail", "webpush", "ntfy", "telegram"]
-ClaimStatus = Literal["WAITING", "APPROVED", "DENIED", "CLAIMED"]
+ClaimStatus = Literal["PENDING", "APPROVED", "DENIED", "CLAIMED"]
 CommandKind = Literal["ACTION", "QUERY"]
 CommandWidget = Literal["BUTTON", "TOGGLE", "NUMBER", "SELECT", "MULTI"]
 DeviceSort = Literal["created", "name", "lastSeen", "-lastSeen"]
@@ -43,7 +43,7 @@ FleetKind = Literal[
     "projects", "deviceTypes", "devices", "commands", "schedules", "rules", "groups", "apiKeys", "grants", "webhooks"
 ]
 InvitationStatus = Literal["PENDING", "EXPIRED", "VOID"]
-MemberOutcomeKind = Literal["QUEUED", "WAITS_FOR_APPROVAL", "DONE", "REFUSED"]
+MemberOutcomeKind = Literal["QUEUED", "PENDING", "DONE", "REFUSED"]
 MisfirePolicy = Literal["FIRE", "SKIP"]
 NotificationTopic = Literal["approvals", "offline", "rules", "webhooks", "devices", "dead_letters"]
 RefusalReason = Literal[
@@ -80,13 +80,36 @@ class AccessExplanationResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKeyChangedResponse:
+    key_id: str
+    name: str
+    type: Literal["SECRET"]
+    prefix: str
+    enabled: bool
+    expires_at: datetime | None
+    allowed_networks: list[str]
+    previous_prefix: str | None
+    previous_expires_at: datetime | None
+    last_used_at: datetime | None
+    last_used_prefix: str | None
+    created_at: datetime
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKeyCreatedResponse:
     key_id: str
     name: str
     type: Literal["SECRET"]
     prefix: str
+    enabled: bool
     expires_at: datetime | None
     allowed_networks: list[str]
+    previous_prefix: str | None
+    previous_expires_at: datetime | None
+    last_used_at: datetime | None
+    last_used_prefix: str | None
+    created_at: datetime
     key: str
 
 
@@ -126,11 +149,15 @@ class ApiKeyRotatedResponse:
     name: str
     type: Literal["SECRET"]
     prefix: str
+    enabled: bool
     expires_at: datetime | None
     allowed_networks: list[str]
-    key: str
     previous_prefix: str | None
     previous_expires_at: datetime | None
+    last_used_at: datetime | None
+    last_used_prefix: str | None
+    created_at: datetime
+    key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +193,24 @@ class ApprovalDecidedEvent:
     execution_id: str | None
     decided_by: str | None
     note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalDecidedResponse:
+    approval_id: str
+    device_id: str
+    cmd: str
+    params: Any
+    status: ApprovalStatus
+    created_at: datetime
+    expires_at: datetime
+    requested_by: RequesterResponse
+    decided_by: str | None
+    decided_at: datetime | None
+    execution_id: str | None
+    reason: str | None
+    note: str | None
+    ok: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,12 +255,6 @@ class ApprovalResponse:
     execution_id: str | None
     reason: str | None
     note: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApproveResponse:
-    ok: bool
-    execution_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +370,19 @@ class ClusterResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandDefinitionChangedResponse:
+    command_id: str | None
+    name: str
+    label: str
+    description: str | None
+    kind: CommandKind
+    params_schema: dict[str, Any] | None
+    shape: CommandWidget
+    requires_approval: bool
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDefinitionCreateRequest:
     name: str
     label: str
@@ -339,11 +391,6 @@ class CommandDefinitionCreateRequest:
     params_schema: dict[str, Any] | Unset | None = UNSET
     shape: CommandWidget | Unset = UNSET
     requires_approval: bool | Unset = UNSET
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandDefinitionCreatedResponse:
-    command_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -465,6 +512,34 @@ class DeliveryStartedResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceChangedResponse:
+    device_id: str
+    name: str
+    board_type: str
+    app_type: str
+    app_type_other: str | None
+    device_status: DeviceStatus
+    enabled: bool
+    device_type_id: str | None
+    relay_state: bool | None
+    is_online: bool
+    last_seen: datetime | None
+    created_at: datetime
+    project: DeviceProjectResponse
+    profile: FirmwareProfile
+    description: str | None
+    location: str | None
+    manufacturer: str | None
+    model: str | None
+    industry: str | None
+    tags: list[str]
+    external_id: str | None
+    group_ids: list[str]
+    health: DeviceHealthResponse
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaimWaitsResponse:
     """The claim waits for approval: ask again with the same body and the `claimToken`."""
 
@@ -565,11 +640,6 @@ class DeviceProjectResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRegisteredResponse:
-    device_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRegistrationRequest:
     name: str
     board_type: str
@@ -612,13 +682,6 @@ class DeviceResponse:
     external_id: str | None
     group_ids: list[str]
     health: DeviceHealthResponse
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceToggledResponse:
-    ok: bool
-    enabled: bool
-    device_status: DeviceStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -859,6 +922,24 @@ class FleetWebhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GrantChangedResponse:
+    grant_id: str
+    applies_via: AppliesVia
+    subject: GrantSubjectResponse
+    commands: list[str]
+    scope: Scope
+    expires_at: datetime | None
+    active_days: list[int]
+    active_from_minute: int | None
+    active_to_minute: int | None
+    timezone: str
+    rate_limit_per_minute: int | None
+    created_at: datetime
+    ok: bool
+    details: list[GrantWarningResponse] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantCheckResponse:
     grant_id: str
     allowed: bool
@@ -870,14 +951,18 @@ class GrantCheckResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantCreatedResponse:
     grant_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantCreatedWithWarningsResponse:
-    """The grant is created; `details` contains warnings."""
-
-    grant_id: str
-    details: list[GrantWarningResponse]
+    applies_via: AppliesVia
+    subject: GrantSubjectResponse
+    commands: list[str]
+    scope: Scope
+    expires_at: datetime | None
+    active_days: list[int]
+    active_from_minute: int | None
+    active_to_minute: int | None
+    timezone: str
+    rate_limit_per_minute: int | None
+    created_at: datetime
+    details: list[GrantWarningResponse] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -901,19 +986,6 @@ class GrantSubjectResponse:
     type: Literal["apikey", "member"]
     id: str
     name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantUpdatedResponse:
-    ok: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantUpdatedWithWarningsResponse:
-    """The grant is changed; `details` contains warnings."""
-
-    ok: bool
-    details: list[GrantWarningResponse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -949,6 +1021,18 @@ class GroupChangeResponse:
     done: int
     refused: int
     devices: list[MemberOutcomeResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChangedResponse:
+    group_id: str
+    project_id: str
+    name: str
+    description: str | None
+    device_count: int
+    created_at: datetime
+    devices: list[GroupMemberResponse]
+    ok: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1038,6 +1122,11 @@ class InvitationResponse:
 class InvitationSentResponse:
     invitation_id: str
     email: str
+    name: str
+    role: Role
+    status: InvitationStatus
+    invited_by: str
+    created_at: datetime
     expires_at: datetime
     mailed: bool
     link: str | None
@@ -1064,9 +1153,9 @@ class LatestTelemetryResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkDecisionResponse:
+class LinkApprovedResponse:
     ok: bool
-    execution_id: str | None
+    execution_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1192,6 +1281,10 @@ class OkResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasskeyCreatedResponse:
     passkey_id: str
+    name: str
+    synced: bool
+    created_at: datetime
+    last_used_at: datetime | None
     recovery_codes: list[str]
 
 
@@ -1621,11 +1714,32 @@ class WebPushSubscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookChangedResponse:
+    webhook_id: str
+    key_id: str
+    url: str
+    types: list[str]
+    format: WebhookFormat
+    secret_prefix: str
+    enabled: bool
+    disabled_reason: str | None
+    created_at: datetime
+    updated_at: datetime
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookCreatedResponse:
     webhook_id: str
     key_id: str
     url: str
+    types: list[str]
+    format: WebhookFormat
+    secret_prefix: str
     enabled: bool
+    disabled_reason: str | None
+    created_at: datetime
+    updated_at: datetime
     secret: str
 
 
@@ -1652,6 +1766,15 @@ class WebhookRecoveryStartedResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSecretRotatedResponse:
     webhook_id: str
+    key_id: str
+    url: str
+    types: list[str]
+    format: WebhookFormat
+    secret_prefix: str
+    enabled: bool
+    disabled_reason: str | None
+    created_at: datetime
+    updated_at: datetime
     secret: str
 
 

@@ -6,23 +6,15 @@ changes something: what opens links by itself, such as a mail scanner, changes n
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from adapters.http.api.second_factor import PasskeyOptionsResponse, PasskeyResponseField
 from adapters.http.core.callers import AllowedCallers, client_info, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.paging import page_response
-from adapters.http.core.schemas import (
-    IdText,
-    OkResponse,
-    QueryParametersModel,
-    Remark,
-    RequestBodyModel,
-    ResponseModel,
-    Timestamp,
-)
+from adapters.http.core.paging import PageLimit, PageQueryParameters, page_response
+from adapters.http.core.schemas import OkResponse, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.approvals.links import ApprovalLinkDetails, ApprovalLinkService
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.service import LIST_LIMIT, ApprovalService
@@ -53,7 +45,7 @@ class ApprovalResponse(ResponseModel):
     note: str | None = Field(description="What the decider says about it, or who withdraws it.")
 
     @classmethod
-    def from_domain(cls, approval: Approval) -> ApprovalResponse:
+    def from_domain(cls, approval: Approval) -> Self:
         requester = approval.requested_by
         shown = RequesterResponse(id=requester.actor_id, name=requester.name or requester.label)
         return cls.of(approval, requested_by=shown)
@@ -63,16 +55,13 @@ class DecisionRequest(RequestBodyModel):
     note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
 
 
-class ApproveResponse(OkResponse):
-    execution_id: str
+class ApprovalDecidedResponse(ApprovalResponse):
+    ok: bool = True
 
 
-class ApprovalsQueryParameters(QueryParametersModel):
+class ApprovalsQueryParameters(PageQueryParameters):
     status: ApprovalStatus | None = None
-    limit: Annotated[int, Field(ge=1, le=LIST_LIMIT)] = LIST_LIMIT
-    before: IdText[ApprovalId] | None = Field(
-        default=None, description="The id of an approval: only older ones. The `Link` header carries it."
-    )
+    limit: PageLimit = LIST_LIMIT
 
 
 DENY_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
@@ -90,16 +79,16 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
 
     async def page(query: ApprovalsQueryParameters, device_id: DeviceId | None) -> HttpHandlerResult[list[ApprovalResponse]]:
         found = await approvals.list(
-            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.before
+            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.number()
         )
-        return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
+        return page_response(found, query, ApprovalResponse.from_domain, lambda approval: (approval.seq,))
 
-    @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals", paged=True)
+    @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals")
     async def list_approvals(query: ApprovalsQueryParameters) -> HttpHandlerResult[list[ApprovalResponse]]:
         """Newest first."""
         return await page(query, None)
 
-    @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals", paged=True)
+    @bp.operation("GET /devices/<device_id>/approvals", AllowedCallers.SESSION, "List a device's approvals")
     async def list_device_approvals(
         device_id: DeviceId, query: ApprovalsQueryParameters
     ) -> HttpHandlerResult[list[ApprovalResponse]]:
@@ -119,12 +108,12 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         errors=APPROVE_ERRORS,
         idempotent=True,
     )
-    async def approve_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApproveResponse:
+    async def approve_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApprovalDecidedResponse:
         """Sends the command at once, provided the requester still has permission and the device is enabled; otherwise the request
         stays PENDING. Requires the role Admin or Owner; nobody can approve their own request. A request of an API key counts as
         that of the Admin who made the key or its grant."""
-        execution_id = await approvals.approve(current_session(), device_id, approval_id, note=body.note)
-        return ApproveResponse(execution_id=execution_id)
+        await approvals.approve(current_session(), device_id, approval_id, note=body.note)
+        return ApprovalDecidedResponse.from_domain(await approvals.get(current_session(), device_id, approval_id))
 
     @bp.operation(
         "POST /devices/<device_id>/approvals/<approval_id>/deny",
@@ -133,9 +122,10 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         errors=DENY_ERRORS,
         idempotent=True,
     )
-    async def deny_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
+    async def deny_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApprovalDecidedResponse:
         """The command is never sent. Requires the role Admin or Owner."""
         await approvals.deny(current_session(), device_id, approval_id, note=body.note)
+        return ApprovalDecidedResponse.from_domain(await approvals.get(current_session(), device_id, approval_id))
 
     @bp.operation(
         "POST /devices/<device_id>/approvals/<approval_id>/withdraw",
@@ -144,10 +134,11 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
         errors=WITHDRAW_ERRORS,
         idempotent=True,
     )
-    async def withdraw_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> None:
+    async def withdraw_command(device_id: DeviceId, approval_id: ApprovalId, body: DecisionRequest) -> ApprovalDecidedResponse:
         """By the API key or the member who asked, of any role; the command is never sent. What was approved already is called off
         with `POST /devices/{deviceId}/executions/{executionId}/cancel` while it waits for its device."""
         await approvals.withdraw(current_caller(), device_id, approval_id, note=body.note)
+        return ApprovalDecidedResponse.from_domain(await approvals.get(current_caller(), device_id, approval_id))
 
     return bp
 
@@ -157,7 +148,6 @@ class LinkTokenRequest(RequestBodyModel):
 
 
 class LinkDecisionRequest(LinkTokenRequest):
-    decision: Literal["APPROVE", "DENY"]
     note: Remark | None = Field(default=None, description="A line for the requester, who sees it in the approval.")
     totp: str | None = Field(default=None, max_length=16)
     recovery_code: str | None = Field(default=None, max_length=32)
@@ -194,8 +184,14 @@ class ApprovalByLinkResponse(ResponseModel):
         )
 
 
-class LinkDecisionResponse(OkResponse):
-    execution_id: str | None = Field(description="Of the approved command; null when it was denied.")
+class LinkApprovedResponse(OkResponse):
+    execution_id: str
+
+
+LINK_DECISION = (
+    "As the member whom the link was sent to, with the role that they have now. Who has a second factor must show it. A link "
+    "decides once."
+)
 
 
 LINK_ERRORS = {400: "LINK_INVALID", 403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
@@ -224,21 +220,31 @@ def approval_links_blueprint(links: ApprovalLinkService[Any]) -> ApiBlueprint:
         errors=LINK_ERRORS,
     )
     async def create_link_passkey_options(body: LinkTokenRequest) -> PasskeyOptionsResponse:
-        """The response belongs to `POST /approval-links/decide` with the same link."""
+        """The response belongs to `POST /approval-links/approve` or `…/deny` with the same link."""
         return PasskeyOptionsResponse(public_key=await links.passkey_options(body.token))
 
     @bp.operation(
-        "POST /approval-links/decide",
+        "POST /approval-links/approve",
         AllowedCallers.ANYONE,
-        "Decide a request by its link",
-        description="As the member whom the link was sent to, with the role that they have now. Who has a second factor must "
-        "show it. A link decides once.",
+        "Approve a request by its link",
+        description=LINK_DECISION,
         errors=DECIDE_ERRORS,
     )
-    async def approve_or_deny_linked(body: LinkDecisionRequest) -> LinkDecisionResponse:
-        execution_id = await links.decide(
-            body.token, approve=body.decision == "APPROVE", note=body.note, factor=body.to_factor(), address=client_info().address
-        )
-        return LinkDecisionResponse(execution_id=execution_id)
+    async def approve_linked_approval(body: LinkDecisionRequest) -> LinkApprovedResponse:
+        return LinkApprovedResponse(execution_id=await decide(body, approve=True) or "")
+
+    @bp.operation(
+        "POST /approval-links/deny",
+        AllowedCallers.ANYONE,
+        "Deny a request by its link",
+        description=LINK_DECISION,
+        errors=DECIDE_ERRORS,
+    )
+    async def deny_linked_approval(body: LinkDecisionRequest) -> None:
+        await decide(body, approve=False)
+
+    async def decide(body: LinkDecisionRequest, *, approve: bool) -> str | None:
+        address = client_info().address
+        return await links.decide(body.token, approve=approve, note=body.note, factor=body.to_factor(), address=address)
 
     return bp

@@ -7,7 +7,8 @@ from typing import Self
 from pydantic import ConfigDict, Field
 
 from adapters.http.core.callers import AllowedCallers, client_info, current_session, request_language
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel, Timestamp
 from domain.sign_in.login import LoginService, SecondFactorNeeded
 from domain.sign_in.password_change import PasswordChangeService
@@ -199,10 +200,21 @@ def _add_session_routes(bp: ApiBlueprint, sessions: UserSessionService) -> None:
         description="Where you are signed in, the last used first. A session is one sign-in; `lastUsedAt`, `address` and "
         "`userAgent` are those of its last use of a refresh token.",
     )
-    async def list_sessions() -> list[UserSessionResponse]:
+    async def list_sessions(query: PageQueryParameters) -> HttpHandlerResult[list[UserSessionResponse]]:
         caller = current_session()
-        found = await sessions.list_sessions(caller)
-        return [UserSessionResponse.of(one, current=one.session_id == caller.session_id) for one in found]
+        return list_response(
+            await sessions.list_sessions(caller),
+            query,
+            lambda one: UserSessionResponse.of(one, current=one.session_id == caller.session_id),
+            lambda one: (-one.last_used_ms, one.session_id),
+        )
+
+    @bp.operation("GET /auth/sessions/<session_id>", AllowedCallers.SESSION, "Get one of your sessions")
+    async def get_session(session_id: str) -> UserSessionResponse:
+        """Until it ends."""
+        caller = current_session()
+        found = await sessions.get_session(caller, session_id)
+        return UserSessionResponse.of(found, current=found.session_id == caller.session_id)
 
     @bp.operation("DELETE /auth/sessions", AllowedCallers.SESSION, "Sign out everywhere else", errors={403: "STEP_UP_REQUIRED"})
     async def delete_other_sessions() -> None:

@@ -10,11 +10,11 @@ from pydantic.config import JsonDict
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
 from adapters.http.core.errors import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions, HttpHandlerResult
+from adapters.http.core.paging import PageLimit, PageQueryParameters, cursor_at, list_response, page_of
 from adapters.http.core.schemas import (
     EnumValue,
     OkResponse,
     PatchBody,
-    QueryParametersModel,
     Remark,
     RequestBodyModel,
     ResponseModel,
@@ -25,7 +25,7 @@ from adapters.http.core.turns import TurnKind
 from domain.approvals.model import ApprovalStatus
 from domain.commands.cancellation import CommandCancellationService
 from domain.commands.definitions import CommandDefinitionInput, CommandDefinitionService
-from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy
+from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy, place_among_built_in
 from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
 from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService
 from domain.grants.model import RATE_WINDOW_S
@@ -106,10 +106,6 @@ class CommandDefinitionUpdateRequest(PatchBody):
     requires_approval: bool | None = None
 
 
-class CommandDefinitionCreatedResponse(ResponseModel):
-    command_id: str
-
-
 class CommandDefinitionResponse(ResponseModel):
     command_id: str | None = Field(description="null for a built-in command.")
     name: str
@@ -121,9 +117,12 @@ class CommandDefinitionResponse(ResponseModel):
     requires_approval: bool
 
 
-class CommandExecutionsQueryParameters(QueryParametersModel):
-    limit: int = Field(default=50, ge=1, le=200)
-    cursor: str | None = Field(default=None, max_length=64)
+class CommandDefinitionChangedResponse(CommandDefinitionResponse):
+    ok: bool = True
+
+
+class CommandExecutionsQueryParameters(PageQueryParameters):
+    limit: PageLimit = 50
 
 
 class ExecutionResponse(ResponseModel):
@@ -142,7 +141,7 @@ class ExecutionResponse(ResponseModel):
 class ExecutionPageResponse(ResponseModel):
     data: list[ExecutionResponse]
     has_more: bool
-    cursor: str = Field(description="Pass it to get the next page; empty on the last page.")
+    cursor: str = Field(description="Of the next page. That of the last page leads to an empty one.")
 
 
 class CommandsCancelledResponse(OkResponse):
@@ -156,7 +155,6 @@ CANCEL_ERRORS = {
     403: "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
     409: "ALREADY_SENT",
 }
-PAGE_ERRORS = {**READ_ERRORS, 410: "OTHER_LIFE"}
 DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 409: "COMMAND_EXISTS"}
 
 
@@ -213,9 +211,12 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waite
 
 def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionService) -> None:
     @bp.operation("GET /devices/<device_id>/commands", AllowedCallers.KEY, "List a device's commands", errors=READ_ERRORS)
-    async def list_commands(device_id: DeviceId) -> list[CommandDefinitionResponse]:
+    async def list_commands(
+        device_id: DeviceId, query: PageQueryParameters
+    ) -> HttpHandlerResult[list[CommandDefinitionResponse]]:
         """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
-        return [CommandDefinitionResponse.of(one) for one in await definitions.list(current_caller(), device_id)]
+        found = await definitions.list(current_caller(), device_id)
+        return list_response(found, query, CommandDefinitionResponse.of, lambda one: (place_among_built_in(one.name), one.name))
 
     @bp.operation(
         "POST /devices/<device_id>/commands",
@@ -226,10 +227,14 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         errors=DEFINITION_ERRORS,
         idempotent=True,
     )
-    async def create_command(device_id: DeviceId, body: CommandDefinitionCreateRequest) -> CommandDefinitionCreatedResponse:
+    async def create_command(device_id: DeviceId, body: CommandDefinitionCreateRequest) -> CommandDefinitionResponse:
         """A definition with the name of a built-in command, or of a command of the device type, overrides it for this device."""
-        made = await definitions.create(current_session(), device_id, body.to_input())
-        return CommandDefinitionCreatedResponse(command_id=made.command_id or "")
+        return CommandDefinitionResponse.of(await definitions.create(current_session(), device_id, body.to_input()))
+
+    @bp.operation("GET /devices/<device_id>/commands/<command_id>", AllowedCallers.SESSION, "Get a command definition")
+    async def get_command(device_id: DeviceId, command_id: CommandId) -> CommandDefinitionResponse:
+        """One that the device itself has; those of its type are at `GET /device-types/{deviceTypeId}`."""
+        return CommandDefinitionResponse.of(await definitions.get(current_session(), device_id, command_id))
 
     @bp.operation(
         "PATCH /devices/<device_id>/commands/<command_id>",
@@ -238,9 +243,12 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
         turn=TurnKind.BULK,
         errors=DEFINITION_ERRORS,
     )
-    async def update_command(device_id: DeviceId, command_id: CommandId, body: CommandDefinitionUpdateRequest) -> None:
+    async def update_command(
+        device_id: DeviceId, command_id: CommandId, body: CommandDefinitionUpdateRequest
+    ) -> CommandDefinitionChangedResponse:
         """Omitted fields keep their value. Only an Owner or Admin can change a command that needs approval."""
-        await definitions.update(current_session(), device_id, command_id, body.to_changes())
+        changed = await definitions.update(current_session(), device_id, command_id, body.to_changes())
+        return CommandDefinitionChangedResponse.of(changed)
 
     @bp.operation(
         "DELETE /devices/<device_id>/commands/<command_id>",
@@ -254,15 +262,18 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
 
 
 def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
-    @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=PAGE_ERRORS)
-    async def list_executions(device_id: DeviceId, query: CommandExecutionsQueryParameters) -> ExecutionPageResponse:
-        """Newest first. Pass `cursor` to get the next page."""
-        page = await control.list_executions(current_caller(), device_id, limit=query.limit, cursor=query.cursor)
-        return ExecutionPageResponse(
-            data=[ExecutionResponse.of(one) for one in page.executions],
-            has_more=page.cursor is not None,
-            cursor=page.cursor or "",
-        )
+    @bp.operation("GET /devices/<device_id>/executions", AllowedCallers.KEY, "List command executions", errors=READ_ERRORS)
+    async def list_executions(
+        device_id: DeviceId, query: CommandExecutionsQueryParameters
+    ) -> HttpHandlerResult[ExecutionPageResponse]:
+        """Newest first."""
+        before = query.number()
+        found = await control.list_executions(current_caller(), device_id, limit=query.limit + 1, before_seq=before)
+        page = found[: query.limit]
+        end = (page[-1].seq,) if page else (before or 0,)
+        has_more = len(found) > len(page)
+        body = ExecutionPageResponse(data=[ExecutionResponse.of(one) for one in page], has_more=has_more, cursor=cursor_at(end))
+        return page_of(body, end if has_more else None)
 
     @bp.operation(
         "GET /devices/<device_id>/executions/<execution_id>", AllowedCallers.KEY, "Get a command execution", errors=READ_ERRORS

@@ -6,7 +6,8 @@ from pydantic import Field
 
 from adapters.http.api.commands import CommandDefinitionCreateRequest, CommandDefinitionResponse
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import PatchBody, RequestBodyModel, ResponseModel, ShortText
 from adapters.http.core.turns import TurnKind
 from domain.commands.device_types import DeviceTypeAdminService, DeviceTypeWithCommands
@@ -39,9 +40,12 @@ def device_types_blueprint(types: DeviceTypeAdminService) -> ApiBlueprint:
     bp = ApiBlueprint("device_types", "Device types")
 
     @bp.operation("GET /device-types", AllowedCallers.SESSION, "List device types")
-    async def list_device_types() -> list[DeviceTypeResponse]:
-        """Each device type includes its commands."""
-        return [DeviceTypeResponse.from_domain(one) for one in await types.list(current_session())]
+    async def list_device_types(query: PageQueryParameters) -> HttpHandlerResult[list[DeviceTypeResponse]]:
+        """Oldest first. Each device type includes its commands."""
+        found = await types.list(current_session())
+        return list_response(
+            found, query, DeviceTypeResponse.from_domain, lambda one: (one.device_type.created_ms, one.device_type.device_type_id)
+        )
 
     @bp.operation("GET /device-types/<device_type_id>", AllowedCallers.SESSION, "Get a device type")
     async def get_device_type(device_type_id: DeviceTypeId) -> DeviceTypeResponse:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints
-from quart import request
 
 from adapters.http.api.device_setup import CredentialsResponse
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import next_link
+from adapters.http.core.paging import PageQueryParameters, page_response
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     VISIBLE_LINE_SCHEMA,
     EnumValue,
     IdText,
-    OkResponse,
     OneLine,
     PatchBody,
-    QueryParametersModel,
     RequestBodyModel,
     ResponseModel,
     ShortText,
@@ -38,11 +36,9 @@ from domain.devices.registration import (
 )
 from domain.devices.search import DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.devices.service import DeviceDetails, DeviceService
-from domain.kernel.errors import ValidationFailed, VersionMismatch
 from domain.kernel.ids import DeviceId, DeviceTypeId, GroupId, ProjectId
 
 MAX_TAGS = 20
-MAX_DEVICES_PER_PAGE = 500
 
 DeviceName = Annotated[
     str,
@@ -122,7 +118,7 @@ class DeviceUpdateRequest(PatchBody):
         return given
 
 
-class DevicesQueryParameters(QueryParametersModel):
+class DevicesQueryParameters(PageQueryParameters):
     project_id: IdText[ProjectId] | None = None
     external_id: ExternalId | None = Field(default=None, description="Only the device with this `externalId`.")
     search: Annotated[str, Field(max_length=128)] | None = Field(
@@ -138,15 +134,11 @@ class DevicesQueryParameters(QueryParametersModel):
         description="`created` and `lastSeen`: oldest first; `-lastSeen`: newest first. Omitted: as `created`, but with a "
         "`search` the devices in which all its words begin words come first.",
     )
-    limit: Annotated[int, Field(ge=1, le=MAX_DEVICES_PER_PAGE)] | None = Field(
-        default=None, description="Devices on a page. Omitted: all."
-    )
-    offset: Annotated[int, Field(ge=0, le=1_000_000)] = Field(default=0, description="Devices to skip; needs `limit`.")
 
     def to_search(self) -> DeviceSearch:
-        if self.offset and self.limit is None:
-            raise ValidationFailed.for_field("offset", "needs `limit`: the number of devices on a page.")
-        return self.to_domain(DeviceSearch, words=DeviceSearch.words_of(self.search or ""))
+        """One device more than the page."""
+        search = self.to_domain(DeviceSearch, words=DeviceSearch.words_of(self.search or ""), limit=self.limit + 1)
+        return replace(search, after=self.position(*search.position_types))
 
 
 class DeviceCountsResponse(ResponseModel):
@@ -161,10 +153,6 @@ class DeviceCountsResponse(ResponseModel):
     disabled: int
     revoked: int
     dead_letters: int = Field(description="Messages of devices that are set aside because the database refused them.")
-
-
-class DeviceRegisteredResponse(ResponseModel):
-    device_id: str
 
 
 class DeviceProjectResponse(ResponseModel):
@@ -222,16 +210,15 @@ class DeviceResponse(ResponseModel):
     health: DeviceHealthResponse
 
     @classmethod
-    def from_domain(cls, details: DeviceDetails) -> DeviceResponse:
+    def from_domain(cls, details: DeviceDetails) -> Self:
         device = details.device
         return cls.of(
             device, device.about, details, device_status=device.status, enabled=device.is_active, relay_state=device.relay
         )
 
 
-class DeviceToggledResponse(OkResponse):
-    enabled: bool
-    device_status: DeviceStatus
+class DeviceChangedResponse(DeviceResponse):
+    ok: bool = True
 
 
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
@@ -240,15 +227,15 @@ WRITE_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
 def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlueprint:
     bp = ApiBlueprint("devices", "Devices")
 
-    @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"}, paged=True)
+    @bp.operation("GET /devices", AllowedCallers.KEY, "List devices", errors={404: "NOT_FOUND"})
     async def list_devices(query: DevicesQueryParameters) -> HttpHandlerResult[list[DeviceResponse]]:
-        """Oldest first, all of them, unless the query says otherwise. An API key sees only the devices its grants cover. The
-        header `X-Total-Count` has the number of matching devices."""
-        page = await control.list_devices(current_caller(), query.to_search())
-        headers = {"X-Total-Count": str(page.total)}
-        if query.limit is not None and query.offset + query.limit < page.total:
-            headers["Link"] = next_link("offset", str(query.offset + query.limit))
-        return HttpHandlerResult([DeviceResponse.from_domain(one) for one in page.devices], headers=headers)
+        """Oldest first, unless the query says otherwise. An API key sees only the devices its grants cover. The header
+        `X-Total-Count` has the number of matching devices."""
+        search = query.to_search()
+        page = await control.list_devices(current_caller(), search)
+        return page_response(
+            page.devices, query, DeviceResponse.from_domain, lambda one: search.position_of(one.device), total=page.total
+        )
 
     @bp.operation("GET /devices/summary", AllowedCallers.SESSION, "Count devices by state")
     async def summarize_devices() -> DeviceCountsResponse:
@@ -263,30 +250,26 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlue
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "TOO_MANY_DEVICES"},
         idempotent=True,
     )
-    async def register_device(body: DeviceRegistrationRequest) -> DeviceRegisteredResponse:
+    async def register_device(body: DeviceRegistrationRequest) -> DeviceResponse:
         """A new device is PENDING. It can connect once it has credentials."""
         device = await devices.register(current_session(), body.to_registration())
-        return DeviceRegisteredResponse(device_id=device.device_id)
+        return DeviceResponse.from_domain(await devices.get(current_session(), device.device_id))
 
     @bp.operation("GET /devices/<device_id>", AllowedCallers.SESSION, "Get a device")
-    async def get_device(device_id: DeviceId) -> HttpHandlerResult[DeviceResponse]:
-        """Send the `ETag` as `If-Match` with an update."""
-        found = await devices.get(current_session(), device_id)
-        return HttpHandlerResult(DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
+    async def get_device(device_id: DeviceId) -> DeviceResponse:
+        """Send the `ETag` as `If-Match` with a change."""
+        return DeviceResponse.from_domain(await devices.get(current_session(), device_id))
 
     @bp.operation(
         "PUT /devices/<device_id>",
         AllowedCallers.SESSION,
         "Update a device",
-        errors=WRITE_ERRORS | {409: "REQUEST_PENDING EXTERNAL_ID_TAKEN", 412: "PRECONDITION_FAILED"},
-        headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
+        errors=WRITE_ERRORS | {409: "REQUEST_PENDING EXTERNAL_ID_TAKEN"},
     )
-    async def update_device(device_id: DeviceId, body: DeviceUpdateRequest) -> HttpHandlerResult[OkResponse]:
+    async def update_device(device_id: DeviceId, body: DeviceUpdateRequest) -> DeviceChangedResponse:
         """Omitted fields keep their value."""
-        device = await devices.update(
-            current_session(), device_id, body.to_changes(), version=_parse_if_match(request.headers.get("If-Match"))
-        )
-        return HttpHandlerResult(OkResponse(), headers={"ETag": _format_etag(device.version)})
+        await devices.update(current_session(), device_id, body.to_changes())
+        return await show_changed_device(device_id)
 
     @bp.operation("DELETE /devices/<device_id>", AllowedCallers.SESSION, "Delete a device", errors=WRITE_ERRORS)
     async def delete_device(device_id: DeviceId) -> None:
@@ -299,26 +282,15 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlue
         "Disable or enable a device",
         errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
     )
-    async def toggle_device(device_id: DeviceId) -> DeviceToggledResponse:
+    async def toggle_device(device_id: DeviceId) -> DeviceChangedResponse:
         """Switches between ACTIVE and DISABLED. A disabled device is disconnected and accepts no commands."""
-        device = await devices.toggle_enabled(current_session(), device_id)
-        return DeviceToggledResponse(enabled=device.is_active, device_status=device.status)
+        await devices.toggle_enabled(current_session(), device_id)
+        return await show_changed_device(device_id)
+
+    async def show_changed_device(device_id: DeviceId) -> DeviceChangedResponse:
+        return DeviceChangedResponse.from_domain(await devices.get(current_session(), device_id))
 
     return bp
-
-
-def _format_etag(version: int) -> str:
-    return f'"{version}"'
-
-
-def _parse_if_match(if_match: str | None) -> int | None:
-    """The version that `If-Match` names (RFC 9110, 13.1.1); None for any. Raises VersionMismatch for any other text."""
-    if if_match is None or if_match.strip() == "*":
-        return None
-    tag = if_match.strip()
-    if len(tag) > 2 and tag[0] == tag[-1] == '"' and tag[1:-1].isdecimal() and len(tag) < 20:
-        return int(tag[1:-1])
-    raise VersionMismatch('If-Match is not an ETag of this device. Read the device and send its ETag, such as "3".')
 
 
 class BulkRegistrationRequest(RequestBodyModel):

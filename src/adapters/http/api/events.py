@@ -10,19 +10,19 @@ from quart import Response
 
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult, NonJsonResponse
-from adapters.http.core.paging import next_link
+from adapters.http.core.paging import PageQueryParameters, cursor_at, page_of, page_response
 from adapters.http.core.schemas import IdText, InstantMs, QueryParametersModel, ResponseModel
 from domain.audit.export import AuditExportGenerator, AuditSelection
-from domain.events.model import Event, EventSearch
-from domain.events.service import DEFAULT_LIMIT, MAX_LIMIT, EventService
+from domain.events.model import TELEMETRY, Event, EventSearch
+from domain.events.service import DEFAULT_LIMIT, DEVICE_LOG_POSITION, LOG_POSITION, MAX_LIMIT, READING_POSITION, EventService
+from domain.kernel.cursors import EVENTS
 from domain.kernel.domain_event import EventKind
 
-PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
+EventPageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 
 
-class EventsQueryParameters(QueryParametersModel):
-    limit: PageLimit = DEFAULT_LIMIT
-    cursor: str | None = Field(default=None, max_length=128, description="The `cursor` of the previous page.")
+class EventsQueryParameters(PageQueryParameters):
+    limit: EventPageLimit = DEFAULT_LIMIT
     type: EventKind | None = Field(default=None, description="Only events of this type. `telemetry` reads the telemetry history.")
     device_id: IdText[str] | None = Field(default=None, description="Only events of this device, which may have been deleted.")
     since: InstantMs | None = Field(default=None, description="Only events at or after this time.")
@@ -52,10 +52,10 @@ class AuditExportQueryParameters(QueryParametersModel):
         return AuditSelection(self.since, self.until, self.command_id)
 
 
-class DeviceEventsQueryParameters(QueryParametersModel):
-    limit: PageLimit = DEFAULT_LIMIT
-    before: Annotated[int, Field(ge=0, le=2**52)] | None = Field(default=None, description="Unix milliseconds, exclusive.")
-    cursor: str | None = Field(default=None, max_length=128, description="The next page. The `Link` header carries it.")
+class DeviceEventsQueryParameters(PageQueryParameters):
+    limit: EventPageLimit = DEFAULT_LIMIT
+    since: InstantMs | None = Field(default=None, description="Only events at or after this time.")
+    until: InstantMs | None = Field(default=None, description="Only events before this time.")
 
 
 class EventResponse(ResponseModel):
@@ -87,7 +87,7 @@ class EventPageResponse(ResponseModel):
         "counted up to 10,000."
     )
     has_more: bool
-    cursor: str = Field(description="Pass it to get the next page; empty on the last page.")
+    cursor: str = Field(description="Of the next page. That of the last page leads to an empty one.")
 
 
 _LINES_PER_CHUNK = 100
@@ -96,20 +96,21 @@ _LINES_PER_CHUNK = 100
 def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> ApiBlueprint:
     bp = ApiBlueprint("events", "Events")
 
-    @bp.operation("GET /events", AllowedCallers.SESSION, "List events", errors={410: "OTHER_LIFE"})
-    async def list_events(query: EventsQueryParameters) -> EventPageResponse:
+    @bp.operation("GET /events", AllowedCallers.SESSION, "List events")
+    async def list_events(query: EventsQueryParameters) -> HttpHandlerResult[EventPageResponse]:
         """Newest first. New events do not shift the pages."""
+        types = READING_POSITION if query.type == TELEMETRY else LOG_POSITION
         page = await events.page(
             current_session(),
             limit=query.limit,
-            cursor=query.cursor,
+            after=query.position(*types, kind=EVENTS),
             kind=query.type,
             device_id=query.device_id,
             search=query.to_search(),
         )
-        return EventPageResponse.of(
-            page, data=[EventResponse.from_domain(record) for record in page.events], cursor=page.cursor or ""
-        )
+        shown = [EventResponse.from_domain(record) for record in page.events]
+        body = EventPageResponse.of(page, data=shown, cursor=cursor_at(page.end, EVENTS))
+        return page_of(body, page.end if page.has_more else None, kind=EVENTS)
 
     @bp.operation(
         "GET /events/export",
@@ -129,20 +130,12 @@ def events_blueprint(events: EventService, exporter: AuditExportGenerator) -> Ap
         response.timeout = None
         return response
 
-    @bp.operation(
-        "GET /devices/<device_id>/events",
-        AllowedCallers.SESSION,
-        "List a device's events",
-        paged=True,
-        errors={410: "OTHER_LIFE"},
-    )
+    @bp.operation("GET /devices/<device_id>/events", AllowedCallers.SESSION, "List a device's events")
     async def list_device_events(device_id: str, query: DeviceEventsQueryParameters) -> HttpHandlerResult[list[EventResponse]]:
         """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
-        found, more = await events.list_by_device(
-            current_session(), device_id, limit=query.limit, before_ms=query.before, cursor=query.cursor
-        )
-        headers = {} if more is None else {"Link": next_link("cursor", more, "before")}
-        return HttpHandlerResult([EventResponse.from_domain(record) for record in found], headers=headers)
+        span, after = EventSearch(query.since, query.until), query.position(*DEVICE_LOG_POSITION)
+        found = await events.list_by_device(current_session(), device_id, limit=query.limit + 1, span=span, after=after)
+        return page_response(found, query, EventResponse.from_domain, lambda event: (event.at_ms, event.position))
 
     return bp
 

@@ -4,7 +4,7 @@ Admins and Owners."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from adapters.http.core.schemas import (
     ResponseModel,
     Timestamp,
     TimestampText,
+    is_none,
 )
 from domain.grants.explanation import AccessExplainer, AccessExplanation, SingleGrantResult
 from domain.grants.model import AppliesVia, Grant, Scope
@@ -129,7 +130,7 @@ class GrantResponse(ResponseModel):
     created_at: Timestamp
 
     @classmethod
-    def from_domain(cls, named: tuple[Grant, str]) -> GrantResponse:
+    def from_domain(cls, named: tuple[Grant, str], **given: object) -> Self:
         grant, name = named
         subject = GrantSubjectResponse(
             type="apikey" if grant.subject.key_id is not None else "member",
@@ -143,6 +144,7 @@ class GrantResponse(ResponseModel):
             active_from_minute=grant.window.from_minute,
             active_to_minute=grant.window.to_minute,
             timezone=grant.window.timezone,
+            **given,
         )
 
 
@@ -153,24 +155,12 @@ class GrantWarningResponse(ResponseModel):
     message: str
 
 
-class GrantCreatedResponse(ResponseModel):
-    grant_id: str
+class GrantCreatedResponse(GrantResponse):
+    details: list[GrantWarningResponse] | None = Field(default=None, exclude_if=is_none, description="Warnings, if any.")
 
 
-class GrantCreatedWithWarningsResponse(GrantCreatedResponse):
-    """The grant is created; `details` contains warnings."""
-
-    details: list[GrantWarningResponse]
-
-
-class GrantUpdatedResponse(ResponseModel):
+class GrantChangedResponse(GrantCreatedResponse):
     ok: bool = True
-
-
-class GrantUpdatedWithWarningsResponse(GrantUpdatedResponse):
-    """The grant is changed; `details` contains warnings."""
-
-    details: list[GrantWarningResponse]
 
 
 class AccessExplanationQueryParameters(QueryParametersModel):
@@ -219,20 +209,18 @@ class AccessExplanationResponse(ResponseModel):
 
 
 GRANT_ERRORS = {403: "ROLE_REQUIRED"}
-GrantCreateResult = GrantCreatedResponse | GrantCreatedWithWarningsResponse
-GrantUpdateResult = GrantUpdatedResponse | GrantUpdatedWithWarningsResponse
 
 
 def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("grants", "Grants")
 
-    @bp.operation(
-        "GET /devices/<device_id>/grants", AllowedCallers.SESSION, "List a device's grants", errors=GRANT_ERRORS, paged=True
-    )
+    @bp.operation("GET /devices/<device_id>/grants", AllowedCallers.SESSION, "List a device's grants", errors=GRANT_ERRORS)
     async def list_grants(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
         grants_on_device = await grants.list(current_session(), device_id)
-        return list_response(grants_on_device, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
+        return list_response(
+            grants_on_device, query, GrantResponse.from_domain, lambda named: (named[0].created_ms, named[0].grant_id)
+        )
 
     @bp.operation(
         "GET /devices/<device_id>/access",
@@ -257,13 +245,17 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         authority=AuthorityMade("grant_created", "DELETE /devices/{deviceId}/grants/{grantId}"),
         idempotent=True,
     )
-    async def create_grant(device_id: DeviceId, body: GrantCreateRequest) -> GrantCreateResult:
+    async def create_grant(device_id: DeviceId, body: GrantCreateRequest) -> GrantCreatedResponse:
         """A grant may name a command that the device does not have; `details` then contains a warning. Requires the role Admin or
         Owner."""
         granted = await grants.create(current_session(), device_id, body.to_input())
-        if granted.warnings:
-            return GrantCreatedWithWarningsResponse.of(granted.grant, details=granted.warnings)
-        return GrantCreatedResponse.of(granted.grant)
+        shown = await grants.get(current_session(), device_id, granted.grant.grant_id)
+        return GrantCreatedResponse.from_domain(shown, details=granted.warnings or None)
+
+    @bp.operation("GET /devices/<device_id>/grants/<grant_id>", AllowedCallers.SESSION, "Get a grant", errors=GRANT_ERRORS)
+    async def get_grant(device_id: DeviceId, grant_id: GrantId) -> GrantResponse:
+        """One on the device, or on its project or a group of it. Requires the role Admin or Owner."""
+        return GrantResponse.from_domain(await grants.get(current_session(), device_id, grant_id))
 
     @bp.operation(
         "PATCH /devices/<device_id>/grants/<grant_id>",
@@ -272,11 +264,11 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         errors=GRANT_ERRORS,
         authority=AuthorityMade("grant_updated", "DELETE /devices/{deviceId}/grants/{grantId}", when="the grant becomes wider"),
     )
-    async def update_grant(device_id: DeviceId, grant_id: GrantId, body: GrantUpdateRequest) -> GrantUpdateResult:
+    async def update_grant(device_id: DeviceId, grant_id: GrantId, body: GrantUpdateRequest) -> GrantChangedResponse:
         """Takes effect with the next call. Requires the role Admin or Owner."""
         granted = await grants.update(current_session(), device_id, grant_id, body.to_changes())
-        warnings = granted.warnings
-        return GrantUpdatedWithWarningsResponse.of(details=warnings) if warnings else GrantUpdatedResponse()
+        shown = await grants.get(current_session(), device_id, grant_id)
+        return GrantChangedResponse.from_domain(shown, details=granted.warnings or None)
 
     @bp.operation("DELETE /devices/<device_id>/grants/<grant_id>", AllowedCallers.SESSION, "Delete a grant", errors=GRANT_ERRORS)
     async def delete_grant(device_id: DeviceId, grant_id: GrantId) -> None:

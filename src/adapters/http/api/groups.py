@@ -9,7 +9,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from adapters.http.api.devices import DescriptionText
-from adapters.http.api.grants import GrantCreatedResponse, GrantResponse, GrantUpdateRequest, GroupGrantCreateRequest
+from adapters.http.api.grants import (
+    GrantChangedResponse,
+    GrantCreatedResponse,
+    GrantResponse,
+    GrantUpdateRequest,
+    GroupGrantCreateRequest,
+)
 from adapters.http.api.rules import RuleCreateRequest
 from adapters.http.api.schedules import ScheduleCreateRequest
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
@@ -84,6 +90,10 @@ class GroupDetailsResponse(GroupResponse):
     devices: list[GroupMemberResponse]
 
 
+class GroupChangedResponse(GroupDetailsResponse):
+    ok: bool = True
+
+
 class GroupCommandRequest(RequestBodyModel):
     """As for one device, without waiting."""
 
@@ -101,7 +111,7 @@ class GroupCommandRequest(RequestBodyModel):
 
 class MemberOutcomeKind(StrEnum):
     QUEUED = "QUEUED"
-    WAITS_FOR_APPROVAL = "WAITS_FOR_APPROVAL"
+    PENDING = "PENDING"
     DONE = "DONE"
     REFUSED = "REFUSED"
 
@@ -135,7 +145,7 @@ class MemberCommandResponse(MemberOutcomeResponse):
     def from_submission(cls, outcome: GroupDeviceOutcome[CommandSubmissionResult], *, is_preview: bool) -> MemberCommandResponse:
         result = outcome.result or CommandSubmissionResult()
         waits = result.approval is not None
-        kind = MemberOutcomeKind.WAITS_FOR_APPROVAL if waits else MemberOutcomeKind.QUEUED
+        kind = MemberOutcomeKind.PENDING if waits else MemberOutcomeKind.QUEUED
         execution_id = None if is_preview or result.execution is None else result.execution.execution_id
         approval_id = None if is_preview or result.approval is None else result.approval.approval_id
         return cls.from_domain(outcome, kind, execution_id=execution_id, approval_id=approval_id)
@@ -159,7 +169,7 @@ class GroupCommandResponse(ResponseModel):
         counts = {kind: sum(each.outcome is kind for each in devices) for kind in MemberOutcomeKind}
         return cls(
             queued=counts[MemberOutcomeKind.QUEUED],
-            waiting=counts[MemberOutcomeKind.WAITS_FOR_APPROVAL],
+            waiting=counts[MemberOutcomeKind.PENDING],
             refused=counts[MemberOutcomeKind.REFUSED],
             devices=devices,
         )
@@ -211,11 +221,14 @@ def groups_blueprint(groups: DeviceGroupService, actions: GroupBulkActionService
 
 
 def _add_read_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
-    @bp.operation("GET /groups", AllowedCallers.KEY, "List groups", paged=True)
+    @bp.operation("GET /groups", AllowedCallers.KEY, "List groups")
     async def list_groups(query: DeviceGroupsQueryParameters) -> HttpHandlerResult[list[GroupResponse]]:
         """Oldest first. An API key sees the groups of the devices that its grants cover."""
-        found = query.found(await groups.list(current_caller(), query.project_id), "group.name", "group.group_id")
-        return list_response(found, query, GroupResponse.from_domain, lambda view: view.group.group_id)
+        found = await groups.list(current_caller(), query.project_id)
+        names = ("group.name", "group.group_id")
+        return list_response(
+            found, query, GroupResponse.from_domain, lambda view: (view.group.created_ms, view.group.group_id), names
+        )
 
     @bp.operation("GET /groups/<group_id>", AllowedCallers.KEY, "Get a group")
     async def get_group(group_id: GroupId) -> GroupDetailsResponse:
@@ -246,9 +259,10 @@ def _add_write_routes(bp: ApiBlueprint, groups: DeviceGroupService) -> None:
     @bp.operation(
         "PATCH /groups/<group_id>", AllowedCallers.SESSION, "Change a group", errors={**WRITE_ERRORS, 409: "GROUP_EXISTS"}
     )
-    async def update_group(group_id: GroupId, body: GroupUpdateRequest) -> None:
+    async def update_group(group_id: GroupId, body: GroupUpdateRequest) -> GroupChangedResponse:
         """Its name or description. Requires the role Admin or Owner."""
         await groups.update(current_session(), group_id, body.to_changes())
+        return GroupChangedResponse.from_domain(await groups.get(current_session(), group_id))
 
     @bp.operation("DELETE /groups/<group_id>", AllowedCallers.SESSION, "Delete a group", errors=WRITE_ERRORS)
     async def delete_group(group_id: GroupId) -> None:
@@ -303,6 +317,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         "POST /groups/<group_id>/schedules",
         AllowedCallers.SESSION,
         "Create or replace a schedule of all members",
+        status=201,
         turn=TurnKind.BULK,
         affects="Schedules",
         errors=BULK_ERRORS,
@@ -330,6 +345,7 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
         "POST /groups/<group_id>/rules",
         AllowedCallers.SESSION,
         "Create a rule on all members",
+        status=201,
         turn=TurnKind.BULK,
         affects="Rules",
         errors=BULK_ERRORS,
@@ -343,17 +359,12 @@ def _add_automation_routes(bp: ApiBlueprint, actions: GroupBulkActionService) ->
 
 def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
     @bp.operation(
-        "GET /groups/<group_id>/grants",
-        AllowedCallers.SESSION,
-        "List a group's grants",
-        affects="Grants",
-        errors=WRITE_ERRORS,
-        paged=True,
+        "GET /groups/<group_id>/grants", AllowedCallers.SESSION, "List a group's grants", affects="Grants", errors=WRITE_ERRORS
     )
     async def list_group_grants(group_id: GroupId, query: PageQueryParameters) -> HttpHandlerResult[list[GrantResponse]]:
         """Oldest first. Requires the role Admin or Owner."""
         found = await grants.list(current_session(), group_id)
-        return list_response(found, query, GrantResponse.from_domain, lambda named: named[0].grant_id)
+        return list_response(found, query, GrantResponse.from_domain, lambda named: (named[0].created_ms, named[0].grant_id))
 
     @bp.operation(
         "POST /groups/<group_id>/grants",
@@ -369,7 +380,18 @@ def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
         """Covers every device while it is a member. A rate limit is for all members together. Requires the role Admin or
         Owner."""
         granted = await grants.create(current_session(), group_id, body.to_input())
-        return GrantCreatedResponse(grant_id=granted.grant.grant_id)
+        return GrantCreatedResponse.from_domain(await grants.get(current_session(), group_id, granted.grant.grant_id))
+
+    @bp.operation(
+        "GET /groups/<group_id>/grants/<grant_id>",
+        AllowedCallers.SESSION,
+        "Get a grant on a group",
+        affects="Grants",
+        errors=WRITE_ERRORS,
+    )
+    async def get_group_grant(group_id: GroupId, grant_id: GrantId) -> GrantResponse:
+        """Requires the role Admin or Owner."""
+        return GrantResponse.from_domain(await grants.get(current_session(), group_id, grant_id))
 
     @bp.operation(
         "PATCH /groups/<group_id>/grants/<grant_id>",
@@ -379,9 +401,10 @@ def _add_grant_routes(bp: ApiBlueprint, grants: GroupGrantService[Any]) -> None:
         errors={**WRITE_ERRORS, 409: "REQUEST_PENDING"},
         authority=AuthorityMade("grant_updated", "DELETE /groups/{groupId}/grants/{grantId}", when="the grant becomes wider"),
     )
-    async def update_group_grant(group_id: GroupId, grant_id: GrantId, body: GrantUpdateRequest) -> None:
+    async def update_group_grant(group_id: GroupId, grant_id: GrantId, body: GrantUpdateRequest) -> GrantChangedResponse:
         """Takes effect with the next call. Requires the role Admin or Owner."""
         await grants.update(current_session(), group_id, grant_id, body.to_changes())
+        return GrantChangedResponse.from_domain(await grants.get(current_session(), group_id, grant_id))
 
     @bp.operation(
         "DELETE /groups/<group_id>/grants/<grant_id>",

@@ -40,10 +40,7 @@ class InvitationResponse(ResponseModel):
     expires_at: Timestamp
 
 
-class InvitationSentResponse(ResponseModel):
-    invitation_id: str
-    email: str
-    expires_at: Timestamp
+class InvitationSentResponse(InvitationResponse):
     mailed: bool
     link: str | None = Field(
         description="To pass on to the invited person, shown only now; null when it was mailed. Whoever has it can use it."
@@ -51,7 +48,7 @@ class InvitationSentResponse(ResponseModel):
 
     @classmethod
     def from_domain(cls, sent: InvitationResult) -> InvitationSentResponse:
-        return cls.of(sent.invitation, sent, mailed=sent.link is None)
+        return cls.of(sent.invitation, sent, mailed=sent.link is None, status=InvitationStatus.PENDING)
 
 
 class InvitationPreviewResponse(ResponseModel):
@@ -70,13 +67,22 @@ class InvitationAcceptedResponse(ResponseModel):
 def invitations_blueprint(*, invitations: InvitationService, acceptance: InvitationAcceptanceService) -> ApiBlueprint:
     bp = ApiBlueprint("invitations", "Team")
 
-    @bp.operation("GET /invitations", AllowedCallers.SESSION, "List invitations", paged=True, errors={403: "ROLE_REQUIRED"})
+    @bp.operation("GET /invitations", AllowedCallers.SESSION, "List invitations", errors={403: "ROLE_REQUIRED"})
     async def list_invitations(query: PageQueryParameters) -> HttpHandlerResult[list[InvitationResponse]]:
         """Those that were not used, oldest first; expired ones for a month. Requires the role Admin or Owner."""
         found = await invitations.list_invitations(current_session())
         return list_response(
-            found, query, lambda each: InvitationResponse.of(each[0], status=each[1]), lambda each: each[0].invitation_id
+            found,
+            query,
+            lambda each: InvitationResponse.of(each[0], status=each[1]),
+            lambda each: (each[0].created_ms, each[0].invitation_id),
         )
+
+    @bp.operation("GET /invitations/<invitation_id>", AllowedCallers.SESSION, "Get an invitation", errors={403: "ROLE_REQUIRED"})
+    async def get_invitation(invitation_id: str) -> InvitationResponse:
+        """Until it is used, and for a month after it has expired. Requires the role Admin or Owner."""
+        invitation, status = await invitations.get(current_session(), invitation_id)
+        return InvitationResponse.of(invitation, status=status)
 
     @bp.operation(
         "POST /invitations",

@@ -83,13 +83,11 @@ class ApiKeyResponse(ResponseModel):
     created_at: Timestamp
 
 
-class ApiKeyCreatedResponse(ResponseModel):
-    key_id: str
-    name: str
-    type: Literal["SECRET"] = "SECRET"
-    prefix: str
-    expires_at: Timestamp | None
-    allowed_networks: list[str]
+class ApiKeyChangedResponse(ApiKeyResponse):
+    ok: bool = True
+
+
+class ApiKeyCreatedResponse(ApiKeyResponse):
     key: str = Field(description="The complete key. It is shown only in this response.")
 
 
@@ -141,11 +139,17 @@ class ApiKeyGrantResponse(ResponseModel):
 def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("keys", "API keys")
 
-    @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys", paged=True)
+    @bp.operation("GET /keys", AllowedCallers.SESSION, "List API keys")
     async def list_keys(query: SearchPageQueryParameters) -> HttpHandlerResult[list[ApiKeyResponse]]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
-        found = query.found(await keys.list(current_session()), "name", "key_id", "prefix")
-        return list_response(found, query, ApiKeyResponse.of, lambda key: key.key_id)
+        found = await keys.list(current_session())
+        names = ("name", "key_id", "prefix")
+        return list_response(found, query, ApiKeyResponse.of, lambda key: (key.created_ms, key.key_id), names)
+
+    @bp.operation("GET /keys/<key_id>", AllowedCallers.SESSION, "Get an API key")
+    async def get_key(key_id: str) -> ApiKeyResponse:
+        """Without the secret."""
+        return ApiKeyResponse.of(await keys.get(current_session(), key_id))
 
     @bp.operation(
         "POST /keys",
@@ -168,10 +172,11 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         errors={403: "ROLE_REQUIRED"},
         authority=AuthorityMade("key_enabled", "DELETE /keys/{keyId}", when="it may do more afterwards"),
     )
-    async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> None:
+    async def update_key(key_id: str, body: ApiKeyUpdateRequest) -> ApiKeyChangedResponse:
         """A key that has ended answers 401 `KEY_EXPIRED`, and 403 `ADDRESS_NOT_ALLOWED` from other networks. What it has
         queued is checked again. Requires the role Admin or Owner."""
         await keys.update(current_session(), key_id, **body.to_changes())
+        return ApiKeyChangedResponse.of(await keys.get(current_session(), key_id))
 
     @bp.operation(
         "POST /keys/<key_id>/rotate",
@@ -192,11 +197,16 @@ def keys_blueprint(*, keys: ApiKeyService[Any], grants: GrantService[Any]) -> Ap
         """Also deletes its grants and webhooks, at once. Requires the role Admin or Owner."""
         await keys.delete(current_session(), key_id)
 
-    @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants", paged=True)
+    @bp.operation("GET /keys/<key_id>/grants", AllowedCallers.SESSION, "List a key's grants")
     async def list_key_grants(key_id: str, query: PageQueryParameters) -> HttpHandlerResult[list[ApiKeyGrantResponse]]:
         """The grants of the key, on single devices and on whole projects."""
         found = await grants.list_of_key(current_session(), key_id)
-        return list_response(found, query, lambda entry: ApiKeyGrantResponse.from_domain(*entry), lambda entry: entry[0].grant_id)
+        return list_response(
+            found,
+            query,
+            lambda entry: ApiKeyGrantResponse.from_domain(*entry),
+            lambda entry: (entry[0].created_ms, entry[0].grant_id),
+        )
 
     return bp
 

@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint, AuthorityMade
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, EnumValue, OneLine, RequestBodyModel, ResponseModel, Timestamp
 from adapters.translator import LANGUAGES
 from domain.kernel.checks import is_portable_timezone
@@ -210,9 +211,15 @@ def notifications_blueprint(notifications: NotificationSettingsService, push_key
         return PushKeyResponse(public_key=await push_keys.get_public_key())
 
     @bp.operation("GET /auth/notifications/channels", AllowedCallers.SESSION, "List your channels")
-    async def list_channels() -> list[ChannelResponse]:
+    async def list_channels(query: PageQueryParameters) -> HttpHandlerResult[list[ChannelResponse]]:
         """Where you are told, the oldest first; at most ten."""
-        return [ChannelResponse.of(one) for one in await notifications.list_channels(current_session())]
+        found = await notifications.list_channels(current_session())
+        return list_response(found, query, ChannelResponse.of, lambda one: (one.created_ms, one.channel_id))
+
+    @bp.operation("GET /auth/notifications/channels/<channel_id>", AllowedCallers.SESSION, "Get one of your channels")
+    async def get_channel(channel_id: ChannelId) -> ChannelResponse:
+        """Without its tokens and topics."""
+        return ChannelResponse.of(await notifications.get_channel(current_session(), channel_id))
 
     @bp.operation(
         "POST /auth/notifications/channels",

@@ -27,13 +27,22 @@ class ProjectResponse(ResponseModel):
 def projects_blueprint(*, projects: ProjectService) -> ApiBlueprint:
     bp = ApiBlueprint("projects", "Projects")
 
-    @bp.operation("GET /projects", AllowedCallers.SESSION, "List projects", paged=True)
+    @bp.operation("GET /projects", AllowedCallers.SESSION, "List projects")
     async def list_projects(query: PageQueryParameters) -> HttpHandlerResult[list[ProjectResponse]]:
         """Oldest first, including the default project."""
         found = await projects.list(current_session())
         return list_response(
-            found, query, lambda entry: ProjectResponse.of(entry[0], device_count=entry[1]), lambda entry: entry[0].project_id
+            found,
+            query,
+            lambda entry: ProjectResponse.of(entry[0], device_count=entry[1]),
+            lambda entry: (entry[0].created_ms, entry[0].project_id),
         )
+
+    @bp.operation("GET /projects/<project_id>", AllowedCallers.SESSION, "Get a project")
+    async def get_project(project_id: str) -> ProjectResponse:
+        """With the number of its devices."""
+        project, devices = await projects.get(current_session(), project_id)
+        return ProjectResponse.of(project, device_count=devices)
 
     @bp.operation(
         "POST /projects",

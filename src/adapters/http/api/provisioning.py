@@ -9,13 +9,12 @@ from pydantic import Field, StringConstraints
 from adapters.http.api.devices import DeviceName, Tags
 from adapters.http.core.callers import AllowedCallers, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import PageQueryParameters, list_response, page_response
+from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
     DisplayName,
     EnumValue,
     IdText,
-    QueryParametersModel,
     RequestBodyModel,
     ResponseModel,
     ShortText,
@@ -92,10 +91,9 @@ class ProvisioningCodeCreatedResponse(ProvisioningCodeResponse):
     code: str = Field(description="Shown only in this response.", json_schema_extra={"format": "password"})
 
 
-class DeviceClaimsQueryParameters(QueryParametersModel):
+class DeviceClaimsQueryParameters(PageQueryParameters):
     status: ClaimStatus | None = None
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
-    before: IdText[ClaimId] | None = Field(default=None, description="The id of a claim: only those older than it.")
+    limit: PageLimit = 50
 
 
 class ClaimResponse(ResponseModel):
@@ -167,11 +165,16 @@ DECISION_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
 def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningCodeRedemptionService) -> ApiBlueprint:
     bp = ApiBlueprint("provisioning", "Provisioning")
 
-    @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes", paged=True)
+    @bp.operation("GET /provisioning-codes", AllowedCallers.SESSION, "List provisioning codes")
     async def list_provisioning_codes(query: PageQueryParameters) -> HttpHandlerResult[list[ProvisioningCodeResponse]]:
         """Oldest first, without the codes themselves."""
         found = await codes.list(current_session())
-        return list_response(found, query, ProvisioningCodeResponse.of, lambda code: code.code_id)
+        return list_response(found, query, ProvisioningCodeResponse.of, lambda code: (code.created_ms, code.code_id))
+
+    @bp.operation("GET /provisioning-codes/<code_id>", AllowedCallers.SESSION, "Get a provisioning code")
+    async def get_provisioning_code(code_id: ProvisioningCodeId) -> ProvisioningCodeResponse:
+        """Without the code itself."""
+        return ProvisioningCodeResponse.of(await codes.get(current_session(), code_id))
 
     @bp.operation(
         "POST /provisioning-codes",
@@ -198,11 +201,17 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
         """Also removes the claims that wait. Devices that have their credentials keep them. Requires the role Admin or Owner."""
         await codes.revoke(current_session(), code_id)
 
-    @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims", paged=True)
+    @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims")
     async def list_provisioning_claims(query: DeviceClaimsQueryParameters) -> HttpHandlerResult[list[ClaimResponse]]:
         """Newest first."""
-        found = await codes.list_claims(current_session(), status=query.status, before=query.before, limit=query.limit + 1)
-        return page_response(found, query.limit, ClaimResponse.of, lambda claim: claim.claim_id)
+        before = query.number()
+        found = await codes.list_claims(current_session(), status=query.status, before=before, limit=query.limit + 1)
+        return page_response(found, query, ClaimResponse.of, lambda claim: (claim.seq,))
+
+    @bp.operation("GET /provisioning-claims/<claim_id>", AllowedCallers.SESSION, "Get a claim")
+    async def get_provisioning_claim(claim_id: ClaimId) -> ClaimResponse:
+        """Also after its decision."""
+        return ClaimResponse.of(await codes.get_claim(current_session(), claim_id))
 
     @bp.operation(
         "POST /provisioning-claims/<claim_id>/approve", AllowedCallers.SESSION, "Approve a claim", errors=DECISION_ERRORS
@@ -248,7 +257,7 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
         request = ProvisioningClaimInput(body.code, body.hardware_id, body.name, client_address(), body.claim_token)
         answer = await claims.claim(request)
         if answer.credentials is None:
-            return DeviceClaimWaitsResponse(status=ClaimStatus.WAITING, claim_token=answer.token, retry_after=POLL_AFTER_S)
+            return DeviceClaimWaitsResponse(status=ClaimStatus.PENDING, claim_token=answer.token, retry_after=POLL_AFTER_S)
         return DeviceClaimedResponse.from_domain(answer.token, answer.credentials)
 
     return bp

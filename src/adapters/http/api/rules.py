@@ -9,7 +9,8 @@ from pydantic import Field, JsonValue, StringConstraints
 
 from adapters.http.api.commands import CommandDefinitionResponse, CommandName
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, MetricName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
 from adapters.http.core.turns import TurnKind
 from domain.kernel.errors import FieldError, ValidationFailed
@@ -211,11 +212,19 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBluepri
     bp = ApiBlueprint("rules", "Rules")
 
     @bp.operation("GET /devices/<device_id>/rules", AllowedCallers.SESSION, "List a device's rules")
-    async def list_rules(device_id: DeviceId) -> list[RuleResponse]:
+    async def list_rules(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[RuleResponse]]:
         """Sorted by `priority`, lowest first, then by age, oldest first."""
         found = await rules.list(current_session(), device_id)
         reported = await rules.list_reported_metrics(current_session(), device_id)
-        return [RuleResponse.from_domain(rule, reported) for rule in found]
+        return list_response(
+            found, query, lambda rule: RuleResponse.from_domain(rule, reported), lambda rule: (rule.priority, rule.rule_no)
+        )
+
+    @bp.operation("GET /devices/<device_id>/rules/<rule_id>", AllowedCallers.SESSION, "Get a rule")
+    async def get_rule(device_id: DeviceId, rule_id: RuleId) -> RuleResponse:
+        """With what it waits for."""
+        rule = await rules.get(current_session(), device_id, rule_id)
+        return RuleResponse.from_domain(rule, await rules.list_reported_metrics(current_session(), device_id))
 
     @bp.operation("GET /devices/<device_id>/rules/context", AllowedCallers.SESSION, "List metrics and commands for rules")
     async def get_rule_context(device_id: DeviceId) -> RuleContextResponse:

@@ -9,11 +9,11 @@ from pydantic import AfterValidator, Field
 from adapters.http.api.commands import CommandDefinitionResponse
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.paging import page_response
+from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     EnumValue,
-    IdText,
+    InstantMs,
     OneLine,
     PatchBody,
     QueryParametersModel,
@@ -23,7 +23,7 @@ from adapters.http.core.schemas import (
 )
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import DeviceId, ScheduleId
+from domain.kernel.ids import DeviceId
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
     MIN_MISFIRE_GRACE_S,
@@ -56,7 +56,6 @@ def _reject_milliseconds(value: int) -> int:
     return value
 
 
-UnixMs = Annotated[int, Field(ge=0, le=2**52)]
 SlotNumber = Annotated[int, Field(ge=0, le=SLOTS_PER_DEVICE - 1, examples=[0])]
 UnixSeconds = Annotated[
     int,
@@ -191,8 +190,10 @@ class ScheduleResponse(ResponseModel):
 
 
 class ScheduleOccurrencesQueryParameters(QueryParametersModel):
-    from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds, inclusive. Default: now.")
-    until: UnixMs | None = Field(default=None, description="Unix milliseconds, exclusive. Default: seven days after `from`.")
+    since: InstantMs | None = Field(default=None, description="Unix milliseconds or ISO 8601, inclusive. Default: now.")
+    until: InstantMs | None = Field(
+        default=None, description="Unix milliseconds or ISO 8601, exclusive. Default: seven days after `since`."
+    )
 
 
 class OccurrenceResponse(ResponseModel):
@@ -235,11 +236,8 @@ class ScheduleContextResponse(ResponseModel):
     commands: list[CommandDefinitionResponse]
 
 
-class EndedSchedulesQueryParameters(QueryParametersModel):
-    limit: Annotated[int, Field(ge=1, le=200)] = HISTORY_LIMIT
-    before: IdText[ScheduleId] | None = Field(
-        default=None, description="The id of an ended schedule: only those after it in the list. The `Link` header carries it."
-    )
+class EndedSchedulesQueryParameters(PageQueryParameters):
+    limit: PageLimit = HISTORY_LIMIT
 
 
 WRITE_ERRORS = {
@@ -253,17 +251,21 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
     bp = ApiBlueprint("schedules", "Schedules")
 
     @bp.operation(f"GET {SCHEDULES_PATH}", AllowedCallers.SESSION, "List a device's schedules")
-    async def list_schedules(device_id: DeviceId) -> list[ScheduleResponse]:
+    async def list_schedules(device_id: DeviceId, query: PageQueryParameters) -> HttpHandlerResult[list[ScheduleResponse]]:
         """The PENDING and ACTIVE schedules, sorted by slot."""
-        return [ScheduleResponse.from_domain(shown) for shown in await schedules.list(current_session(), device_id)]
+        found = await schedules.list(current_session(), device_id)
+        return list_response(found, query, ScheduleResponse.from_domain, lambda view: (view.schedule.slot,))
 
-    @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history", paged=True)
+    @bp.operation(f"GET {SCHEDULES_PATH}/history", AllowedCallers.SESSION, "Schedule history")
     async def list_schedule_history(
         device_id: DeviceId, query: EndedSchedulesQueryParameters
     ) -> HttpHandlerResult[list[ScheduleResponse]]:
         """The COMPLETED and CANCELLED schedules, newest first."""
-        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, before=query.before)
-        return page_response(found, query.limit, ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
+        after = query.position(int, int)
+        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, after=after)
+        return page_response(
+            found, query, ScheduleResponse.from_domain, lambda view: (view.schedule.updated_ms, view.schedule.seq)
+        )
 
     @bp.operation(f"GET {SCHEDULES_PATH}/context", AllowedCallers.SESSION, "List commands for schedules")
     async def get_schedule_context(device_id: DeviceId) -> ScheduleContextResponse:
@@ -275,6 +277,7 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
         AllowedCallers.SESSION,
         "Create or replace a schedule",
         status=201,
+        changes=f"{SCHEDULES_PATH}/<slot>",
         errors=WRITE_ERRORS,
         idempotent=True,
     )
@@ -282,6 +285,13 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
         """Cancels the present schedule of the slot and moves it to the history. A Member needs a grant for both commands."""
         shown = await schedules.put(current_session(), device_id, body.slot, body.to_input())
         return ScheduleResponse.from_domain(shown)
+
+    @bp.operation(f"GET {SCHEDULES_PATH}/<slot>", AllowedCallers.SESSION, "Get a schedule")
+    async def get_schedule(device_id: DeviceId, slot: str) -> ScheduleResponse:
+        """The PENDING or ACTIVE schedule of the slot."""
+        return ScheduleResponse.from_domain(
+            await schedules.get(current_session(), device_id, _resolve_slot(_parse_slot(slot), None))
+        )
 
     @bp.operation(f"PUT {SCHEDULES_PATH}/<slot>", AllowedCallers.SESSION, "Change a schedule", errors=WRITE_ERRORS)
     async def update_schedule(device_id: DeviceId, slot: str, body: ScheduleUpdateRequest) -> ScheduleResponse:
@@ -291,7 +301,11 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
         return ScheduleResponse.from_domain(shown)
 
     @bp.operation(
-        f"PUT {SCHEDULES_PATH}", AllowedCallers.SESSION, "Change a schedule by the slot in the body", errors=WRITE_ERRORS
+        f"PUT {SCHEDULES_PATH}",
+        AllowedCallers.SESSION,
+        "Change a schedule by the slot in the body",
+        errors=WRITE_ERRORS,
+        changes=f"{SCHEDULES_PATH}/<slot>",
     )
     async def update_named_schedule(device_id: DeviceId, body: ScheduleUpdateRequest) -> ScheduleResponse:
         """Works like the call with the slot in the path."""
@@ -305,9 +319,9 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
 
     @bp.operation("GET /schedules/occurrences", AllowedCallers.SESSION, "List planned switches")
     async def list_occurrences(query: ScheduleOccurrencesQueryParameters) -> OccurrencesResponse:
-        """The switches that are still to come, of all devices, from `from` until before `until`, at most 35 days apart; with the
+        """The switches that are still to come, of all devices, from `since` until before `until`, at most 35 days apart; with the
         changes of the clocks in each schedule's zone. At most 1,500; `complete` is false if there are more."""
-        return OccurrencesResponse.from_domain(await calendar.list(current_session(), query.from_, query.until))
+        return OccurrencesResponse.from_domain(await calendar.list(current_session(), query.since, query.until))
 
     return bp
 

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from adapters.http.api.authentication import LoginResponse
 from adapters.http.core.callers import AllowedCallers, client_info, current_session
-from adapters.http.core.operation import ApiBlueprint, AuthorityMade
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
+from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.schemas import DisplayName, OkResponse, RequestBodyModel, ResponseModel, Timestamp
 from domain.kernel.clock import to_iso
 from domain.sign_in.login import LoginService
@@ -230,8 +231,7 @@ class PasskeyResponse(ResponseModel):
     last_used_at: Timestamp | None
 
 
-class PasskeyCreatedResponse(ResponseModel):
-    passkey_id: str
+class PasskeyCreatedResponse(PasskeyResponse):
     recovery_codes: list[str] = Field(description="With your first second factor; shown only now. Else empty.")
 
 
@@ -290,12 +290,21 @@ def passkeys_blueprint(*, passkeys: PasskeyManagementService, sign_ins: PasskeyS
     async def create_passkey(body: PasskeyCreateRequest) -> PasskeyCreatedResponse:
         """If it is your first second factor, all other sessions are signed out and recovery codes are returned."""
         passkey, codes = await passkeys.add(current_session(), body.name, body.passkey)
-        return PasskeyCreatedResponse.of(passkey, recovery_codes=list(codes))
+        return PasskeyCreatedResponse.of(passkey, synced=passkey.is_synced, recovery_codes=list(codes))
+
+    @bp.operation("GET /auth/passkeys/<passkey_id>", AllowedCallers.SESSION, "Get one of your passkeys", before_factor=True)
+    async def get_passkey(passkey_id: str) -> PasskeyResponse:
+        """What you see of it in the list."""
+        found = await passkeys.get(current_session(), passkey_id)
+        return PasskeyResponse.of(found, synced=found.is_synced)
 
     @bp.operation("GET /auth/passkeys", AllowedCallers.SESSION, "List your passkeys", before_factor=True)
-    async def list_passkeys() -> list[PasskeyResponse]:
+    async def list_passkeys(query: PageQueryParameters) -> HttpHandlerResult[list[PasskeyResponse]]:
         """The oldest first."""
-        return [PasskeyResponse.of(one, synced=one.is_synced) for one in await passkeys.list(current_session())]
+        found = await passkeys.list(current_session())
+        return list_response(
+            found, query, lambda one: PasskeyResponse.of(one, synced=one.is_synced), lambda one: (one.created_ms, one.passkey_id)
+        )
 
     @bp.operation(
         "DELETE /auth/passkeys/<passkey_id>",

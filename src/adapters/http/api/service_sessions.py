@@ -44,13 +44,18 @@ class ServiceSessionCreatedResponse(ServiceSessionResponse):
 def service_sessions_blueprint(service_sessions: ServiceSessionTokenService) -> ApiBlueprint:
     bp = ApiBlueprint("service_sessions", "Service sessions")
 
-    @bp.operation(
-        "GET /service-sessions", AllowedCallers.SESSION, "List service sessions", errors={403: "ROLE_REQUIRED"}, paged=True
-    )
+    @bp.operation("GET /service-sessions", AllowedCallers.SESSION, "List service sessions", errors={403: "ROLE_REQUIRED"})
     async def list_service_sessions(query: PageQueryParameters) -> HttpHandlerResult[list[ServiceSessionResponse]]:
         """Those that can be used, oldest first, without their tokens. Requires the role Admin or Owner."""
         found = await service_sessions.list(current_session())
-        return list_response(found, query, ServiceSessionResponse.of, lambda each: each.session_id)
+        return list_response(found, query, ServiceSessionResponse.of, lambda each: (each.created_ms, each.session_id))
+
+    @bp.operation(
+        "GET /service-sessions/<session_id>", AllowedCallers.SESSION, "Get a service session", errors={403: "ROLE_REQUIRED"}
+    )
+    async def get_service_session(session_id: SessionId) -> ServiceSessionResponse:
+        """Without its token. Requires the role Admin or Owner."""
+        return ServiceSessionResponse.of(await service_sessions.get(current_session(), session_id))
 
     @bp.operation(
         "POST /service-sessions",

@@ -43,11 +43,23 @@ class MemberResponse(ResponseModel):
 def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
     bp = ApiBlueprint("team", "Team")
 
-    @bp.operation("GET /members", AllowedCallers.SESSION, "List members", paged=True)
+    @bp.operation("GET /members", AllowedCallers.SESSION, "List members")
     async def list_members(query: SearchPageQueryParameters) -> HttpHandlerResult[list[MemberResponse]]:
         """Oldest first. Every role may list them."""
-        found = query.found(await team.list_members(current_session()), "user.name", "user.email")
-        return list_response(found, query, MemberResponse.from_domain, lambda member: member.membership.membership_id)
+        found = await team.list_members(current_session())
+        names = ("user.name", "user.email")
+        return list_response(
+            found,
+            query,
+            MemberResponse.from_domain,
+            lambda member: (member.membership.created_ms, member.membership.membership_id),
+            names,
+        )
+
+    @bp.operation("GET /members/<membership_id>", AllowedCallers.SESSION, "Get a member")
+    async def get_member(membership_id: str) -> MemberResponse:
+        """Every role may."""
+        return MemberResponse.from_domain(await team.get_member(current_session(), membership_id))
 
     @bp.operation(
         "POST /members",

@@ -6,51 +6,54 @@ import csv
 import io
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from pydantic import Field
 from quart import Response
 
 from adapters.http.core.callers import AllowedCallers, current_caller
-from adapters.http.core.operation import ApiBlueprint, NonJsonResponse
+from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult, NonJsonResponse
+from adapters.http.core.paging import PageLimit, PageQueryParameters, page_of
 from adapters.http.core.schemas import InstantMs, MetricName, QueryParametersModel, ResponseModel, Timestamp
 from domain.devices.model import Device
+from domain.kernel.checks import MAX_LISTED
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
+from domain.kernel.cursors import Position
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.telemetry.downsampling import DownsamplingQueryService
-from domain.telemetry.history import TelemetryQueryService
+from domain.telemetry.downsampling import BUCKET_POSITION, DownsamplingQueryService
+from domain.telemetry.history import READING_POSITION, TelemetryQueryService
 from domain.telemetry.model import BucketStatistics, HistoryTimeRange, Reading
 
 END_OF_TIME_MS = 2**52
 MAX_SERIES_DEVICES = 20
 
 
-class TelemetryHistoryQueryParameters(QueryParametersModel):
+class TelemetryHistoryQueryParameters(PageQueryParameters):
     metric: MetricName | None = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    limit: PageLimit = 100
     since: InstantMs = Field(default=0, description="Unix milliseconds or ISO 8601, inclusive.")
     until: InstantMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds or ISO 8601, exclusive.")
     order: Literal["asc", "desc"] = Field(
-        default="desc", description="`asc`: oldest first. Also then it is the newest `limit` readings or intervals of the range."
+        default="desc", description="`asc`: each page has its oldest entry first. The first page has the newest ones then, too."
     )
     step: str | None = Field(
         default=None,
         max_length=12,
         description="Length of an interval: `30s`, `1m`, `1h`, `1d`, or a number of milliseconds. The response has min, max, "
-        "mean, sum, count and last of the numbers in each interval. Steps of whole hours reach back as far as hourly roll-ups "
-        "are kept (by default a year); other steps, and single readings, as far as raw telemetry is kept (30 days). Limits: "
-        "1,000 intervals, and a million messages of raw telemetry.",
+        "mean, sum, count and last of the numbers in each interval; intervals without readings are left out. Steps of whole "
+        "hours reach back as far as hourly roll-ups are kept (by default a year); other steps, and single readings, as far as "
+        "raw telemetry is kept (30 days). A page reads at most a million messages of raw telemetry.",
     )
 
 
-class TelemetrySeriesQueryParameters(QueryParametersModel):
+class TelemetrySeriesQueryParameters(PageQueryParameters):
     device_id: str = Field(
         min_length=1, max_length=1_300, description=f"Ids of devices, comma-separated, at most {MAX_SERIES_DEVICES}."
     )
     metric: MetricName | None = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=1000, description="Of each device, the newest of the range.")
+    limit: PageLimit = Field(default=MAX_LISTED, description="Of each device, the newest of the range.")
     since: InstantMs = Field(default=0, description="Unix milliseconds or ISO 8601, inclusive.")
     until: InstantMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds or ISO 8601, exclusive.")
     step: str | None = Field(
@@ -116,14 +119,12 @@ class SeriesPointResponse(ResponseModel):
     count: int | None = None
 
     @classmethod
-    def from_reading(cls, device: Device, reading: Reading) -> SeriesPointResponse:
-        at_ms = reading.at_ms
-        return cls.of(reading, device, device_name=device.name, timestamp=at_ms, time=at_ms, value_text=reading.text)
-
-    @classmethod
-    def from_bucket(cls, device: Device, bucket: BucketStatistics) -> SeriesPointResponse:
-        at_ms, given = bucket.from_ms, {"value": bucket.mean, "min": bucket.low, "max": bucket.high}
-        return cls.of(bucket, device, device_name=device.name, timestamp=at_ms, time=at_ms, **given)
+    def from_domain(cls, device: Device, found: Reading | BucketStatistics) -> SeriesPointResponse:
+        if isinstance(found, Reading):
+            at_ms, given = found.at_ms, dict[str, Any](value_text=found.text)
+        else:
+            at_ms, given = found.from_ms, {"value": found.mean, "min": found.low, "max": found.high}
+        return cls.of(found, device, device_name=device.name, timestamp=at_ms, time=at_ms, **given)
 
 
 class LatestTelemetryResponse(ResponseModel):
@@ -140,39 +141,44 @@ _UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: DownsamplingQueryService) -> ApiBlueprint:
     bp = ApiBlueprint("telemetry", "Telemetry")
 
+    async def find(
+        device: DeviceId, query: TelemetryHistoryQueryParameters | TelemetrySeriesQueryParameters, after: Position | None
+    ) -> tuple[Sequence[Reading | BucketStatistics], Position | None]:
+        """A page of readings or intervals, newest first, and the position behind which there may be more."""
+        caller, span, mark = current_caller(), HistoryTimeRange(query.since, query.until), cast(Any, after)
+        wanted: dict[str, Any] = {"metric": query.metric, "limit": query.limit, "after": mark}
+        if query.step is None:
+            return await telemetry.history(caller, device, span, **wanted)
+        return await downsampling.query_buckets(caller, device, span, step_ms=_parse_step_ms(query.step), **wanted)
+
     @bp.operation("GET /devices/<device_id>/telemetry", AllowedCallers.KEY, "List telemetry", errors=NOT_GRANTED)
     async def list_telemetry(
         device_id: DeviceId, query: TelemetryHistoryQueryParameters
-    ) -> list[ReadingResponse] | list[BucketResponse]:
-        """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value."""
-        caller, device, span = current_caller(), device_id, HistoryTimeRange(query.since, query.until)
-        turn = -1 if query.order == "asc" else 1
-        if query.step is None:
-            found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
-            return [ReadingResponse.from_domain(reading) for reading in found[::turn]]
-        step_ms = _parse_step_ms(query.step)
-        buckets = await downsampling.query_buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
-        return [BucketResponse.from_domain(bucket) for bucket in buckets[::turn]]
+    ) -> HttpHandlerResult[list[ReadingResponse] | list[BucketResponse]]:
+        """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value.
+        The `Link` header leads to older ones; a page that has it may be short."""
+        found, more = await find(device_id, query, query.position(*_position_types(query)))
+        shown: Any = [(ReadingResponse if query.step is None else BucketResponse).from_domain(cast(Any, one)) for one in found]
+        return page_of(shown[:: -1 if query.order == "asc" else 1], more)
 
     @bp.operation(
         "GET /telemetry/series", AllowedCallers.KEY, "List telemetry of several devices", errors=NOT_GRANTED | {404: "NOT_FOUND"}
     )
-    async def list_telemetry_series(query: TelemetrySeriesQueryParameters) -> list[SeriesPointResponse]:
-        """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval."""
-        caller, span = current_caller(), HistoryTimeRange(query.since, query.until)
-        step_ms = None if query.step is None else _parse_step_ms(query.step)
+    async def list_telemetry_series(query: TelemetrySeriesQueryParameters) -> HttpHandlerResult[list[SeriesPointResponse]]:
+        """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval. The
+        `Link` header leads to a page of older ones."""
+        device_ids, types = _parse_device_ids(query.device_id), _position_types(query)
+        marks = query.position(*types * len(device_ids))
         points: list[SeriesPointResponse] = []
-        for device_id in _parse_device_ids(query.device_id):
-            device = await telemetry.readable_device(caller, device_id)
-            if step_ms is None:
-                readings = await telemetry.history(caller, device_id, span, metric=query.metric, limit=query.limit)
-                points += [SeriesPointResponse.from_reading(device, reading) for reading in readings]
-            else:
-                buckets = await downsampling.query_buckets(
-                    caller, device_id, span, metric=query.metric, step_ms=step_ms, limit=query.limit
-                )
-                points += [SeriesPointResponse.from_bucket(device, bucket) for bucket in buckets]
-        return sorted(points, key=lambda point: (point.timestamp, point.device_name, point.device_id, point.metric))
+        ends: Position = ()
+        for number, device_id in enumerate(device_ids):
+            after = None if marks is None else marks[number * len(types) :][: len(types)]
+            device = await telemetry.readable_device(current_caller(), device_id)
+            found, more = ([], None) if after == _end(types) else await find(device_id, query, after)
+            ends += more or _end(types)
+            points += [SeriesPointResponse.from_domain(device, one) for one in found]
+        points.sort(key=lambda point: (point.timestamp, point.device_name, point.device_id, point.metric))
+        return page_of(points, None if ends == _end(types) * len(device_ids) else ends)
 
     @bp.operation("GET /devices/<device_id>/telemetry/latest", AllowedCallers.KEY, "Get the latest telemetry", errors=NOT_GRANTED)
     async def get_latest_telemetry(device_id: DeviceId) -> LatestTelemetryResponse:
@@ -209,6 +215,15 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         return response
 
     return bp
+
+
+def _position_types(query: TelemetryHistoryQueryParameters | TelemetrySeriesQueryParameters) -> tuple[type, ...]:
+    return READING_POSITION if query.step is None else BUCKET_POSITION
+
+
+def _end(types: tuple[type, ...]) -> Position:
+    """The position of a device that has no more."""
+    return (-1,) * len(types)
 
 
 def _parse_step_ms(text: str) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
-from adapters.http.core.operation import ApiBlueprint, AuthorityMade
+from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
+from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
 from adapters.http.core.schemas import (
     EnumValue,
     IdText,
@@ -19,8 +20,8 @@ from adapters.http.core.schemas import (
     Timestamp,
 )
 from domain.events.model import DEFAULT_TYPES, PUBLIC_TYPES
-from domain.webhooks.delivery_log import WebhookDeliveryLogService
-from domain.webhooks.model import WebhookFormat
+from domain.webhooks.delivery_log import LISTED_ATTEMPTS, WebhookDeliveryLogService
+from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookFormat
 from domain.webhooks.recovery import WebhookRecoveryService
 from domain.webhooks.service import WebhookService
 
@@ -66,16 +67,15 @@ class WebhookDetailsResponse(ResponseModel):
     updated_at: Timestamp
 
 
-class WebhookCreatedResponse(ResponseModel):
-    webhook_id: str
-    key_id: str
-    url: str
-    enabled: bool
+class WebhookChangedResponse(WebhookDetailsResponse):
+    ok: bool = True
+
+
+class WebhookCreatedResponse(WebhookDetailsResponse):
     secret: str = Field(description="Shown only in this response.")
 
 
-class WebhookSecretRotatedResponse(ResponseModel):
-    webhook_id: str
+class WebhookSecretRotatedResponse(WebhookDetailsResponse):
     secret: str = Field(description="Shown only in this response. The old secret is no longer used.")
 
 
@@ -92,6 +92,10 @@ class DeliveryAttemptResponse(ResponseModel):
     duration_ms: int | None = Field(description="Null while the attempt is running, and if it was interrupted.")
     next_attempt_at: Timestamp | None
 
+    @classmethod
+    def from_domain(cls, attempt: DeliveryAttempt) -> DeliveryAttemptResponse:
+        return cls.of(attempt, webhook_event_id=attempt.event_id, attempt=attempt.number)
+
 
 class DeliveryStartedResponse(OkResponse):
     delivery_id: str
@@ -105,8 +109,14 @@ class WebhookRecoveryStartedResponse(OkResponse):
     deliveries: int = Field(description="How many are sent again, counted up to 10,000.")
 
 
+Details = TypeVar("Details", bound=WebhookDetailsResponse)
+
 WEBHOOK_ERRORS = {403: "ROLE_REQUIRED"}
 MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 409: "WEBHOOK_DISABLED"}
+
+
+class DeliveryAttemptsQueryParameters(PageQueryParameters):
+    limit: PageLimit = LISTED_ATTEMPTS
 
 
 def webhooks_blueprint(
@@ -115,13 +125,21 @@ def webhooks_blueprint(
     bp = ApiBlueprint("webhooks", "Webhooks")
 
     @bp.operation("GET /webhooks", AllowedCallers.SESSION, "List webhooks")
-    async def list_webhooks() -> list[WebhookDetailsResponse]:
+    async def list_webhooks(query: PageQueryParameters) -> HttpHandlerResult[list[WebhookDetailsResponse]]:
         """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
-        caller = current_session()
-        return [
-            WebhookDetailsResponse.of(each, url=webhooks.visible_url(caller, each), types=each.wanted_types)
-            for each in await webhooks.list(caller)
-        ]
+
+        def show(one: Webhook) -> WebhookDetailsResponse:
+            return _shown(one, WebhookDetailsResponse)
+
+        return list_response(await webhooks.list(current_session()), query, show, lambda one: (one.created_ms, one.webhook_id))
+
+    @bp.operation("GET /webhooks/<webhook_id>", AllowedCallers.SESSION, "Get a webhook")
+    async def get_webhook(webhook_id: str) -> WebhookDetailsResponse:
+        """Without its secret."""
+        return _shown(await webhooks.get(current_session(), webhook_id), WebhookDetailsResponse)
+
+    def _shown(webhook: Webhook, kind: type[Details], **given: object) -> Details:
+        return kind.of(webhook, url=webhooks.visible_url(current_session(), webhook), types=webhook.wanted_types, **given)
 
     @bp.operation(
         "POST /webhooks",
@@ -137,7 +155,7 @@ def webhooks_blueprint(
         made = await webhooks.create(
             current_session(), key_id=body.key_id, url=body.url, types=body.types, webhook_format=body.format
         )
-        return WebhookCreatedResponse.of(made.webhook, made, url=body.url)
+        return _shown(made.webhook, WebhookCreatedResponse, secret=made.secret)
 
     @bp.operation(
         "PATCH /webhooks/<webhook_id>",
@@ -146,11 +164,12 @@ def webhooks_blueprint(
         errors=WEBHOOK_ERRORS,
         authority=AuthorityMade("webhook_updated", "DELETE /webhooks/{webhookId}", when="it is enabled afterwards"),
     )
-    async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> None:
+    async def update_webhook(webhook_id: str, body: WebhookUpdateRequest) -> WebhookChangedResponse:
         """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
         await webhooks.update(
             current_session(), webhook_id, url=body.url, enabled=body.enabled, types=body.types, webhook_format=body.format
         )
+        return _shown(await webhooks.get(current_session(), webhook_id), WebhookChangedResponse)
 
     @bp.operation("DELETE /webhooks/<webhook_id>", AllowedCallers.SESSION, "Delete a webhook", errors=WEBHOOK_ERRORS)
     async def delete_webhook(webhook_id: str) -> None:
@@ -168,13 +187,25 @@ def webhooks_blueprint(
     async def rotate_webhook_secret(webhook_id: str) -> WebhookSecretRotatedResponse:
         """All deliveries from now on are signed with the new secret, including retries."""
         made = await webhooks.rotate_secret(current_session(), webhook_id)
-        return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
+        return _shown(made.webhook, WebhookSecretRotatedResponse, secret=made.secret)
 
+    _add_delivery_routes(bp, log, recoveries)
+    return bp
+
+
+def _add_delivery_routes(bp: ApiBlueprint, log: WebhookDeliveryLogService, recoveries: WebhookRecoveryService) -> None:
     @bp.operation("GET /webhooks/<webhook_id>/deliveries", AllowedCallers.SESSION, "List delivery attempts")
-    async def list_webhook_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
-        """The latest 50 attempts, newest first."""
-        found = await log.list_attempts(current_session(), webhook_id)
-        return [DeliveryAttemptResponse.of(each, webhook_event_id=each.event_id, attempt=each.number) for each in found]
+    async def list_webhook_deliveries(
+        webhook_id: str, query: DeliveryAttemptsQueryParameters
+    ) -> HttpHandlerResult[list[DeliveryAttemptResponse]]:
+        """Newest first."""
+        found = await log.list_attempts(current_session(), webhook_id, limit=query.limit + 1, before=query.number())
+        return page_response(found, query, DeliveryAttemptResponse.from_domain, lambda one: (one.seq,))
+
+    @bp.operation("GET /webhooks/<webhook_id>/deliveries/<delivery_id>", AllowedCallers.SESSION, "Get a delivery attempt")
+    async def get_webhook_delivery(webhook_id: str, delivery_id: str) -> DeliveryAttemptResponse:
+        """As long as it is kept."""
+        return DeliveryAttemptResponse.from_domain(await log.get_attempt(current_session(), webhook_id, delivery_id))
 
     @bp.operation(
         "POST /webhooks/<webhook_id>/ping",
@@ -209,5 +240,3 @@ def webhooks_blueprint(
         """Sends the events since then whose deliveries failed or were cancelled: oldest first, each after the one before, at most
         20 in a second. What was delivered is not sent again, so it may be called again at any time."""
         return WebhookRecoveryStartedResponse(deliveries=await recoveries.start(current_session(), webhook_id, body.since))
-
-    return bp

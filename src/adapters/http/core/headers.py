@@ -17,7 +17,7 @@ _TEXT: Schema = {"type": "string"}
 RESPONSE_HEADERS: Mapping[str, Schema] = {
     "X-Request-Id": {"schema": _TEXT, "description": "Identifies this request in the log."},
     "Link": {
-        "schema": {"type": "string", "examples": ['</api/v1/approvals?limit=50&before=apv_00000000000000000001>; rel="next"']},
+        "schema": {"type": "string", "examples": ['</api/v1/approvals?limit=50&cursor=YXBwcm92YWxz>; rel="next"']},
         "description": "The next page (RFC 8288); absent on the last one.",
     },
     "X-Total-Count": {
@@ -25,9 +25,8 @@ RESPONSE_HEADERS: Mapping[str, Schema] = {
         "description": "How many entries match, on all pages together.",
     },
     "ETag": {
-        "schema": {"type": "string", "examples": ['"3"']},
-        "description": "The version of what the response shows or has changed. Send it back in `If-Match`, so that your change "
-        "fails with 412 if somebody else was faster.",
+        "schema": {"type": "string", "examples": ['"5c9e1f0a7b3d2e4f60718293a4b5c6d7"']},
+        "description": "Changes with everything that the object shows (RFC 9110, 8.8.3). Send it as `If-Match` with a change.",
     },
     "Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds to wait before the next try."},
     "WWW-Authenticate": {

@@ -16,27 +16,31 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
+from http import HTTPStatus
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.alias_generators import to_camel
 from quart import Blueprint, Request, Response, abort, current_app, g
 from quart.globals import request_ctx
+from quart.wrappers.response import DataBody
 from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.callers import AllowedCallers, AuthenticatorPort, authenticate, authentication_errors, current_caller
+from adapters.http.core.conditional import Precondition, etag_of, find_above, lists_etag
 from adapters.http.core.idempotency import IDEMPOTENCY_ERRORS, SHUTDOWN_TIMEOUT_S, IdempotencyStore, consume_exception
 from adapters.http.core.parsing import parse_json_object, read_body, read_query
 from adapters.http.core.quart_app import header_value
-from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel
+from adapters.http.core.schemas import EmptyBody, OkResponse, QueryParametersModel, RequestBodyModel, ResponseModel
 from adapters.http.core.turns import TURN_ERRORS, AccountTurns, TurnKind
 from domain.kernel.caller import ApiKeyCaller, SessionCaller
 from domain.kernel.domain_event import EventKind
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
+from domain.kernel.life import DatabaseLife
 from domain.kernel.ports import DeniedRequestLog
 from domain.team.service_sessions import check_operation
 
@@ -90,8 +94,10 @@ class AuthorityMade:
 class ApiOperationOptions(TypedDict, total=False):
     """`status` is 200 by default. `description`: by default the handler's docstring. `returns` is needed only for several success
     statuses (the class of the returned value selects one) or for a `NonJsonResponse`. `headers` documents request headers that
-    the handler reads itself. `paged`: a full page has a `Link` header.
+    the handler reads itself.
     `on_record`: invalid calls are all audited, as denied ones.
+    `changes`: the path of the object whose `ETag` an `If-Match` is about, where it is not above this path; the body has the parts
+    of that path which this one lacks.
     `affects`: the tag of the operations whose permission a service session needs, where it is not the blueprint's.
     `authority`: what it makes that lasts. `before_factor`: open to a session that must set up a second factor first.
     `turn`: it may keep the service busy for long, so that it takes a turn (`turns.py`)."""
@@ -99,6 +105,7 @@ class ApiOperationOptions(TypedDict, total=False):
     affects: str
     authority: AuthorityMade
     before_factor: bool
+    changes: str
     description: str
     status: int
     returns: Mapping[int, Any]
@@ -106,7 +113,6 @@ class ApiOperationOptions(TypedDict, total=False):
     headers: Mapping[str, str]
     idempotent: bool
     on_record: bool
-    paged: bool
     turn: TurnKind
 
 
@@ -156,6 +162,7 @@ def _build_operation(
     returns = options.get("returns") or {options.get("status", 200): None}
     types = {code: result if kind is None else kind for code, kind in returns.items()}
     body, query = _find_parameter(hints, RequestBodyModel), _find_parameter(hints, QueryParametersModel)
+    is_paged = "cursor" in getattr(query[1], "model_fields", ())  # `PageQueryParameters` of paging.py, which needs this file
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     if options.get("idempotent") and access is AllowedCallers.ANYONE:
         raise TypeError(f"{handler.__name__}: an idempotent operation needs a caller; set access to SESSION or KEY")
@@ -170,15 +177,16 @@ def _build_operation(
         affects=options.get("affects"),
         authority=options.get("authority"),
         before_factor=options.get("before_factor", False),
+        changes=options.get("changes"),
         access=access,
         summary=summary,
         description=options.get("description") or inspect.cleandoc(handler.__doc__ or ""),
         returns=types,
-        errors=options.get("errors", {}),
+        errors=({410: "OTHER_LIFE"} if is_paged else {}) | dict(options.get("errors", {})),
         idempotent=options.get("idempotent", False),
         request_headers=options.get("headers", {}),
         audited=options.get("on_record", False),
-        paged=options.get("paged", False),
+        paged=is_paged,
         turn=options.get("turn"),
         body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
         body_parameter=body[0],
@@ -221,6 +229,7 @@ class ApiOperation:
     affects: str | None
     authority: AuthorityMade | None
     before_factor: bool
+    changes: str | None
     access: AllowedCallers
     summary: str
     description: str
@@ -250,6 +259,7 @@ class ApiOperation:
             {400: "VALIDATION_ERROR", 500: "INTERNAL_ERROR", 503: "UNAVAILABLE"},
             authentication_errors(self.access, before_factor=self.before_factor),
             COMMIT_ERRORS if self.method != "GET" and self.access is not AllowedCallers.ANYONE else {},
+            {412: "PRECONDITION_FAILED"} if self.method != "GET" and self.access is not AllowedCallers.ANYONE else {},
             {403: "STEP_UP_REQUIRED"} if self.authority is not None else {},
             {404: "NOT_FOUND"} if self.path_parameters else {},
             BODY_ERRORS if self.body is not None else {},
@@ -264,6 +274,19 @@ class ApiOperation:
         return {status: [*codes] for status, codes in sorted(found.items())}
 
     @property
+    def shows_object(self) -> bool:
+        """Whether it is the GET of one object, which has an `ETag`."""
+        kind = self.returns.get(HTTPStatus.OK)
+        if self.method != "GET" or not (isinstance(kind, type) and issubclass(kind, ResponseModel)):
+            return False
+        return "has_more" not in kind.model_fields
+
+    @property
+    def path_pattern(self) -> str:
+        """The path without the names of its parts."""
+        return _PATH_PARAMETER.sub("<>", self.path)
+
+    @property
     def body_required(self) -> bool:
         return self.body is not None and any(one.is_required() for one in self.body.model_fields.values())
 
@@ -273,6 +296,43 @@ def openapi_path(path: str) -> str:
     return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", path)
 
 
+ObjectRead: TypeAlias = tuple[ApiOperation, Callable[..., Awaitable[Any]]]
+"""The GET of one object, and its handler."""
+
+
+class ObjectReads:
+    """The GETs of all objects, for the ETags and conditions of the changes below them."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, ObjectRead | None] = {}
+        """None for the GET of a list."""
+
+    def add(self, views: Iterable[Callable[..., Any]]) -> None:
+        """`views`: of the application; those of operations count."""
+        for view in views:
+            spec = getattr(view, "operation", None)
+            if isinstance(spec, ApiOperation) and spec.method == "GET":
+                self._by_path[spec.path_pattern] = (spec, inspect.unwrap(view)) if spec.shows_object else None
+
+    def shows(self, spec: ApiOperation) -> bool:
+        """Whether a success shows one object as its GET does, with or without `{"ok": true}` beside its fields."""
+        if spec.method == "GET":
+            return spec.shows_object
+        found, kind = self.find(spec), spec.returns.get(HTTPStatus.OK)
+        if found is None:
+            return False
+        shown: type[ResponseModel] = found[0].returns[HTTPStatus.OK]
+        if not (isinstance(kind, type) and issubclass(kind, shown)):
+            return False
+        return kind.model_fields.keys() - shown.model_fields.keys() <= {"ok"}
+
+    def find(self, spec: ApiOperation) -> ObjectRead | None:
+        """The GET of the object that this operation changes. None for one that changes no single object: a list is there, or no
+        GET at all."""
+        pattern = spec.path_pattern if spec.changes is None else _PATH_PARAMETER.sub("<>", spec.changes)
+        return find_above(pattern, self._by_path)
+
+
 @dataclass(frozen=True, slots=True)
 class RequestHandlingDependencies:
     """The dependencies of all operations; stored in the app's extensions."""
@@ -280,9 +340,11 @@ class RequestHandlingDependencies:
     authenticator: AuthenticatorPort
     idempotency_store: IdempotencyStore | None
     denial_log: DeniedRequestLog | None = None
+    life: DatabaseLife = field(default_factory=DatabaseLife)
     turns: Mapping[TurnKind, AccountTurns] = field(
         default_factory=lambda: {TurnKind.BULK: AccountTurns(), TurnKind.COMMANDS: AccountTurns(rests=False)}
     )
+    objects: ObjectReads = field(default_factory=ObjectReads)
     running_tasks: set[asyncio.Task[Response]] = field(default_factory=set)
     """The requests with an `Idempotency-Key` that have a turn or wait for one: they may outlive their connections."""
 
@@ -388,14 +450,53 @@ async def _run_handler(
         if spec.body_parameter is not None:
             arguments[spec.body_parameter] = body
 
+    if_match = None if spec.method == "GET" else header_value(b"if-match")
+
     async def run(caller: SessionCaller | ApiKeyCaller | None) -> Response:
         g.caller = caller
-        return _build_response(spec, await handler(**arguments))
+        if if_match is not None and caller is not None and not caller.is_replay:
+            condition = _precondition(dependencies, spec, arguments, if_match)
+            await condition.check()
+            g.caller = replace(caller, precondition=condition)
+        return _with_etag(dependencies, spec, _build_response(spec, await handler(**arguments)))
 
     if spec.idempotent and dependencies.idempotency_store is not None and header_value(b"idempotency-key") is not None:
         content = parse_json_object(raw or b"{}")
         return await dependencies.idempotency_store.execute_once(current_caller(), content, run, spec.act)
     return await run(g.caller)
+
+
+def _precondition(
+    dependencies: RequestHandlingDependencies, spec: ApiOperation, arguments: Mapping[str, Any], if_match: str
+) -> Precondition:
+    found = dependencies.objects.find(spec)
+    if found is None:
+        return Precondition(if_match=if_match, show=None)
+    read, show_object = found
+    body = arguments.get(spec.body_parameter or "")
+    parts = {name: arguments[name] if name in arguments else str(getattr(body, name)) for name in read.path_parameters}
+    if read.query is not None and read.query_parameter is not None:
+        parts[read.query_parameter] = read.query()
+
+    async def show() -> bytes:
+        content: bytes = await _build_response(read, await show_object(**parts)).get_data(as_text=False)
+        return content
+
+    return Precondition(if_match=if_match, show=show)
+
+
+def _with_etag(dependencies: RequestHandlingDependencies, spec: ApiOperation, response: Response) -> Response:
+    """With the `ETag` of the object that it shows. A GET of what the client has already, is answered with 304."""
+    if response.status_code != HTTPStatus.OK or not dependencies.objects.shows(spec):
+        return response
+    body = cast(DataBody, response.response)
+    etag = etag_of(body.data)
+    seen = header_value(b"if-none-match") if spec.method == "GET" else None
+    if seen is not None and lists_etag(seen, etag, weakly=True):
+        response = Response(b"", status=HTTPStatus.NOT_MODIFIED)
+        del response.headers["Content-Type"]
+    response.headers["ETag"] = etag
+    return response
 
 
 async def _read_bytes(request: Request) -> bytes:

@@ -226,7 +226,7 @@ class OkResponse(ResponseModel):
     ok: bool = True
 
 
-def _is_none(value: object) -> bool:
+def is_none(value: object) -> bool:
     return value is None
 
 
@@ -239,8 +239,8 @@ class ErrorResponse(ResponseModel):
 
     error: str = Field(description="A stable code, such as `VALIDATION_ERROR`.", examples=["VALIDATION_ERROR"])
     message: str = Field(description="What is wrong and what to do about it.")
-    details: list[Detail] | None = Field(default=None, exclude_if=_is_none, description="The fields at fault, if any.")
-    retry_after: int | None = Field(default=None, exclude_if=_is_none, description="Seconds to wait; present with status 429.")
+    details: list[Detail] | None = Field(default=None, exclude_if=is_none, description="The fields at fault, if any.")
+    retry_after: int | None = Field(default=None, exclude_if=is_none, description="Seconds to wait; present with status 429.")
     request_id: str = Field(
         description="Identifies the request in the log; also in the `X-Request-Id` header. Quote it when you ask for help."
     )

@@ -126,7 +126,7 @@ REQUEST_EXAMPLES: dict[str, Any] = {
         "language": "de",
     },
     "ChannelCreateRequest": {"name": "Phone", "ntfy": {"url": "https://ntfy.sh", "topic": "latch-k3v9x2"}},
-    "LinkDecisionRequest": {"token": "eyJhbGciOiJIUzI1NiJ9.e30.c2ln", "decision": "APPROVE", "totp": "492039"},
+    "LinkDecisionRequest": {"token": "eyJhbGciOiJIUzI1NiJ9.e30.c2ln", "totp": "492039"},
     "LinkTokenRequest": {"token": "eyJhbGciOiJIUzI1NiJ9.e30.c2ln"},
     "RuleDraftDryRunRequest": {
         "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],

@@ -23,7 +23,13 @@ status says, and ignore fields that you do not know.
 
 A list takes `limit`. A response that is not the last page has a `Link` header with `rel="next"`: request that URL for the next
 page, and end when there is none. Responses with `data` have the same in `cursor` and `hasMore`. Do not build such a URL or
-cursor yourself.
+cursor yourself. A cursor names a position and no entry, so entries that are deleted or added meanwhile end no walk and hide
+nothing. Without `limit` a page has at most 1,000 entries.
+
+## Conditional requests
+
+A `GET` of one object has an `ETag`. Send it as `If-Match` with a change: if the object shows something else by now, the answer is
+412 `PRECONDITION_FAILED` and nothing is done. Send it as `If-None-Match` with a `GET`: if nothing has changed, the answer is 304.
 
 ## Idempotency
 

@@ -17,7 +17,7 @@ from quart import Quart
 from adapters.http.core.callers import AllowedCallers
 from adapters.http.core.headers import BY_STATUS, REQUEST_HEADERS, RESPONSE_HEADERS, headers_of
 from adapters.http.core.idempotency import REPLAYED_HEADER
-from adapters.http.core.operation import ApiOperation, NonJsonResponse, openapi_path
+from adapters.http.core.operation import API_DEPENDENCIES, ApiOperation, NonJsonResponse, ObjectReads, openapi_path
 from adapters.http.core.schemas import REF_TEMPLATE, ApiDocumentSchemaGenerator, ErrorResponse, without_null
 from adapters.http.documents.examples import ExampleBuilder, recorded_answers
 from adapters.http.documents.guides import GUIDES
@@ -90,6 +90,9 @@ STATUS_DESCRIPTIONS = {
     503: "Temporarily unavailable; try again.",
 }
 
+IF_NONE_MATCH = "The `ETag` that you have: 304 without a body if the object shows the same."
+IF_MATCH = "The `ETag` of the object that you read: 412, and nothing is done, if it shows something else now."
+
 
 def iterate_operations(app: Quart) -> Iterator[tuple[str, ApiOperation]]:
     """Every operation with its complete path, in the order of the blueprints."""
@@ -108,10 +111,15 @@ def build_document(app: Quart, *, version: str) -> Schema:
             f"two operations have the same name: {', '.join(twice)}. A handler's name is its operationId; rename one"
         )
     schemas, definitions = _build_schemas(found)
+    objects: ObjectReads = app.extensions[API_DEPENDENCIES].objects
     queries = {spec.query.__name__ for _, spec in found if spec.query is not None}
     paths: Schema = {}
     for rule, spec in found:
         paths.setdefault(openapi_path(rule), {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
+        if spec.method != "GET" and spec.access is not AllowedCallers.ANYONE:
+            _add_precondition(paths[openapi_path(rule)][spec.method.lower()], spec, objects)
+        if objects.shows(spec):
+            _add_etag(paths[openapi_path(rule)][spec.method.lower()], spec)
     examples = ExampleBuilder(definitions=definitions)
     shared = _add_examples(paths, examples)
     return {
@@ -207,6 +215,21 @@ def _security(spec: ApiOperation) -> list[dict[str, list[str]]]:
     return found
 
 
+def _add_precondition(operation: Schema, spec: ApiOperation, objects: ObjectReads) -> None:
+    """What changes no single object refuses an `If-Match`."""
+    if objects.find(spec) is not None:
+        operation.setdefault("parameters", []).append(_header_parameter("If-Match", IF_MATCH))
+
+
+def _add_etag(operation: Schema, spec: ApiOperation) -> None:
+    operation["responses"]["200"]["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
+    if spec.method == "GET":
+        operation.setdefault("parameters", []).append(_header_parameter("If-None-Match", IF_NONE_MATCH))
+        headers = {"ETag": {"$ref": "#/components/headers/ETag"}}
+        responses = operation["responses"] | {"304": {"description": "You have it already.", "headers": headers}}
+        operation["responses"] = dict(sorted(responses.items()))
+
+
 def _add_examples(paths: Schema, examples: ExampleBuilder) -> Schema:
     """Add an example to every request body, and those of the recorded run to the responses. Returns those that several share."""
     recorded = recorded_answers()
@@ -276,7 +299,11 @@ def _header_parameters(spec: ApiOperation, headers: Sequence[str]) -> Iterator[S
         }
     found = {name: text for name, text in REQUEST_HEADERS.items() if name in headers} | dict(spec.request_headers)
     for name, description in found.items():
-        yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
+        yield _header_parameter(name, description)
+
+
+def _header_parameter(name: str, description: str) -> Schema:
+    return {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
 
 
 def _header_refs(*names: str) -> Schema:

@@ -248,7 +248,7 @@ class SqlEntityRepository(SqlStoredEntityRepository[T]):
     """Finds entities by their id alone, too."""
 
     async def get(self, entity_id: str) -> T | None:
-        return await self._first(self.statements.mapper, self.statements.get[False], at_id=entity_id)
+        return await self._first(self.statements.mapper, self.statements.get[self._session.locks_reads], at_id=entity_id)
 
     async def get_for_update(self, entity_id: str) -> T | None:
         return await self._first(self.statements.mapper, self.statements.get[self._session.writable], at_id=entity_id)
@@ -260,7 +260,8 @@ class SqlAccountEntityRepository(SqlStoredEntityRepository[T]):
     statements: AccountEntityStatements[T]
 
     async def get(self, account_id: str, entity_id: str) -> T | None:
-        return await self._first(self.statements.mapper, self.statements.get[False], at_id=entity_id, at_account=account_id)
+        statement = self.statements.get[self._session.locks_reads]
+        return await self._first(self.statements.mapper, statement, at_id=entity_id, at_account=account_id)
 
     async def get_for_update(self, account_id: str, entity_id: str) -> T | None:
         statement = self.statements.get[self._session.writable]

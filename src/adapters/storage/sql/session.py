@@ -62,6 +62,9 @@ class SqlSession(Protocol):
     @property
     def writable(self) -> bool: ...
 
+    locks_reads: bool
+    """Whether what is found by its id is locked, as if it were to be changed."""
+
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]: ...
 
     async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:

@@ -26,9 +26,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import (
     BigInteger,
+    BindParameter,
     Boolean,
     ColumnElement,
     Select,
+    String,
     Table,
     TextClause,
     bindparam,
@@ -235,6 +237,21 @@ def devices_with_older(table: str, time: str) -> TextClause:
     older = f"(SELECT min(r.{time}) FROM {table} AS r WHERE r.device_no = hop.device_no) < :at_before"  # noqa: S608 - our names
     sql = f"{skip_scan(table)}SELECT device_no FROM hop WHERE device_no IS NOT NULL AND {older} LIMIT :at_limit"  # noqa: S608
     return text_with_bigints(sql, "at_first", "at_before", "at_limit")
+
+
+def behind(*order: ColumnElement[Any], descending: bool = False) -> ColumnElement[bool]:
+    """The rows behind a position in this order, which has a unique key. Its values are `position_parameters`."""
+    place = tuple_(*(_position_parameter(number, column) for number, column in enumerate(order)))
+    return tuple_(*order) < place if descending else tuple_(*order) > place
+
+
+def _position_parameter(number: int, column: ColumnElement[Any]) -> BindParameter[Any]:
+    """A number is one of 64 bits, whatever the column: a client may have written it."""
+    return bindparam(f"at_position_{number}", type_=column.type if isinstance(column.type, String) else BigInteger())
+
+
+def position_parameters(position: Sequence[int | str]) -> dict[str, int | str]:
+    return {f"at_position_{number}": value for number, value in enumerate(position)}
 
 
 def without_none(**params: object) -> dict[str, object]:

@@ -10,8 +10,9 @@ before the commit; there the read goes along with the first statement of the tra
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -253,6 +254,10 @@ class SqlTransaction:
         self.session.after_commit(call)
 
 
+_READ_WITH: ContextVar[SqlTransaction | None] = ContextVar("read_with", default=None)
+"""The transaction whose precondition is being checked: it is what the check reads."""
+
+
 class SqlUnitOfWork:
     """Without a dispatcher, events are dropped. With a fence, writing transactions hold it."""
 
@@ -291,6 +296,8 @@ class SqlUnitOfWork:
                 if locks_account:
                     await tx.memberships.lock_account(caller.account_id)
                 async with checked_caller(session, caller):
+                    if caller.precondition is not None:
+                        await self._check_precondition(tx, caller.precondition)
                     yield tx
                 if caller.is_replay:
                     raise IdempotentReplayRollbackError
@@ -298,7 +305,19 @@ class SqlUnitOfWork:
                 await tx.stored_responses.mark_committed(caller.claim)
             await tx.flush_events()
 
-    def read(self, *, one_statement: bool = False) -> SqlReadTransaction:
+    async def _check_precondition(self, tx: SqlTransaction, precondition: Callable[[], Awaitable[None]]) -> None:
+        token = _READ_WITH.set(tx)
+        tx.session.locks_reads = True
+        try:
+            await precondition()
+        finally:
+            tx.session.locks_reads = False
+            _READ_WITH.reset(token)
+
+    def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[SqlTransaction]:
+        joined = _READ_WITH.get()
+        if joined is not None:
+            return nullcontext(joined)
         return SqlReadTransaction(self._backend.read(one_statement=one_statement))
 
 

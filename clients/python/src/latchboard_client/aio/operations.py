@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,21 +13,25 @@ from latchboard_client.codec import UNSET, Unset
 
 
 class AsyncOperations(AsyncTransport):
-    async def get_network(self) -> models.NetworkResponse:
+    async def get_network(self, *, if_none_match: str | Unset = UNSET) -> models.NetworkResponse:
         """Get the addresses of this service."""
-        return await self._call(models.NetworkResponse, "GET", ["network"])
+        return await self._call(models.NetworkResponse, "GET", ["network"], headers={"If-None-Match": if_none_match})
 
-    async def get_cluster(self) -> models.ClusterResponse:
+    async def get_cluster(self, *, if_none_match: str | Unset = UNSET) -> models.ClusterResponse:
         """Get the state of the cluster."""
-        return await self._call(models.ClusterResponse, "GET", ["cluster"])
+        return await self._call(models.ClusterResponse, "GET", ["cluster"], headers={"If-None-Match": if_none_match})
 
     async def list_service_sessions(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ServiceSessionResponse]:
         """List service sessions."""
         return await self._call(
-            list[models.ServiceSessionResponse], "GET", ["service-sessions"], query={"limit": limit, "after": after}
+            list[models.ServiceSessionResponse], "GET", ["service-sessions"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_service_sessions(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ServiceSessionResponse]:
+        """List service sessions: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ServiceSessionResponse], ["service-sessions"], query={"limit": limit})
 
     async def create_service_session(
         self,
@@ -46,9 +51,15 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
-    async def revoke_service_session(self, session_id: str) -> models.OkResponse:
+    async def get_service_session(self, session_id: str, *, if_none_match: str | Unset = UNSET) -> models.ServiceSessionResponse:
+        """Get a service session."""
+        return await self._call(
+            models.ServiceSessionResponse, "GET", ["service-sessions", session_id], headers={"If-None-Match": if_none_match}
+        )
+
+    async def revoke_service_session(self, session_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Revoke a service session."""
-        return await self._call(models.OkResponse, "DELETE", ["service-sessions", session_id])
+        return await self._call(models.OkResponse, "DELETE", ["service-sessions", session_id], headers={"If-Match": if_match})
 
     async def login_user(
         self, *, email: str, password: str, device_token: str | Unset | None = UNSET
@@ -77,21 +88,33 @@ class AsyncOperations(AsyncTransport):
         """Use an unlock link."""
         return await self._call(models.UnlockResponse, "POST", ["auth", "unlock"], body={"token": token})
 
-    async def get_current_user(self) -> models.CurrentUserResponse:
+    async def get_current_user(self, *, if_none_match: str | Unset = UNSET) -> models.CurrentUserResponse:
         """Get the current user."""
-        return await self._call(models.CurrentUserResponse, "GET", ["auth", "me"])
+        return await self._call(models.CurrentUserResponse, "GET", ["auth", "me"], headers={"If-None-Match": if_none_match})
 
-    async def list_sessions(self) -> list[models.UserSessionResponse]:
+    async def list_sessions(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.UserSessionResponse]:
         """List your sessions."""
-        return await self._call(list[models.UserSessionResponse], "GET", ["auth", "sessions"])
+        return await self._call(
+            list[models.UserSessionResponse], "GET", ["auth", "sessions"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_sessions(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.UserSessionResponse]:
+        """List your sessions: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.UserSessionResponse], ["auth", "sessions"], query={"limit": limit})
 
     async def delete_other_sessions(self) -> models.OkResponse:
         """Sign out everywhere else."""
         return await self._call(models.OkResponse, "DELETE", ["auth", "sessions"])
 
-    async def delete_session(self, session_id: str) -> models.OkResponse:
+    async def get_session(self, session_id: str, *, if_none_match: str | Unset = UNSET) -> models.UserSessionResponse:
+        """Get one of your sessions."""
+        return await self._call(
+            models.UserSessionResponse, "GET", ["auth", "sessions", session_id], headers={"If-None-Match": if_none_match}
+        )
+
+    async def delete_session(self, session_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Sign out one session."""
-        return await self._call(models.OkResponse, "DELETE", ["auth", "sessions", session_id])
+        return await self._call(models.OkResponse, "DELETE", ["auth", "sessions", session_id], headers={"If-Match": if_match})
 
     async def request_password_code(self) -> models.OkResponse:
         """Request a code to change the password."""
@@ -151,37 +174,51 @@ class AsyncOperations(AsyncTransport):
             body={"password": password, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
         )
 
-    async def get_second_factor(self) -> models.SecondFactorStatusResponse:
+    async def get_second_factor(self, *, if_none_match: str | Unset = UNSET) -> models.SecondFactorStatusResponse:
         """Get the state of your second factor."""
-        return await self._call(models.SecondFactorStatusResponse, "GET", ["auth", "second-factor"])
-
-    async def delete_second_factor(self) -> models.OkResponse:
-        """Remove your second factor."""
-        return await self._call(models.OkResponse, "DELETE", ["auth", "second-factor"])
-
-    async def create_totp_secret(self) -> models.TotpSetupResponse:
-        """Begin to set up an authenticator app."""
-        return await self._call(models.TotpSetupResponse, "POST", ["auth", "second-factor", "totp"])
-
-    async def delete_totp(self) -> models.OkResponse:
-        """Remove your authenticator app."""
-        return await self._call(models.OkResponse, "DELETE", ["auth", "second-factor", "totp"])
-
-    async def confirm_totp(self, *, code: str) -> models.RecoveryCodesResponse:
-        """Confirm an authenticator app."""
         return await self._call(
-            models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "totp", "confirm"], body={"code": code}
+            models.SecondFactorStatusResponse, "GET", ["auth", "second-factor"], headers={"If-None-Match": if_none_match}
         )
 
-    async def rotate_recovery_codes(self) -> models.RecoveryCodesResponse:
+    async def delete_second_factor(self, *, if_match: str | Unset = UNSET) -> models.OkResponse:
+        """Remove your second factor."""
+        return await self._call(models.OkResponse, "DELETE", ["auth", "second-factor"], headers={"If-Match": if_match})
+
+    async def create_totp_secret(self, *, if_match: str | Unset = UNSET) -> models.TotpSetupResponse:
+        """Begin to set up an authenticator app."""
+        return await self._call(
+            models.TotpSetupResponse, "POST", ["auth", "second-factor", "totp"], headers={"If-Match": if_match}
+        )
+
+    async def delete_totp(self, *, if_match: str | Unset = UNSET) -> models.OkResponse:
+        """Remove your authenticator app."""
+        return await self._call(models.OkResponse, "DELETE", ["auth", "second-factor", "totp"], headers={"If-Match": if_match})
+
+    async def confirm_totp(self, *, code: str, if_match: str | Unset = UNSET) -> models.RecoveryCodesResponse:
+        """Confirm an authenticator app."""
+        return await self._call(
+            models.RecoveryCodesResponse,
+            "POST",
+            ["auth", "second-factor", "totp", "confirm"],
+            body={"code": code},
+            headers={"If-Match": if_match},
+        )
+
+    async def rotate_recovery_codes(self, *, if_match: str | Unset = UNSET) -> models.RecoveryCodesResponse:
         """Replace your recovery codes."""
-        return await self._call(models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "recovery-codes"])
+        return await self._call(
+            models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "recovery-codes"], headers={"If-Match": if_match}
+        )
 
     async def list_invitations(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.InvitationResponse]:
         """List invitations."""
-        return await self._call(list[models.InvitationResponse], "GET", ["invitations"], query={"limit": limit, "after": after})
+        return await self._call(list[models.InvitationResponse], "GET", ["invitations"], query={"limit": limit, "cursor": cursor})
+
+    def iter_invitations(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.InvitationResponse]:
+        """List invitations: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.InvitationResponse], ["invitations"], query={"limit": limit})
 
     async def create_invitation(
         self, *, email: str, name: str, role: models.Role, idempotency_key: str | Unset = UNSET
@@ -195,17 +232,27 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
+    async def get_invitation(self, invitation_id: str, *, if_none_match: str | Unset = UNSET) -> models.InvitationResponse:
+        """Get an invitation."""
+        return await self._call(
+            models.InvitationResponse, "GET", ["invitations", invitation_id], headers={"If-None-Match": if_none_match}
+        )
+
+    async def delete_invitation(self, invitation_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
+        """Revoke an invitation."""
+        return await self._call(models.OkResponse, "DELETE", ["invitations", invitation_id], headers={"If-Match": if_match})
+
     async def resend_invitation(
-        self, invitation_id: str, *, idempotency_key: str | Unset = UNSET
+        self, invitation_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.InvitationSentResponse:
         """Send an invitation again."""
         return await self._call(
-            models.InvitationSentResponse, "POST", ["invitations", invitation_id, "resend"], idempotency_key=idempotency_key
+            models.InvitationSentResponse,
+            "POST",
+            ["invitations", invitation_id, "resend"],
+            headers={"If-Match": if_match},
+            idempotency_key=idempotency_key,
         )
-
-    async def delete_invitation(self, invitation_id: str) -> models.OkResponse:
-        """Revoke an invitation."""
-        return await self._call(models.OkResponse, "DELETE", ["invitations", invitation_id])
 
     async def preview_invitation(self, *, token: str) -> models.InvitationPreviewResponse:
         """Look at an invitation."""
@@ -253,21 +300,37 @@ class AsyncOperations(AsyncTransport):
             models.PasskeyCreatedResponse, "POST", ["auth", "passkeys"], body={"name": name, "passkey": passkey}
         )
 
-    async def list_passkeys(self) -> list[models.PasskeyResponse]:
+    async def list_passkeys(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.PasskeyResponse]:
         """List your passkeys."""
-        return await self._call(list[models.PasskeyResponse], "GET", ["auth", "passkeys"])
+        return await self._call(
+            list[models.PasskeyResponse], "GET", ["auth", "passkeys"], query={"limit": limit, "cursor": cursor}
+        )
 
-    async def delete_passkey(self, passkey_id: str) -> models.OkResponse:
+    def iter_passkeys(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.PasskeyResponse]:
+        """List your passkeys: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.PasskeyResponse], ["auth", "passkeys"], query={"limit": limit})
+
+    async def get_passkey(self, passkey_id: str, *, if_none_match: str | Unset = UNSET) -> models.PasskeyResponse:
+        """Get one of your passkeys."""
+        return await self._call(
+            models.PasskeyResponse, "GET", ["auth", "passkeys", passkey_id], headers={"If-None-Match": if_none_match}
+        )
+
+    async def delete_passkey(self, passkey_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove a passkey."""
-        return await self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id])
+        return await self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id], headers={"If-Match": if_match})
 
     async def list_members(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, search: str | Unset = UNSET
     ) -> list[models.MemberResponse]:
         """List members."""
         return await self._call(
-            list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "after": after, "search": search}
+            list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "cursor": cursor, "search": search}
         )
+
+    def iter_members(self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET) -> AsyncIterator[models.MemberResponse]:
+        """List members: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.MemberResponse], ["members"], query={"limit": limit, "search": search})
 
     async def create_member(
         self, *, email: str, name: str, role: models.Role, password: str, idempotency_key: str | Unset = UNSET
@@ -281,19 +344,35 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
+    async def get_member(self, membership_id: str, *, if_none_match: str | Unset = UNSET) -> models.MemberResponse:
+        """Get a member."""
+        return await self._call(
+            models.MemberResponse, "GET", ["members", membership_id], headers={"If-None-Match": if_none_match}
+        )
+
     async def update_member(
-        self, membership_id: str, *, role: models.Role | Unset = UNSET, name: str | Unset = UNSET
+        self, membership_id: str, *, role: models.Role | Unset = UNSET, name: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.MemberResponse:
         """Change a member's role or name."""
-        return await self._call(models.MemberResponse, "PATCH", ["members", membership_id], body={"role": role, "name": name})
+        return await self._call(
+            models.MemberResponse,
+            "PATCH",
+            ["members", membership_id],
+            body={"role": role, "name": name},
+            headers={"If-Match": if_match},
+        )
 
-    async def delete_member(self, membership_id: str) -> models.OkResponse:
+    async def delete_member(self, membership_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove a member."""
-        return await self._call(models.OkResponse, "DELETE", ["members", membership_id])
+        return await self._call(models.OkResponse, "DELETE", ["members", membership_id], headers={"If-Match": if_match})
 
-    async def list_projects(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.ProjectResponse]:
+    async def list_projects(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.ProjectResponse]:
         """List projects."""
-        return await self._call(list[models.ProjectResponse], "GET", ["projects"], query={"limit": limit, "after": after})
+        return await self._call(list[models.ProjectResponse], "GET", ["projects"], query={"limit": limit, "cursor": cursor})
+
+    def iter_projects(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ProjectResponse]:
+        """List projects: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ProjectResponse], ["projects"], query={"limit": limit})
 
     async def create_project(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.ProjectResponse:
         """Create a project."""
@@ -301,21 +380,31 @@ class AsyncOperations(AsyncTransport):
             models.ProjectResponse, "POST", ["projects"], body={"name": name}, idempotency_key=idempotency_key
         )
 
-    async def update_project(self, project_id: str, *, name: str) -> models.ProjectResponse:
-        """Rename a project."""
-        return await self._call(models.ProjectResponse, "PATCH", ["projects", project_id], body={"name": name})
+    async def get_project(self, project_id: str, *, if_none_match: str | Unset = UNSET) -> models.ProjectResponse:
+        """Get a project."""
+        return await self._call(models.ProjectResponse, "GET", ["projects", project_id], headers={"If-None-Match": if_none_match})
 
-    async def delete_project(self, project_id: str) -> models.OkResponse:
+    async def update_project(self, project_id: str, *, name: str, if_match: str | Unset = UNSET) -> models.ProjectResponse:
+        """Rename a project."""
+        return await self._call(
+            models.ProjectResponse, "PATCH", ["projects", project_id], body={"name": name}, headers={"If-Match": if_match}
+        )
+
+    async def delete_project(self, project_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete an empty project."""
-        return await self._call(models.OkResponse, "DELETE", ["projects", project_id])
+        return await self._call(models.OkResponse, "DELETE", ["projects", project_id], headers={"If-Match": if_match})
 
     async def list_keys(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, search: str | Unset = UNSET
     ) -> list[models.ApiKeyResponse]:
         """List API keys."""
         return await self._call(
-            list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "after": after, "search": search}
+            list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "cursor": cursor, "search": search}
         )
+
+    def iter_keys(self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET) -> AsyncIterator[models.ApiKeyResponse]:
+        """List API keys: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApiKeyResponse], ["keys"], query={"limit": limit, "search": search})
 
     async def create_key(
         self,
@@ -334,6 +423,10 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
+    async def get_key(self, key_id: str, *, if_none_match: str | Unset = UNSET) -> models.ApiKeyResponse:
+        """Get an API key."""
+        return await self._call(models.ApiKeyResponse, "GET", ["keys", key_id], headers={"If-None-Match": if_none_match})
+
     async def update_key(
         self,
         key_id: str,
@@ -342,21 +435,28 @@ class AsyncOperations(AsyncTransport):
         enabled: bool | Unset = UNSET,
         expires_at: datetime | Unset | None = UNSET,
         allowed_networks: list[str] | Unset | None = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.ApiKeyChangedResponse:
         """Rename or limit a key, disable or enable it."""
         return await self._call(
-            models.OkResponse,
+            models.ApiKeyChangedResponse,
             "PATCH",
             ["keys", key_id],
             body={"name": name, "enabled": enabled, "expiresAt": expires_at, "allowedNetworks": allowed_networks},
+            headers={"If-Match": if_match},
         )
 
-    async def delete_key(self, key_id: str) -> models.OkResponse:
+    async def delete_key(self, key_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a key."""
-        return await self._call(models.OkResponse, "DELETE", ["keys", key_id])
+        return await self._call(models.OkResponse, "DELETE", ["keys", key_id], headers={"If-Match": if_match})
 
     async def rotate_key(
-        self, key_id: str, *, overlap_seconds: int | Unset = UNSET, idempotency_key: str | Unset = UNSET
+        self,
+        key_id: str,
+        *,
+        overlap_seconds: int | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ApiKeyRotatedResponse:
         """Replace a key's secret."""
         return await self._call(
@@ -364,16 +464,21 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["keys", key_id, "rotate"],
             body={"overlapSeconds": overlap_seconds},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     async def list_key_grants(
-        self, key_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, key_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ApiKeyGrantResponse]:
         """List a key's grants."""
         return await self._call(
-            list[models.ApiKeyGrantResponse], "GET", ["keys", key_id, "grants"], query={"limit": limit, "after": after}
+            list[models.ApiKeyGrantResponse], "GET", ["keys", key_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_key_grants(self, key_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ApiKeyGrantResponse]:
+        """List a key's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApiKeyGrantResponse], ["keys", key_id, "grants"], query={"limit": limit})
 
     async def list_boards(self) -> list[models.BoardResponse]:
         """List known boards."""
@@ -386,6 +491,8 @@ class AsyncOperations(AsyncTransport):
     async def list_devices(
         self,
         *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
         project_id: str | Unset = UNSET,
         external_id: str | Unset = UNSET,
         search: str | Unset = UNSET,
@@ -393,8 +500,6 @@ class AsyncOperations(AsyncTransport):
         tag: str | Unset = UNSET,
         state: models.DeviceStateFilter | Unset = UNSET,
         sort: models.DeviceSort | Unset = UNSET,
-        limit: int | Unset = UNSET,
-        offset: int | Unset = UNSET,
     ) -> list[models.DeviceResponse]:
         """List devices."""
         return await self._call(
@@ -402,6 +507,8 @@ class AsyncOperations(AsyncTransport):
             "GET",
             ["devices"],
             query={
+                "limit": limit,
+                "cursor": cursor,
                 "projectId": project_id,
                 "externalId": external_id,
                 "search": search,
@@ -409,14 +516,42 @@ class AsyncOperations(AsyncTransport):
                 "tag": tag,
                 "state": state,
                 "sort": sort,
-                "limit": limit,
-                "offset": offset,
             },
         )
 
-    async def summarize_devices(self) -> models.DeviceCountsResponse:
+    def iter_devices(
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        project_id: str | Unset = UNSET,
+        external_id: str | Unset = UNSET,
+        search: str | Unset = UNSET,
+        group_id: str | Unset = UNSET,
+        tag: str | Unset = UNSET,
+        state: models.DeviceStateFilter | Unset = UNSET,
+        sort: models.DeviceSort | Unset = UNSET,
+    ) -> AsyncIterator[models.DeviceResponse]:
+        """List devices: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.DeviceResponse],
+            ["devices"],
+            query={
+                "limit": limit,
+                "projectId": project_id,
+                "externalId": external_id,
+                "search": search,
+                "groupId": group_id,
+                "tag": tag,
+                "state": state,
+                "sort": sort,
+            },
+        )
+
+    async def summarize_devices(self, *, if_none_match: str | Unset = UNSET) -> models.DeviceCountsResponse:
         """Count devices by state."""
-        return await self._call(models.DeviceCountsResponse, "GET", ["devices", "summary"])
+        return await self._call(
+            models.DeviceCountsResponse, "GET", ["devices", "summary"], headers={"If-None-Match": if_none_match}
+        )
 
     async def register_device(
         self,
@@ -436,10 +571,10 @@ class AsyncOperations(AsyncTransport):
         tags: list[str] | Unset | None = UNSET,
         external_id: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.DeviceRegisteredResponse:
+    ) -> models.DeviceResponse:
         """Register a device."""
         return await self._call(
-            models.DeviceRegisteredResponse,
+            models.DeviceResponse,
             "POST",
             ["devices", "register"],
             body={
@@ -461,9 +596,9 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
-    async def get_device(self, device_id: str) -> models.DeviceResponse:
+    async def get_device(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.DeviceResponse:
         """Get a device."""
-        return await self._call(models.DeviceResponse, "GET", ["devices", device_id])
+        return await self._call(models.DeviceResponse, "GET", ["devices", device_id], headers={"If-None-Match": if_none_match})
 
     async def update_device(
         self,
@@ -484,10 +619,10 @@ class AsyncOperations(AsyncTransport):
         tags: list[str] | Unset | None = UNSET,
         external_id: str | Unset | None = UNSET,
         if_match: str | Unset = UNSET,
-    ) -> models.OkResponse:
+    ) -> models.DeviceChangedResponse:
         """Update a device."""
         return await self._call(
-            models.OkResponse,
+            models.DeviceChangedResponse,
             "PUT",
             ["devices", device_id],
             body={
@@ -509,19 +644,21 @@ class AsyncOperations(AsyncTransport):
             headers={"If-Match": if_match},
         )
 
-    async def delete_device(self, device_id: str) -> models.OkResponse:
+    async def delete_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a device."""
-        return await self._call(models.OkResponse, "DELETE", ["devices", device_id])
+        return await self._call(models.OkResponse, "DELETE", ["devices", device_id], headers={"If-Match": if_match})
 
-    async def toggle_device(self, device_id: str) -> models.DeviceToggledResponse:
+    async def toggle_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.DeviceChangedResponse:
         """Disable or enable a device."""
-        return await self._call(models.DeviceToggledResponse, "PATCH", ["devices", device_id, "toggle"])
+        return await self._call(
+            models.DeviceChangedResponse, "PATCH", ["devices", device_id, "toggle"], headers={"If-Match": if_match}
+        )
 
     async def list_groups(
         self,
         *,
         limit: int | Unset = UNSET,
-        after: str | Unset = UNSET,
+        cursor: str | Unset = UNSET,
         search: str | Unset = UNSET,
         project_id: str | Unset = UNSET,
     ) -> list[models.GroupResponse]:
@@ -530,7 +667,15 @@ class AsyncOperations(AsyncTransport):
             list[models.GroupResponse],
             "GET",
             ["groups"],
-            query={"limit": limit, "after": after, "search": search, "projectId": project_id},
+            query={"limit": limit, "cursor": cursor, "search": search, "projectId": project_id},
+        )
+
+    def iter_groups(
+        self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET, project_id: str | Unset = UNSET
+    ) -> AsyncIterator[models.GroupResponse]:
+        """List groups: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.GroupResponse], ["groups"], query={"limit": limit, "search": search, "projectId": project_id}
         )
 
     async def create_group(
@@ -551,26 +696,43 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
-    async def get_group(self, group_id: str) -> models.GroupDetailsResponse:
+    async def get_group(self, group_id: str, *, if_none_match: str | Unset = UNSET) -> models.GroupDetailsResponse:
         """Get a group."""
-        return await self._call(models.GroupDetailsResponse, "GET", ["groups", group_id])
+        return await self._call(
+            models.GroupDetailsResponse, "GET", ["groups", group_id], headers={"If-None-Match": if_none_match}
+        )
 
     async def update_group(
-        self, group_id: str, *, name: str | Unset = UNSET, description: str | Unset | None = UNSET
-    ) -> models.OkResponse:
+        self, group_id: str, *, name: str | Unset = UNSET, description: str | Unset | None = UNSET, if_match: str | Unset = UNSET
+    ) -> models.GroupChangedResponse:
         """Change a group."""
-        return await self._call(models.OkResponse, "PATCH", ["groups", group_id], body={"name": name, "description": description})
+        return await self._call(
+            models.GroupChangedResponse,
+            "PATCH",
+            ["groups", group_id],
+            body={"name": name, "description": description},
+            headers={"If-Match": if_match},
+        )
 
-    async def delete_group(self, group_id: str) -> models.OkResponse:
+    async def delete_group(self, group_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a group."""
-        return await self._call(models.OkResponse, "DELETE", ["groups", group_id])
+        return await self._call(models.OkResponse, "DELETE", ["groups", group_id], headers={"If-Match": if_match})
 
     async def update_group_members(
-        self, group_id: str, *, add: list[str] | Unset | None = UNSET, remove: list[str] | Unset | None = UNSET
+        self,
+        group_id: str,
+        *,
+        add: list[str] | Unset | None = UNSET,
+        remove: list[str] | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupMembersResponse:
         """Change the members of a group."""
         return await self._call(
-            models.GroupMembersResponse, "PATCH", ["groups", group_id, "devices"], body={"add": add, "remove": remove}
+            models.GroupMembersResponse,
+            "PATCH",
+            ["groups", group_id, "devices"],
+            body={"add": add, "remove": remove},
+            headers={"If-Match": if_match},
         )
 
     async def send_group_command(
@@ -582,6 +744,7 @@ class AsyncOperations(AsyncTransport):
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupCommandResponse:
         """Send a command to a group."""
         return await self._call(
@@ -589,6 +752,7 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["groups", group_id, "command"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -600,6 +764,7 @@ class AsyncOperations(AsyncTransport):
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupCommandResponse:
         """Preview a command to a group."""
         return await self._call(
@@ -607,6 +772,7 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["groups", group_id, "command", "preview"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            headers={"If-Match": if_match},
         )
 
     async def create_group_schedule(
@@ -625,6 +791,7 @@ class AsyncOperations(AsyncTransport):
         misfire: models.MisfirePolicy | Unset | None = UNSET,
         misfire_grace_seconds: int | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupChangeResponse:
         """Create or replace a schedule of all members."""
         return await self._call(
@@ -644,12 +811,17 @@ class AsyncOperations(AsyncTransport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    async def cancel_group_schedule(self, group_id: str, slot: int) -> models.GroupChangeResponse:
+    async def cancel_group_schedule(
+        self, group_id: str, slot: int, *, if_match: str | Unset = UNSET
+    ) -> models.GroupChangeResponse:
         """Cancel a schedule of all members."""
-        return await self._call(models.GroupChangeResponse, "DELETE", ["groups", group_id, "schedules", slot])
+        return await self._call(
+            models.GroupChangeResponse, "DELETE", ["groups", group_id, "schedules", slot], headers={"If-Match": if_match}
+        )
 
     async def create_group_rule(
         self,
@@ -665,6 +837,7 @@ class AsyncOperations(AsyncTransport):
         cooldown_seconds: int | Unset = UNSET,
         clear_conditions: list[models.RuleConditionRequest] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupRuleResponse:
         """Create a rule on all members."""
         return await self._call(
@@ -682,16 +855,21 @@ class AsyncOperations(AsyncTransport):
                 "cooldownSeconds": cooldown_seconds,
                 "clearConditions": clear_conditions,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     async def list_group_grants(
-        self, group_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, group_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.GrantResponse]:
         """List a group's grants."""
         return await self._call(
-            list[models.GrantResponse], "GET", ["groups", group_id, "grants"], query={"limit": limit, "after": after}
+            list[models.GrantResponse], "GET", ["groups", group_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_group_grants(self, group_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.GrantResponse]:
+        """List a group's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.GrantResponse], ["groups", group_id, "grants"], query={"limit": limit})
 
     async def create_group_grant(
         self,
@@ -729,6 +907,12 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
+    async def get_group_grant(self, group_id: str, grant_id: str, *, if_none_match: str | Unset = UNSET) -> models.GrantResponse:
+        """Get a grant on a group."""
+        return await self._call(
+            models.GrantResponse, "GET", ["groups", group_id, "grants", grant_id], headers={"If-None-Match": if_none_match}
+        )
+
     async def update_group_grant(
         self,
         group_id: str,
@@ -742,10 +926,11 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.GrantChangedResponse:
         """Change a grant on a group."""
         return await self._call(
-            models.OkResponse,
+            models.GrantChangedResponse,
             "PATCH",
             ["groups", group_id, "grants", grant_id],
             body={
@@ -758,11 +943,14 @@ class AsyncOperations(AsyncTransport):
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
             },
+            headers={"If-Match": if_match},
         )
 
-    async def delete_group_grant(self, group_id: str, grant_id: str) -> models.OkResponse:
+    async def delete_group_grant(self, group_id: str, grant_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a grant on a group."""
-        return await self._call(models.OkResponse, "DELETE", ["groups", group_id, "grants", grant_id])
+        return await self._call(
+            models.OkResponse, "DELETE", ["groups", group_id, "grants", grant_id], headers={"If-Match": if_match}
+        )
 
     async def register_devices(
         self,
@@ -781,12 +969,16 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def list_provisioning_codes(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ProvisioningCodeResponse]:
         """List provisioning codes."""
         return await self._call(
-            list[models.ProvisioningCodeResponse], "GET", ["provisioning-codes"], query={"limit": limit, "after": after}
+            list[models.ProvisioningCodeResponse], "GET", ["provisioning-codes"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_provisioning_codes(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ProvisioningCodeResponse]:
+        """List provisioning codes: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ProvisioningCodeResponse], ["provisioning-codes"], query={"limit": limit})
 
     async def create_provisioning_code(
         self,
@@ -825,29 +1017,51 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
-    async def revoke_provisioning_code(self, code_id: str) -> models.OkResponse:
+    async def get_provisioning_code(self, code_id: str, *, if_none_match: str | Unset = UNSET) -> models.ProvisioningCodeResponse:
+        """Get a provisioning code."""
+        return await self._call(
+            models.ProvisioningCodeResponse, "GET", ["provisioning-codes", code_id], headers={"If-None-Match": if_none_match}
+        )
+
+    async def revoke_provisioning_code(self, code_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Revoke a provisioning code."""
-        return await self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id])
+        return await self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id], headers={"If-Match": if_match})
 
     async def list_provisioning_claims(
-        self, *, status: models.ClaimStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
     ) -> list[models.ClaimResponse]:
         """List claims."""
         return await self._call(
-            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"status": status, "limit": limit, "before": before}
+            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"limit": limit, "cursor": cursor, "status": status}
         )
 
-    async def approve_claim(self, claim_id: str) -> models.ClaimResponse:
-        """Approve a claim."""
-        return await self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "approve"])
+    def iter_provisioning_claims(
+        self, *, limit: int | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
+    ) -> AsyncIterator[models.ClaimResponse]:
+        """List claims: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ClaimResponse], ["provisioning-claims"], query={"limit": limit, "status": status})
 
-    async def deny_claim(self, claim_id: str) -> models.ClaimResponse:
-        """Deny a claim."""
-        return await self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"])
+    async def get_provisioning_claim(self, claim_id: str, *, if_none_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Get a claim."""
+        return await self._call(
+            models.ClaimResponse, "GET", ["provisioning-claims", claim_id], headers={"If-None-Match": if_none_match}
+        )
 
-    async def delete_claim(self, claim_id: str) -> models.OkResponse:
+    async def delete_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Forget a claim."""
-        return await self._call(models.OkResponse, "DELETE", ["provisioning-claims", claim_id])
+        return await self._call(models.OkResponse, "DELETE", ["provisioning-claims", claim_id], headers={"If-Match": if_match})
+
+    async def approve_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Approve a claim."""
+        return await self._call(
+            models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "approve"], headers={"If-Match": if_match}
+        )
+
+    async def deny_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Deny a claim."""
+        return await self._call(
+            models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"], headers={"If-Match": if_match}
+        )
 
     async def claim_device(
         self, *, code: str, hardware_id: str, claim_token: str | Unset | None = UNSET, name: str | Unset | None = UNSET
@@ -860,9 +1074,11 @@ class AsyncOperations(AsyncTransport):
             body={"code": code, "hardwareId": hardware_id, "claimToken": claim_token, "name": name},
         )
 
-    async def export_fleet(self, *, project: str | Unset = UNSET) -> models.FleetResponse:
+    async def export_fleet(self, *, project: str | Unset = UNSET, if_none_match: str | Unset = UNSET) -> models.FleetResponse:
         """Export the fleet."""
-        return await self._call(models.FleetResponse, "GET", ["fleet"], query={"project": project})
+        return await self._call(
+            models.FleetResponse, "GET", ["fleet"], query={"project": project}, headers={"If-None-Match": if_none_match}
+        )
 
     async def plan_fleet(
         self,
@@ -870,6 +1086,7 @@ class AsyncOperations(AsyncTransport):
         document: models.FleetDocumentRequest,
         prune: bool | Unset = UNSET,
         credentials: models.BulkCredentials | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.FleetPlanResponse:
         """Plan a change of the fleet."""
         return await self._call(
@@ -877,6 +1094,7 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["fleet", "plan"],
             body={"document": document, "prune": prune, "credentials": credentials},
+            headers={"If-Match": if_match},
         )
 
     async def apply_fleet(
@@ -886,6 +1104,7 @@ class AsyncOperations(AsyncTransport):
         prune: bool | Unset = UNSET,
         credentials: models.BulkCredentials | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.FleetApplyResponse:
         """Apply a fleet."""
         return await self._call(
@@ -893,19 +1112,24 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["fleet", "apply"],
             body={"document": document, "prune": prune, "credentials": credentials},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     async def get_device_firmware(
-        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET
+        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET, if_none_match: str | Unset = UNSET
     ) -> models.FirmwareProjectResponse:
         """Get the complete firmware."""
         return await self._call(
-            models.FirmwareProjectResponse, "GET", ["devices", device_id, "firmware"], query={"format": format}
+            models.FirmwareProjectResponse,
+            "GET",
+            ["devices", device_id, "firmware"],
+            query={"format": format},
+            headers={"If-None-Match": if_none_match},
         )
 
     async def generate_credentials(
-        self, device_id: str, *, rotate: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, rotate: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CredentialsResponse:
         """Generate or rotate MQTT credentials."""
         return await self._call(
@@ -913,28 +1137,51 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["devices", device_id, "credentials"],
             body={"rotate": rotate},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    async def revoke_device(self, device_id: str) -> models.CredentialsRevokedResponse:
+    async def revoke_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.CredentialsRevokedResponse:
         """Revoke a device's credentials."""
-        return await self._call(models.CredentialsRevokedResponse, "POST", ["devices", device_id, "revoke"])
+        return await self._call(
+            models.CredentialsRevokedResponse, "POST", ["devices", device_id, "revoke"], headers={"If-Match": if_match}
+        )
 
-    async def reveal_credentials(self, device_id: str, *, password: str) -> models.CredentialsResponse:
+    async def reveal_credentials(
+        self, device_id: str, *, password: str, if_match: str | Unset = UNSET
+    ) -> models.CredentialsResponse:
         """Reveal MQTT credentials."""
         return await self._call(
-            models.CredentialsResponse, "POST", ["devices", device_id, "credentials", "reveal"], body={"password": password}
+            models.CredentialsResponse,
+            "POST",
+            ["devices", device_id, "credentials", "reveal"],
+            body={"password": password},
+            headers={"If-Match": if_match},
         )
 
     async def get_device_config(
-        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET
+        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET, if_none_match: str | Unset = UNSET
     ) -> models.DeviceConfigResponse:
         """Get the firmware configuration."""
-        return await self._call(models.DeviceConfigResponse, "GET", ["devices", device_id, "config"], query={"format": format})
+        return await self._call(
+            models.DeviceConfigResponse,
+            "GET",
+            ["devices", device_id, "config"],
+            query={"format": format},
+            headers={"If-None-Match": if_none_match},
+        )
 
-    async def list_device_types(self) -> list[models.DeviceTypeResponse]:
+    async def list_device_types(
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.DeviceTypeResponse]:
         """List device types."""
-        return await self._call(list[models.DeviceTypeResponse], "GET", ["device-types"])
+        return await self._call(
+            list[models.DeviceTypeResponse], "GET", ["device-types"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_device_types(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.DeviceTypeResponse]:
+        """List device types: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.DeviceTypeResponse], ["device-types"], query={"limit": limit})
 
     async def create_device_type(
         self,
@@ -952,9 +1199,11 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
-    async def get_device_type(self, device_type_id: str) -> models.DeviceTypeResponse:
+    async def get_device_type(self, device_type_id: str, *, if_none_match: str | Unset = UNSET) -> models.DeviceTypeResponse:
         """Get a device type."""
-        return await self._call(models.DeviceTypeResponse, "GET", ["device-types", device_type_id])
+        return await self._call(
+            models.DeviceTypeResponse, "GET", ["device-types", device_type_id], headers={"If-None-Match": if_none_match}
+        )
 
     async def update_device_type(
         self,
@@ -962,15 +1211,20 @@ class AsyncOperations(AsyncTransport):
         *,
         name: str | Unset = UNSET,
         commands: list[models.CommandDefinitionCreateRequest] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.DeviceTypeResponse:
         """Change a device type."""
         return await self._call(
-            models.DeviceTypeResponse, "PATCH", ["device-types", device_type_id], body={"name": name, "commands": commands}
+            models.DeviceTypeResponse,
+            "PATCH",
+            ["device-types", device_type_id],
+            body={"name": name, "commands": commands},
+            headers={"If-Match": if_match},
         )
 
-    async def delete_device_type(self, device_type_id: str) -> models.OkResponse:
+    async def delete_device_type(self, device_type_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a device type."""
-        return await self._call(models.OkResponse, "DELETE", ["device-types", device_type_id])
+        return await self._call(models.OkResponse, "DELETE", ["device-types", device_type_id], headers={"If-Match": if_match})
 
     async def send_command(
         self,
@@ -982,6 +1236,7 @@ class AsyncOperations(AsyncTransport):
         wait_seconds: float | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Send a command."""
         return await self._call(
@@ -989,34 +1244,48 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["devices", device_id, "command"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "waitSeconds": wait_seconds, "reason": reason},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     async def switch_on(
-        self, device_id: str, *, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Switch on."""
         return await self._call(
             models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse,
             "POST",
             ["devices", device_id, "command", "on"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     async def switch_off(
-        self, device_id: str, *, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Switch off."""
         return await self._call(
             models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse,
             "POST",
             ["devices", device_id, "command", "off"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    async def list_commands(self, device_id: str) -> list[models.CommandDefinitionResponse]:
+    async def list_commands(
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.CommandDefinitionResponse]:
         """List a device's commands."""
-        return await self._call(list[models.CommandDefinitionResponse], "GET", ["devices", device_id, "commands"])
+        return await self._call(
+            list[models.CommandDefinitionResponse],
+            "GET",
+            ["devices", device_id, "commands"],
+            query={"limit": limit, "cursor": cursor},
+        )
+
+    def iter_commands(self, device_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.CommandDefinitionResponse]:
+        """List a device's commands: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.CommandDefinitionResponse], ["devices", device_id, "commands"], query={"limit": limit})
 
     async def create_command(
         self,
@@ -1030,10 +1299,10 @@ class AsyncOperations(AsyncTransport):
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.CommandDefinitionCreatedResponse:
+    ) -> models.CommandDefinitionResponse:
         """Create a command definition."""
         return await self._call(
-            models.CommandDefinitionCreatedResponse,
+            models.CommandDefinitionResponse,
             "POST",
             ["devices", device_id, "commands"],
             body={
@@ -1048,6 +1317,17 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
+    async def get_command(
+        self, device_id: str, command_id: str, *, if_none_match: str | Unset = UNSET
+    ) -> models.CommandDefinitionResponse:
+        """Get a command definition."""
+        return await self._call(
+            models.CommandDefinitionResponse,
+            "GET",
+            ["devices", device_id, "commands", command_id],
+            headers={"If-None-Match": if_none_match},
+        )
+
     async def update_command(
         self,
         device_id: str,
@@ -1060,10 +1340,11 @@ class AsyncOperations(AsyncTransport):
         params_schema: dict[str, Any] | Unset | None = UNSET,
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.CommandDefinitionChangedResponse:
         """Change a command definition."""
         return await self._call(
-            models.OkResponse,
+            models.CommandDefinitionChangedResponse,
             "PATCH",
             ["devices", device_id, "commands", command_id],
             body={
@@ -1075,11 +1356,14 @@ class AsyncOperations(AsyncTransport):
                 "shape": shape,
                 "requiresApproval": requires_approval,
             },
+            headers={"If-Match": if_match},
         )
 
-    async def delete_command(self, device_id: str, command_id: str) -> models.OkResponse:
+    async def delete_command(self, device_id: str, command_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a command definition."""
-        return await self._call(models.OkResponse, "DELETE", ["devices", device_id, "commands", command_id])
+        return await self._call(
+            models.OkResponse, "DELETE", ["devices", device_id, "commands", command_id], headers={"If-Match": if_match}
+        )
 
     async def list_executions(
         self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
@@ -1089,23 +1373,41 @@ class AsyncOperations(AsyncTransport):
             models.ExecutionPageResponse, "GET", ["devices", device_id, "executions"], query={"limit": limit, "cursor": cursor}
         )
 
-    async def get_execution(self, device_id: str, execution_id: str) -> models.ExecutionResponse:
-        """Get a command execution."""
-        return await self._call(models.ExecutionResponse, "GET", ["devices", device_id, "executions", execution_id])
+    def iter_executions(self, device_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ExecutionResponse]:
+        """List command executions: every entry, page by page. `limit`: of a page."""
+        return self._entries(models.ExecutionPageResponse, ["devices", device_id, "executions"], query={"limit": limit})
 
-    async def cancel_execution(self, device_id: str, execution_id: str) -> models.CommandsCancelledResponse:
+    async def get_execution(
+        self, device_id: str, execution_id: str, *, if_none_match: str | Unset = UNSET
+    ) -> models.ExecutionResponse:
+        """Get a command execution."""
+        return await self._call(
+            models.ExecutionResponse,
+            "GET",
+            ["devices", device_id, "executions", execution_id],
+            headers={"If-None-Match": if_none_match},
+        )
+
+    async def cancel_execution(
+        self, device_id: str, execution_id: str, *, if_match: str | Unset = UNSET
+    ) -> models.CommandsCancelledResponse:
         """Call off a command."""
         return await self._call(
-            models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", execution_id, "cancel"]
+            models.CommandsCancelledResponse,
+            "POST",
+            ["devices", device_id, "executions", execution_id, "cancel"],
+            headers={"If-Match": if_match},
         )
 
     async def cancel_executions(self, device_id: str) -> models.CommandsCancelledResponse:
         """Call off all waiting commands of a device."""
         return await self._call(models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", "cancel"])
 
-    async def get_notification_settings(self) -> models.NotificationSettingsResponse:
+    async def get_notification_settings(self, *, if_none_match: str | Unset = UNSET) -> models.NotificationSettingsResponse:
         """Get your notification settings."""
-        return await self._call(models.NotificationSettingsResponse, "GET", ["auth", "notifications"])
+        return await self._call(
+            models.NotificationSettingsResponse, "GET", ["auth", "notifications"], headers={"If-None-Match": if_none_match}
+        )
 
     async def update_notification_settings(
         self,
@@ -1117,6 +1419,7 @@ class AsyncOperations(AsyncTransport):
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         language: Literal["en", "de"] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
         """Set your notification settings."""
         return await self._call(
@@ -1132,15 +1435,24 @@ class AsyncOperations(AsyncTransport):
                 "timezone": timezone,
                 "language": language,
             },
+            headers={"If-Match": if_match},
         )
 
-    async def get_push_key(self) -> models.PushKeyResponse:
+    async def get_push_key(self, *, if_none_match: str | Unset = UNSET) -> models.PushKeyResponse:
         """Get the key of Web Push."""
-        return await self._call(models.PushKeyResponse, "GET", ["auth", "notifications", "push-key"])
+        return await self._call(
+            models.PushKeyResponse, "GET", ["auth", "notifications", "push-key"], headers={"If-None-Match": if_none_match}
+        )
 
-    async def list_channels(self) -> list[models.ChannelResponse]:
+    async def list_channels(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.ChannelResponse]:
         """List your channels."""
-        return await self._call(list[models.ChannelResponse], "GET", ["auth", "notifications", "channels"])
+        return await self._call(
+            list[models.ChannelResponse], "GET", ["auth", "notifications", "channels"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_channels(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ChannelResponse]:
+        """List your channels: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ChannelResponse], ["auth", "notifications", "channels"], query={"limit": limit})
 
     async def create_channel(
         self,
@@ -1160,21 +1472,50 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
-    async def confirm_channel(self, channel_id: str) -> models.ChannelResponse:
-        """Confirm a suspended channel."""
-        return await self._call(models.ChannelResponse, "POST", ["auth", "notifications", "channels", channel_id, "confirm"])
+    async def get_channel(self, channel_id: str, *, if_none_match: str | Unset = UNSET) -> models.ChannelResponse:
+        """Get one of your channels."""
+        return await self._call(
+            models.ChannelResponse,
+            "GET",
+            ["auth", "notifications", "channels", channel_id],
+            headers={"If-None-Match": if_none_match},
+        )
 
-    async def delete_channel(self, channel_id: str) -> models.OkResponse:
+    async def delete_channel(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a channel."""
-        return await self._call(models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id])
+        return await self._call(
+            models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id], headers={"If-Match": if_match}
+        )
 
-    async def send_test_notification(self, channel_id: str) -> models.ChannelTestResponse:
+    async def confirm_channel(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.ChannelResponse:
+        """Confirm a suspended channel."""
+        return await self._call(
+            models.ChannelResponse,
+            "POST",
+            ["auth", "notifications", "channels", channel_id, "confirm"],
+            headers={"If-Match": if_match},
+        )
+
+    async def send_test_notification(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.ChannelTestResponse:
         """Send a test to a channel."""
-        return await self._call(models.ChannelTestResponse, "POST", ["auth", "notifications", "channels", channel_id, "test"])
+        return await self._call(
+            models.ChannelTestResponse,
+            "POST",
+            ["auth", "notifications", "channels", channel_id, "test"],
+            headers={"If-Match": if_match},
+        )
 
-    async def list_schedules(self, device_id: str) -> list[models.ScheduleResponse]:
+    async def list_schedules(
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.ScheduleResponse]:
         """List a device's schedules."""
-        return await self._call(list[models.ScheduleResponse], "GET", ["devices", device_id, "schedules"])
+        return await self._call(
+            list[models.ScheduleResponse], "GET", ["devices", device_id, "schedules"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_schedules(self, device_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ScheduleResponse]:
+        """List a device's schedules: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ScheduleResponse], ["devices", device_id, "schedules"], query={"limit": limit})
 
     async def create_schedule(
         self,
@@ -1192,6 +1533,7 @@ class AsyncOperations(AsyncTransport):
         misfire: models.MisfirePolicy | Unset | None = UNSET,
         misfire_grace_seconds: int | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Create or replace a schedule."""
         return await self._call(
@@ -1211,6 +1553,7 @@ class AsyncOperations(AsyncTransport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1229,6 +1572,7 @@ class AsyncOperations(AsyncTransport):
         timezone: str | Unset | None = UNSET,
         misfire: models.MisfirePolicy | Unset = UNSET,
         misfire_grace_seconds: int | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Change a schedule by the slot in the body."""
         return await self._call(
@@ -1248,22 +1592,40 @@ class AsyncOperations(AsyncTransport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
         )
 
     async def list_schedule_history(
-        self, device_id: str, *, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ScheduleResponse]:
         """Schedule history."""
         return await self._call(
             list[models.ScheduleResponse],
             "GET",
             ["devices", device_id, "schedules", "history"],
-            query={"limit": limit, "before": before},
+            query={"limit": limit, "cursor": cursor},
         )
 
-    async def get_schedule_context(self, device_id: str) -> models.ScheduleContextResponse:
+    def iter_schedule_history(self, device_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ScheduleResponse]:
+        """Schedule history: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ScheduleResponse], ["devices", device_id, "schedules", "history"], query={"limit": limit}
+        )
+
+    async def get_schedule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleContextResponse:
         """List commands for schedules."""
-        return await self._call(models.ScheduleContextResponse, "GET", ["devices", device_id, "schedules", "context"])
+        return await self._call(
+            models.ScheduleContextResponse,
+            "GET",
+            ["devices", device_id, "schedules", "context"],
+            headers={"If-None-Match": if_none_match},
+        )
+
+    async def get_schedule(self, device_id: str, slot: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleResponse:
+        """Get a schedule."""
+        return await self._call(
+            models.ScheduleResponse, "GET", ["devices", device_id, "schedules", slot], headers={"If-None-Match": if_none_match}
+        )
 
     async def update_schedule(
         self,
@@ -1280,6 +1642,7 @@ class AsyncOperations(AsyncTransport):
         timezone: str | Unset | None = UNSET,
         misfire: models.MisfirePolicy | Unset = UNSET,
         misfire_grace_seconds: int | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Change a schedule."""
         return await self._call(
@@ -1298,21 +1661,38 @@ class AsyncOperations(AsyncTransport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
         )
 
-    async def cancel_schedule(self, device_id: str, slot: str) -> models.OkResponse:
+    async def cancel_schedule(self, device_id: str, slot: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Cancel a schedule."""
-        return await self._call(models.OkResponse, "DELETE", ["devices", device_id, "schedules", slot])
+        return await self._call(
+            models.OkResponse, "DELETE", ["devices", device_id, "schedules", slot], headers={"If-Match": if_match}
+        )
 
-    async def list_occurrences(self, *, from_: int | Unset = UNSET, until: int | Unset = UNSET) -> models.OccurrencesResponse:
+    async def list_occurrences(
+        self, *, since: int | datetime | Unset = UNSET, until: int | datetime | Unset = UNSET, if_none_match: str | Unset = UNSET
+    ) -> models.OccurrencesResponse:
         """List planned switches."""
         return await self._call(
-            models.OccurrencesResponse, "GET", ["schedules", "occurrences"], query={"from": from_, "until": until}
+            models.OccurrencesResponse,
+            "GET",
+            ["schedules", "occurrences"],
+            query={"since": since, "until": until},
+            headers={"If-None-Match": if_none_match},
         )
 
-    async def list_rules(self, device_id: str) -> list[models.RuleResponse]:
+    async def list_rules(
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.RuleResponse]:
         """List a device's rules."""
-        return await self._call(list[models.RuleResponse], "GET", ["devices", device_id, "rules"])
+        return await self._call(
+            list[models.RuleResponse], "GET", ["devices", device_id, "rules"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_rules(self, device_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.RuleResponse]:
+        """List a device's rules: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.RuleResponse], ["devices", device_id, "rules"], query={"limit": limit})
 
     async def create_rule(
         self,
@@ -1348,9 +1728,11 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
-    async def get_rule_context(self, device_id: str) -> models.RuleContextResponse:
-        """List metrics and commands for rules."""
-        return await self._call(models.RuleContextResponse, "GET", ["devices", device_id, "rules", "context"])
+    async def get_rule(self, device_id: str, rule_id: str, *, if_none_match: str | Unset = UNSET) -> models.RuleResponse:
+        """Get a rule."""
+        return await self._call(
+            models.RuleResponse, "GET", ["devices", device_id, "rules", rule_id], headers={"If-None-Match": if_none_match}
+        )
 
     async def update_rule(
         self,
@@ -1366,6 +1748,7 @@ class AsyncOperations(AsyncTransport):
         for_seconds: int | Unset = UNSET,
         cooldown_seconds: int | Unset = UNSET,
         clear_conditions: list[models.RuleConditionRequest] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.RuleResponse:
         """Edit a rule."""
         return await self._call(
@@ -1383,11 +1766,23 @@ class AsyncOperations(AsyncTransport):
                 "cooldownSeconds": cooldown_seconds,
                 "clearConditions": clear_conditions,
             },
+            headers={"If-Match": if_match},
         )
 
-    async def delete_rule(self, device_id: str, rule_id: str) -> models.OkResponse:
+    async def delete_rule(self, device_id: str, rule_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a rule."""
-        return await self._call(models.OkResponse, "DELETE", ["devices", device_id, "rules", rule_id])
+        return await self._call(
+            models.OkResponse, "DELETE", ["devices", device_id, "rules", rule_id], headers={"If-Match": if_match}
+        )
+
+    async def get_rule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.RuleContextResponse:
+        """List metrics and commands for rules."""
+        return await self._call(
+            models.RuleContextResponse,
+            "GET",
+            ["devices", device_id, "rules", "context"],
+            headers={"If-None-Match": if_none_match},
+        )
 
     async def test_rule_draft(
         self,
@@ -1417,10 +1812,16 @@ class AsyncOperations(AsyncTransport):
             },
         )
 
-    async def declare_metrics(self, device_id: str, *, metrics: list[str]) -> models.MetricDeclarationResponse:
+    async def declare_metrics(
+        self, device_id: str, *, metrics: list[str], if_match: str | Unset = UNSET
+    ) -> models.MetricDeclarationResponse:
         """Make metrics known."""
         return await self._call(
-            models.MetricDeclarationResponse, "POST", ["devices", device_id, "metrics"], body={"metrics": metrics}
+            models.MetricDeclarationResponse,
+            "POST",
+            ["devices", device_id, "metrics"],
+            body={"metrics": metrics},
+            headers={"If-Match": if_match},
         )
 
     async def test_rule(
@@ -1431,6 +1832,7 @@ class AsyncOperations(AsyncTransport):
         readings: dict[str, bool | float | str] | Unset | None = UNSET,
         from_: int | Unset | None = UNSET,
         to: int | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.RuleDryRunResponse:
         """Dry-run a rule."""
         return await self._call(
@@ -1438,15 +1840,20 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["devices", device_id, "rules", rule_id, "test"],
             body={"readings": readings, "from": from_, "to": to},
+            headers={"If-Match": if_match},
         )
 
     async def list_grants(
-        self, device_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.GrantResponse]:
         """List a device's grants."""
         return await self._call(
-            list[models.GrantResponse], "GET", ["devices", device_id, "grants"], query={"limit": limit, "after": after}
+            list[models.GrantResponse], "GET", ["devices", device_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_grants(self, device_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.GrantResponse]:
+        """List a device's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.GrantResponse], ["devices", device_id, "grants"], query={"limit": limit})
 
     async def create_grant(
         self,
@@ -1464,10 +1871,10 @@ class AsyncOperations(AsyncTransport):
         membership_id: str | Unset | None = UNSET,
         applies_via: Literal["device", "project"] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse:
+    ) -> models.GrantCreatedResponse:
         """Create a grant."""
         return await self._call(
-            models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse,
+            models.GrantCreatedResponse,
             "POST",
             ["devices", device_id, "grants"],
             body={
@@ -1487,7 +1894,13 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def explain_access(
-        self, device_id: str, *, cmd: str | Unset = UNSET, api_key_id: str | Unset = UNSET, membership_id: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        cmd: str | Unset = UNSET,
+        api_key_id: str | Unset = UNSET,
+        membership_id: str | Unset = UNSET,
+        if_none_match: str | Unset = UNSET,
     ) -> models.AccessExplanationResponse:
         """Explain an access decision."""
         return await self._call(
@@ -1495,6 +1908,13 @@ class AsyncOperations(AsyncTransport):
             "GET",
             ["devices", device_id, "access"],
             query={"cmd": cmd, "apiKeyId": api_key_id, "membershipId": membership_id},
+            headers={"If-None-Match": if_none_match},
+        )
+
+    async def get_grant(self, device_id: str, grant_id: str, *, if_none_match: str | Unset = UNSET) -> models.GrantResponse:
+        """Get a grant."""
+        return await self._call(
+            models.GrantResponse, "GET", ["devices", device_id, "grants", grant_id], headers={"If-None-Match": if_none_match}
         )
 
     async def update_grant(
@@ -1510,10 +1930,11 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
-    ) -> models.GrantUpdatedResponse | models.GrantUpdatedWithWarningsResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.GrantChangedResponse:
         """Change a grant."""
         return await self._call(
-            models.GrantUpdatedResponse | models.GrantUpdatedWithWarningsResponse,
+            models.GrantChangedResponse,
             "PATCH",
             ["devices", device_id, "grants", grant_id],
             body={
@@ -1526,73 +1947,118 @@ class AsyncOperations(AsyncTransport):
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
             },
+            headers={"If-Match": if_match},
         )
 
-    async def delete_grant(self, device_id: str, grant_id: str) -> models.OkResponse:
+    async def delete_grant(self, device_id: str, grant_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a grant."""
-        return await self._call(models.OkResponse, "DELETE", ["devices", device_id, "grants", grant_id])
+        return await self._call(
+            models.OkResponse, "DELETE", ["devices", device_id, "grants", grant_id], headers={"If-Match": if_match}
+        )
 
     async def list_approvals(
-        self, *, status: models.ApprovalStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
     ) -> list[models.ApprovalResponse]:
         """List approvals."""
         return await self._call(
-            list[models.ApprovalResponse], "GET", ["approvals"], query={"status": status, "limit": limit, "before": before}
+            list[models.ApprovalResponse], "GET", ["approvals"], query={"limit": limit, "cursor": cursor, "status": status}
         )
+
+    def iter_approvals(
+        self, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+    ) -> AsyncIterator[models.ApprovalResponse]:
+        """List approvals: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApprovalResponse], ["approvals"], query={"limit": limit, "status": status})
 
     async def list_device_approvals(
         self,
         device_id: str,
         *,
-        status: models.ApprovalStatus | Unset = UNSET,
         limit: int | Unset = UNSET,
-        before: str | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> list[models.ApprovalResponse]:
         """List a device's approvals."""
         return await self._call(
             list[models.ApprovalResponse],
             "GET",
             ["devices", device_id, "approvals"],
-            query={"status": status, "limit": limit, "before": before},
+            query={"limit": limit, "cursor": cursor, "status": status},
         )
 
-    async def get_approval(self, device_id: str, approval_id: str) -> models.ApprovalResponse:
+    def iter_device_approvals(
+        self, device_id: str, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+    ) -> AsyncIterator[models.ApprovalResponse]:
+        """List a device's approvals: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ApprovalResponse], ["devices", device_id, "approvals"], query={"limit": limit, "status": status}
+        )
+
+    async def get_approval(
+        self, device_id: str, approval_id: str, *, if_none_match: str | Unset = UNSET
+    ) -> models.ApprovalResponse:
         """Get an approval."""
-        return await self._call(models.ApprovalResponse, "GET", ["devices", device_id, "approvals", approval_id])
+        return await self._call(
+            models.ApprovalResponse,
+            "GET",
+            ["devices", device_id, "approvals", approval_id],
+            headers={"If-None-Match": if_none_match},
+        )
 
     async def approve_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.ApproveResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Approve a command."""
         return await self._call(
-            models.ApproveResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "approve"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     async def deny_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.OkResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Deny a command."""
         return await self._call(
-            models.OkResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "deny"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     async def withdraw_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.OkResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Withdraw a request."""
         return await self._call(
-            models.OkResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "withdraw"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1606,37 +2072,47 @@ class AsyncOperations(AsyncTransport):
             models.PasskeyOptionsResponse, "POST", ["approval-links", "passkey-options"], body={"token": token}
         )
 
-    async def approve_or_deny_linked(
+    async def approve_linked_approval(
         self,
         *,
         token: str,
-        decision: Literal["APPROVE", "DENY"],
         note: str | Unset | None = UNSET,
         totp: str | Unset | None = UNSET,
         recovery_code: str | Unset | None = UNSET,
         passkey: dict[str, Any] | Unset | None = UNSET,
-    ) -> models.LinkDecisionResponse:
-        """Decide a request by its link."""
+    ) -> models.LinkApprovedResponse:
+        """Approve a request by its link."""
         return await self._call(
-            models.LinkDecisionResponse,
+            models.LinkApprovedResponse,
             "POST",
-            ["approval-links", "decide"],
-            body={
-                "token": token,
-                "decision": decision,
-                "note": note,
-                "totp": totp,
-                "recoveryCode": recovery_code,
-                "passkey": passkey,
-            },
+            ["approval-links", "approve"],
+            body={"token": token, "note": note, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
+        )
+
+    async def deny_linked_approval(
+        self,
+        *,
+        token: str,
+        note: str | Unset | None = UNSET,
+        totp: str | Unset | None = UNSET,
+        recovery_code: str | Unset | None = UNSET,
+        passkey: dict[str, Any] | Unset | None = UNSET,
+    ) -> models.OkResponse:
+        """Deny a request by its link."""
+        return await self._call(
+            models.OkResponse,
+            "POST",
+            ["approval-links", "deny"],
+            body={"token": token, "note": note, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
         )
 
     async def list_telemetry(
         self,
         device_id: str,
         *,
-        metric: str | Unset = UNSET,
         limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        metric: str | Unset = UNSET,
         since: int | datetime | Unset = UNSET,
         until: int | datetime | Unset = UNSET,
         order: Literal["asc", "desc"] | Unset = UNSET,
@@ -1647,15 +2123,42 @@ class AsyncOperations(AsyncTransport):
             list[models.ReadingResponse] | list[models.BucketResponse],
             "GET",
             ["devices", device_id, "telemetry"],
-            query={"metric": metric, "limit": limit, "since": since, "until": until, "order": order, "step": step},
+            query={
+                "limit": limit,
+                "cursor": cursor,
+                "metric": metric,
+                "since": since,
+                "until": until,
+                "order": order,
+                "step": step,
+            },
+        )
+
+    def iter_telemetry(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        metric: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        order: Literal["asc", "desc"] | Unset = UNSET,
+        step: str | Unset = UNSET,
+    ) -> AsyncIterator[models.ReadingResponse | models.BucketResponse]:
+        """List telemetry: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ReadingResponse] | list[models.BucketResponse],
+            ["devices", device_id, "telemetry"],
+            query={"limit": limit, "metric": metric, "since": since, "until": until, "order": order, "step": step},
         )
 
     async def list_telemetry_series(
         self,
         *,
         device_id: str,
-        metric: str | Unset = UNSET,
         limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        metric: str | Unset = UNSET,
         since: int | datetime | Unset = UNSET,
         until: int | datetime | Unset = UNSET,
         step: str | Unset = UNSET,
@@ -1665,12 +2168,42 @@ class AsyncOperations(AsyncTransport):
             list[models.SeriesPointResponse],
             "GET",
             ["telemetry", "series"],
-            query={"deviceId": device_id, "metric": metric, "limit": limit, "since": since, "until": until, "step": step},
+            query={
+                "limit": limit,
+                "cursor": cursor,
+                "deviceId": device_id,
+                "metric": metric,
+                "since": since,
+                "until": until,
+                "step": step,
+            },
         )
 
-    async def get_latest_telemetry(self, device_id: str) -> models.LatestTelemetryResponse:
+    def iter_telemetry_series(
+        self,
+        *,
+        device_id: str,
+        limit: int | Unset = UNSET,
+        metric: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        step: str | Unset = UNSET,
+    ) -> AsyncIterator[models.SeriesPointResponse]:
+        """List telemetry of several devices: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.SeriesPointResponse],
+            ["telemetry", "series"],
+            query={"limit": limit, "deviceId": device_id, "metric": metric, "since": since, "until": until, "step": step},
+        )
+
+    async def get_latest_telemetry(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.LatestTelemetryResponse:
         """Get the latest telemetry."""
-        return await self._call(models.LatestTelemetryResponse, "GET", ["devices", device_id, "telemetry", "latest"])
+        return await self._call(
+            models.LatestTelemetryResponse,
+            "GET",
+            ["devices", device_id, "telemetry", "latest"],
+            headers={"If-None-Match": if_none_match},
+        )
 
     async def export_telemetry(
         self,
@@ -1820,6 +2353,134 @@ class AsyncOperations(AsyncTransport):
             },
         )
 
+    def iter_events(
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        type: Literal[
+            "login",
+            "logout",
+            "login_failed",
+            "login_throttled",
+            "identity_linked",
+            "session_revoked",
+            "service_session_created",
+            "second_factor_enabled",
+            "second_factor_failed",
+            "second_factor_removed",
+            "recovery_codes_renewed",
+            "passkey_added",
+            "passkey_removed",
+            "step_up",
+            "step_up_failed",
+            "unlock_requested",
+            "unlock_used",
+            "otp_requested",
+            "password_changed",
+            "password_change_failed",
+            "member_changed",
+            "member_invited",
+            "member_invitation_revoked",
+            "project_created",
+            "project_changed",
+            "project_deleted",
+            "key_created",
+            "key_enabled",
+            "key_changed",
+            "key_rotated",
+            "key_deleted",
+            "access_refused",
+            "response_replayed",
+            "channel_added",
+            "channel_confirmed",
+            "channel_deleted",
+            "grant_created",
+            "grant_updated",
+            "grant_revoked",
+            "approval_requested",
+            "approval_decided",
+            "approval_refused",
+            "device_registered",
+            "device_updated",
+            "device_enabled",
+            "device_disabled",
+            "device_deleted",
+            "device_online",
+            "device_offline",
+            "device_refused",
+            "device_message_dropped",
+            "device_message_set_aside",
+            "device_clock_skew",
+            "provisioning_code_created",
+            "provisioning_code_revoked",
+            "device_claim_requested",
+            "device_claim_decided",
+            "device_claimed",
+            "group_created",
+            "group_updated",
+            "group_deleted",
+            "group_members_changed",
+            "device_type_created",
+            "device_type_updated",
+            "device_type_deleted",
+            "credentials_generated",
+            "credentials_revealed",
+            "credentials_reveal_refused",
+            "credentials_revoked",
+            "command_defined",
+            "command_updated",
+            "command_removed",
+            "command_sent",
+            "command_sent_to_group",
+            "command_result",
+            "relay_changed",
+            "telemetry",
+            "schedule_created",
+            "schedule_replaced",
+            "schedule_updated",
+            "schedule_cancelled",
+            "schedule_fired",
+            "schedule_skipped",
+            "rule_created",
+            "rule_updated",
+            "rule_deleted",
+            "rule_matched",
+            "rule_skipped",
+            "rule_suppressed",
+            "rule_disabled",
+            "clock_doubted",
+            "clock_trusted",
+            "webhook_created",
+            "webhook_updated",
+            "webhook_secret_rotated",
+            "webhook_deleted",
+            "webhook_disabled",
+            "webhook_recovery_started",
+            "webhook_recovery_ended",
+            "database_restored",
+        ]
+        | Unset = UNSET,
+        device_id: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        source: str | Unset = UNSET,
+        text: str | Unset = UNSET,
+    ) -> AsyncIterator[models.EventResponse]:
+        """List events: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            models.EventPageResponse,
+            ["events"],
+            query={
+                "limit": limit,
+                "type": type,
+                "deviceId": device_id,
+                "since": since,
+                "until": until,
+                "source": source,
+                "text": text,
+            },
+        )
+
     async def export_events(
         self,
         *,
@@ -1837,19 +2498,46 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def list_device_events(
-        self, device_id: str, *, limit: int | Unset = UNSET, before: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> list[models.EventResponse]:
         """List a device's events."""
         return await self._call(
             list[models.EventResponse],
             "GET",
             ["devices", device_id, "events"],
-            query={"limit": limit, "before": before, "cursor": cursor},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
-    async def list_webhooks(self) -> list[models.WebhookDetailsResponse]:
+    def iter_device_events(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+    ) -> AsyncIterator[models.EventResponse]:
+        """List a device's events: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.EventResponse], ["devices", device_id, "events"], query={"limit": limit, "since": since, "until": until}
+        )
+
+    async def list_webhooks(
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.WebhookDetailsResponse]:
         """List webhooks."""
-        return await self._call(list[models.WebhookDetailsResponse], "GET", ["webhooks"])
+        return await self._call(
+            list[models.WebhookDetailsResponse], "GET", ["webhooks"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_webhooks(self, *, limit: int | Unset = UNSET) -> AsyncIterator[models.WebhookDetailsResponse]:
+        """List webhooks: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.WebhookDetailsResponse], ["webhooks"], query={"limit": limit})
 
     async def create_webhook(
         self,
@@ -1884,6 +2572,12 @@ class AsyncOperations(AsyncTransport):
             idempotency_key=idempotency_key,
         )
 
+    async def get_webhook(self, webhook_id: str, *, if_none_match: str | Unset = UNSET) -> models.WebhookDetailsResponse:
+        """Get a webhook."""
+        return await self._call(
+            models.WebhookDetailsResponse, "GET", ["webhooks", webhook_id], headers={"If-None-Match": if_none_match}
+        )
+
     async def update_webhook(
         self,
         webhook_id: str,
@@ -1906,53 +2600,87 @@ class AsyncOperations(AsyncTransport):
         ]
         | Unset = UNSET,
         format: models.WebhookFormat | Unset = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.WebhookChangedResponse:
         """Change, disable or enable a webhook."""
         return await self._call(
-            models.OkResponse,
+            models.WebhookChangedResponse,
             "PATCH",
             ["webhooks", webhook_id],
             body={"url": url, "enabled": enabled, "types": types, "format": format},
+            headers={"If-Match": if_match},
         )
 
-    async def delete_webhook(self, webhook_id: str) -> models.OkResponse:
+    async def delete_webhook(self, webhook_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a webhook."""
-        return await self._call(models.OkResponse, "DELETE", ["webhooks", webhook_id])
+        return await self._call(models.OkResponse, "DELETE", ["webhooks", webhook_id], headers={"If-Match": if_match})
 
     async def rotate_webhook_secret(
-        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.WebhookSecretRotatedResponse:
         """Rotate the signing secret."""
         return await self._call(
             models.WebhookSecretRotatedResponse,
             "POST",
             ["webhooks", webhook_id, "rotate-secret"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    async def list_webhook_deliveries(self, webhook_id: str) -> list[models.DeliveryAttemptResponse]:
+    async def list_webhook_deliveries(
+        self, webhook_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.DeliveryAttemptResponse]:
         """List delivery attempts."""
-        return await self._call(list[models.DeliveryAttemptResponse], "GET", ["webhooks", webhook_id, "deliveries"])
+        return await self._call(
+            list[models.DeliveryAttemptResponse],
+            "GET",
+            ["webhooks", webhook_id, "deliveries"],
+            query={"limit": limit, "cursor": cursor},
+        )
 
-    async def ping_webhook(self, webhook_id: str, *, idempotency_key: str | Unset = UNSET) -> models.DeliveryStartedResponse:
+    def iter_webhook_deliveries(
+        self, webhook_id: str, *, limit: int | Unset = UNSET
+    ) -> AsyncIterator[models.DeliveryAttemptResponse]:
+        """List delivery attempts: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.DeliveryAttemptResponse], ["webhooks", webhook_id, "deliveries"], query={"limit": limit})
+
+    async def get_webhook_delivery(
+        self, webhook_id: str, delivery_id: str, *, if_none_match: str | Unset = UNSET
+    ) -> models.DeliveryAttemptResponse:
+        """Get a delivery attempt."""
+        return await self._call(
+            models.DeliveryAttemptResponse,
+            "GET",
+            ["webhooks", webhook_id, "deliveries", delivery_id],
+            headers={"If-None-Match": if_none_match},
+        )
+
+    async def ping_webhook(
+        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
+    ) -> models.DeliveryStartedResponse:
         """Send a test event."""
         return await self._call(
-            models.DeliveryStartedResponse, "POST", ["webhooks", webhook_id, "ping"], idempotency_key=idempotency_key
+            models.DeliveryStartedResponse,
+            "POST",
+            ["webhooks", webhook_id, "ping"],
+            headers={"If-Match": if_match},
+            idempotency_key=idempotency_key,
         )
 
     async def redeliver_webhook(
-        self, webhook_id: str, delivery_id: str, *, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, delivery_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.DeliveryStartedResponse:
         """Redeliver an event."""
         return await self._call(
             models.DeliveryStartedResponse,
             "POST",
             ["webhooks", webhook_id, "deliveries", delivery_id, "redeliver"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     async def recover_webhook(
-        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.WebhookRecoveryStartedResponse:
         """Send again what was not delivered."""
         return await self._call(
@@ -1960,5 +2688,6 @@ class AsyncOperations(AsyncTransport):
             "POST",
             ["webhooks", webhook_id, "recover"],
             body={"since": since},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )

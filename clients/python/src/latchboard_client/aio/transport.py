@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -66,20 +66,45 @@ class AsyncTransport:
         idempotency_key: str | Unset | None = None,
     ) -> Any:
         """`idempotency_key`: None where the operation takes none; UNSET makes one up, so that the call can be repeated safely."""
-        sent = {name: value for name, value in (headers or {}).items() if value is not UNSET}
+        result, _ = await self._send(returns, method, path, query or {}, body, headers or {}, idempotency_key)
+        return result
+
+    async def _entries(self, returns: Any, path: list[str | int], *, query: dict[str, Any]) -> AsyncIterator[Any]:
+        """The entries of a list, page by page."""
+        while True:
+            page, following = await self._send(returns, "GET", path, query, None, {}, None)
+            for entry in page if isinstance(page, list) else page.data:
+                yield entry
+            if following is None:
+                return
+            query = query | {"cursor": following}
+
+    async def _send(
+        self,
+        returns: Any,
+        method: str,
+        path: list[str | int],
+        query: dict[str, Any],
+        body: dict[str, Any] | None,
+        headers: dict[str, str | Unset],
+        idempotency_key: str | Unset | None,
+    ) -> tuple[Any, str | None]:
+        """The result, and the cursor of the page after it."""
+        sent = {name: value for name, value in headers.items() if value is not UNSET}
         if idempotency_key is not None:
             sent["Idempotency-Key"] = str(uuid.uuid4()) if idempotency_key is UNSET else idempotency_key
         request: dict[str, Any] = {
             "method": method,
             "url": f"{self.url}/api/v1/" + "/".join(quote(str(part), safe="") for part in path),
-            "params": {name: query_text(value) for name, value in (query or {}).items() if value is not UNSET},
+            "params": {name: query_text(value) for name, value in query.items() if value is not UNSET},
             "json": None if body is None else encode(body),
         }
         repeatable = method in REPEATABLE or idempotency_key is not None
         attempt = 1
         while True:
             try:
-                return _result(returns, await self.http.request(**request, headers=sent | self.credentials()))
+                response = await self.http.request(**request, headers=sent | self.credentials())
+                return _result(returns, response), _next_cursor(response)
             except httpx.TransportError as error:
                 pause = self._retries.pause_s(attempt, repeatable, None, "", None)
                 if pause is None:
@@ -90,6 +115,11 @@ class AsyncTransport:
                     raise
             await asyncio.sleep(pause)
             attempt += 1
+
+
+def _next_cursor(response: httpx.Response) -> str | None:
+    link = response.links.get("next")
+    return None if link is None else httpx.URL(link["url"]).params.get("cursor")
 
 
 def _result(returns: Any, response: httpx.Response) -> Any:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,21 +14,25 @@ from latchboard_client.sync.transport import Transport
 
 
 class Operations(Transport):
-    def get_network(self) -> models.NetworkResponse:
+    def get_network(self, *, if_none_match: str | Unset = UNSET) -> models.NetworkResponse:
         """Get the addresses of this service."""
-        return self._call(models.NetworkResponse, "GET", ["network"])
+        return self._call(models.NetworkResponse, "GET", ["network"], headers={"If-None-Match": if_none_match})
 
-    def get_cluster(self) -> models.ClusterResponse:
+    def get_cluster(self, *, if_none_match: str | Unset = UNSET) -> models.ClusterResponse:
         """Get the state of the cluster."""
-        return self._call(models.ClusterResponse, "GET", ["cluster"])
+        return self._call(models.ClusterResponse, "GET", ["cluster"], headers={"If-None-Match": if_none_match})
 
     def list_service_sessions(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ServiceSessionResponse]:
         """List service sessions."""
         return self._call(
-            list[models.ServiceSessionResponse], "GET", ["service-sessions"], query={"limit": limit, "after": after}
+            list[models.ServiceSessionResponse], "GET", ["service-sessions"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_service_sessions(self, *, limit: int | Unset = UNSET) -> Iterator[models.ServiceSessionResponse]:
+        """List service sessions: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ServiceSessionResponse], ["service-sessions"], query={"limit": limit})
 
     def create_service_session(
         self,
@@ -47,9 +52,15 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def revoke_service_session(self, session_id: str) -> models.OkResponse:
+    def get_service_session(self, session_id: str, *, if_none_match: str | Unset = UNSET) -> models.ServiceSessionResponse:
+        """Get a service session."""
+        return self._call(
+            models.ServiceSessionResponse, "GET", ["service-sessions", session_id], headers={"If-None-Match": if_none_match}
+        )
+
+    def revoke_service_session(self, session_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Revoke a service session."""
-        return self._call(models.OkResponse, "DELETE", ["service-sessions", session_id])
+        return self._call(models.OkResponse, "DELETE", ["service-sessions", session_id], headers={"If-Match": if_match})
 
     def login_user(
         self, *, email: str, password: str, device_token: str | Unset | None = UNSET
@@ -78,21 +89,31 @@ class Operations(Transport):
         """Use an unlock link."""
         return self._call(models.UnlockResponse, "POST", ["auth", "unlock"], body={"token": token})
 
-    def get_current_user(self) -> models.CurrentUserResponse:
+    def get_current_user(self, *, if_none_match: str | Unset = UNSET) -> models.CurrentUserResponse:
         """Get the current user."""
-        return self._call(models.CurrentUserResponse, "GET", ["auth", "me"])
+        return self._call(models.CurrentUserResponse, "GET", ["auth", "me"], headers={"If-None-Match": if_none_match})
 
-    def list_sessions(self) -> list[models.UserSessionResponse]:
+    def list_sessions(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.UserSessionResponse]:
         """List your sessions."""
-        return self._call(list[models.UserSessionResponse], "GET", ["auth", "sessions"])
+        return self._call(list[models.UserSessionResponse], "GET", ["auth", "sessions"], query={"limit": limit, "cursor": cursor})
+
+    def iter_sessions(self, *, limit: int | Unset = UNSET) -> Iterator[models.UserSessionResponse]:
+        """List your sessions: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.UserSessionResponse], ["auth", "sessions"], query={"limit": limit})
 
     def delete_other_sessions(self) -> models.OkResponse:
         """Sign out everywhere else."""
         return self._call(models.OkResponse, "DELETE", ["auth", "sessions"])
 
-    def delete_session(self, session_id: str) -> models.OkResponse:
+    def get_session(self, session_id: str, *, if_none_match: str | Unset = UNSET) -> models.UserSessionResponse:
+        """Get one of your sessions."""
+        return self._call(
+            models.UserSessionResponse, "GET", ["auth", "sessions", session_id], headers={"If-None-Match": if_none_match}
+        )
+
+    def delete_session(self, session_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Sign out one session."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "sessions", session_id])
+        return self._call(models.OkResponse, "DELETE", ["auth", "sessions", session_id], headers={"If-Match": if_match})
 
     def request_password_code(self) -> models.OkResponse:
         """Request a code to change the password."""
@@ -150,33 +171,47 @@ class Operations(Transport):
             body={"password": password, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
         )
 
-    def get_second_factor(self) -> models.SecondFactorStatusResponse:
+    def get_second_factor(self, *, if_none_match: str | Unset = UNSET) -> models.SecondFactorStatusResponse:
         """Get the state of your second factor."""
-        return self._call(models.SecondFactorStatusResponse, "GET", ["auth", "second-factor"])
+        return self._call(
+            models.SecondFactorStatusResponse, "GET", ["auth", "second-factor"], headers={"If-None-Match": if_none_match}
+        )
 
-    def delete_second_factor(self) -> models.OkResponse:
+    def delete_second_factor(self, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove your second factor."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "second-factor"])
+        return self._call(models.OkResponse, "DELETE", ["auth", "second-factor"], headers={"If-Match": if_match})
 
-    def create_totp_secret(self) -> models.TotpSetupResponse:
+    def create_totp_secret(self, *, if_match: str | Unset = UNSET) -> models.TotpSetupResponse:
         """Begin to set up an authenticator app."""
-        return self._call(models.TotpSetupResponse, "POST", ["auth", "second-factor", "totp"])
+        return self._call(models.TotpSetupResponse, "POST", ["auth", "second-factor", "totp"], headers={"If-Match": if_match})
 
-    def delete_totp(self) -> models.OkResponse:
+    def delete_totp(self, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove your authenticator app."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "second-factor", "totp"])
+        return self._call(models.OkResponse, "DELETE", ["auth", "second-factor", "totp"], headers={"If-Match": if_match})
 
-    def confirm_totp(self, *, code: str) -> models.RecoveryCodesResponse:
+    def confirm_totp(self, *, code: str, if_match: str | Unset = UNSET) -> models.RecoveryCodesResponse:
         """Confirm an authenticator app."""
-        return self._call(models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "totp", "confirm"], body={"code": code})
+        return self._call(
+            models.RecoveryCodesResponse,
+            "POST",
+            ["auth", "second-factor", "totp", "confirm"],
+            body={"code": code},
+            headers={"If-Match": if_match},
+        )
 
-    def rotate_recovery_codes(self) -> models.RecoveryCodesResponse:
+    def rotate_recovery_codes(self, *, if_match: str | Unset = UNSET) -> models.RecoveryCodesResponse:
         """Replace your recovery codes."""
-        return self._call(models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "recovery-codes"])
+        return self._call(
+            models.RecoveryCodesResponse, "POST", ["auth", "second-factor", "recovery-codes"], headers={"If-Match": if_match}
+        )
 
-    def list_invitations(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.InvitationResponse]:
+    def list_invitations(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.InvitationResponse]:
         """List invitations."""
-        return self._call(list[models.InvitationResponse], "GET", ["invitations"], query={"limit": limit, "after": after})
+        return self._call(list[models.InvitationResponse], "GET", ["invitations"], query={"limit": limit, "cursor": cursor})
+
+    def iter_invitations(self, *, limit: int | Unset = UNSET) -> Iterator[models.InvitationResponse]:
+        """List invitations: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.InvitationResponse], ["invitations"], query={"limit": limit})
 
     def create_invitation(
         self, *, email: str, name: str, role: models.Role, idempotency_key: str | Unset = UNSET
@@ -190,15 +225,27 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def resend_invitation(self, invitation_id: str, *, idempotency_key: str | Unset = UNSET) -> models.InvitationSentResponse:
-        """Send an invitation again."""
+    def get_invitation(self, invitation_id: str, *, if_none_match: str | Unset = UNSET) -> models.InvitationResponse:
+        """Get an invitation."""
         return self._call(
-            models.InvitationSentResponse, "POST", ["invitations", invitation_id, "resend"], idempotency_key=idempotency_key
+            models.InvitationResponse, "GET", ["invitations", invitation_id], headers={"If-None-Match": if_none_match}
         )
 
-    def delete_invitation(self, invitation_id: str) -> models.OkResponse:
+    def delete_invitation(self, invitation_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Revoke an invitation."""
-        return self._call(models.OkResponse, "DELETE", ["invitations", invitation_id])
+        return self._call(models.OkResponse, "DELETE", ["invitations", invitation_id], headers={"If-Match": if_match})
+
+    def resend_invitation(
+        self, invitation_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
+    ) -> models.InvitationSentResponse:
+        """Send an invitation again."""
+        return self._call(
+            models.InvitationSentResponse,
+            "POST",
+            ["invitations", invitation_id, "resend"],
+            headers={"If-Match": if_match},
+            idempotency_key=idempotency_key,
+        )
 
     def preview_invitation(self, *, token: str) -> models.InvitationPreviewResponse:
         """Look at an invitation."""
@@ -242,21 +289,35 @@ class Operations(Transport):
         """Add a passkey."""
         return self._call(models.PasskeyCreatedResponse, "POST", ["auth", "passkeys"], body={"name": name, "passkey": passkey})
 
-    def list_passkeys(self) -> list[models.PasskeyResponse]:
+    def list_passkeys(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.PasskeyResponse]:
         """List your passkeys."""
-        return self._call(list[models.PasskeyResponse], "GET", ["auth", "passkeys"])
+        return self._call(list[models.PasskeyResponse], "GET", ["auth", "passkeys"], query={"limit": limit, "cursor": cursor})
 
-    def delete_passkey(self, passkey_id: str) -> models.OkResponse:
+    def iter_passkeys(self, *, limit: int | Unset = UNSET) -> Iterator[models.PasskeyResponse]:
+        """List your passkeys: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.PasskeyResponse], ["auth", "passkeys"], query={"limit": limit})
+
+    def get_passkey(self, passkey_id: str, *, if_none_match: str | Unset = UNSET) -> models.PasskeyResponse:
+        """Get one of your passkeys."""
+        return self._call(
+            models.PasskeyResponse, "GET", ["auth", "passkeys", passkey_id], headers={"If-None-Match": if_none_match}
+        )
+
+    def delete_passkey(self, passkey_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove a passkey."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id])
+        return self._call(models.OkResponse, "DELETE", ["auth", "passkeys", passkey_id], headers={"If-Match": if_match})
 
     def list_members(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, search: str | Unset = UNSET
     ) -> list[models.MemberResponse]:
         """List members."""
         return self._call(
-            list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "after": after, "search": search}
+            list[models.MemberResponse], "GET", ["members"], query={"limit": limit, "cursor": cursor, "search": search}
         )
+
+    def iter_members(self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET) -> Iterator[models.MemberResponse]:
+        """List members: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.MemberResponse], ["members"], query={"limit": limit, "search": search})
 
     def create_member(
         self, *, email: str, name: str, role: models.Role, password: str, idempotency_key: str | Unset = UNSET
@@ -270,37 +331,63 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_member(self, membership_id: str, *, if_none_match: str | Unset = UNSET) -> models.MemberResponse:
+        """Get a member."""
+        return self._call(models.MemberResponse, "GET", ["members", membership_id], headers={"If-None-Match": if_none_match})
+
     def update_member(
-        self, membership_id: str, *, role: models.Role | Unset = UNSET, name: str | Unset = UNSET
+        self, membership_id: str, *, role: models.Role | Unset = UNSET, name: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.MemberResponse:
         """Change a member's role or name."""
-        return self._call(models.MemberResponse, "PATCH", ["members", membership_id], body={"role": role, "name": name})
+        return self._call(
+            models.MemberResponse,
+            "PATCH",
+            ["members", membership_id],
+            body={"role": role, "name": name},
+            headers={"If-Match": if_match},
+        )
 
-    def delete_member(self, membership_id: str) -> models.OkResponse:
+    def delete_member(self, membership_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Remove a member."""
-        return self._call(models.OkResponse, "DELETE", ["members", membership_id])
+        return self._call(models.OkResponse, "DELETE", ["members", membership_id], headers={"If-Match": if_match})
 
-    def list_projects(self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET) -> list[models.ProjectResponse]:
+    def list_projects(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.ProjectResponse]:
         """List projects."""
-        return self._call(list[models.ProjectResponse], "GET", ["projects"], query={"limit": limit, "after": after})
+        return self._call(list[models.ProjectResponse], "GET", ["projects"], query={"limit": limit, "cursor": cursor})
+
+    def iter_projects(self, *, limit: int | Unset = UNSET) -> Iterator[models.ProjectResponse]:
+        """List projects: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ProjectResponse], ["projects"], query={"limit": limit})
 
     def create_project(self, *, name: str, idempotency_key: str | Unset = UNSET) -> models.ProjectResponse:
         """Create a project."""
         return self._call(models.ProjectResponse, "POST", ["projects"], body={"name": name}, idempotency_key=idempotency_key)
 
-    def update_project(self, project_id: str, *, name: str) -> models.ProjectResponse:
-        """Rename a project."""
-        return self._call(models.ProjectResponse, "PATCH", ["projects", project_id], body={"name": name})
+    def get_project(self, project_id: str, *, if_none_match: str | Unset = UNSET) -> models.ProjectResponse:
+        """Get a project."""
+        return self._call(models.ProjectResponse, "GET", ["projects", project_id], headers={"If-None-Match": if_none_match})
 
-    def delete_project(self, project_id: str) -> models.OkResponse:
+    def update_project(self, project_id: str, *, name: str, if_match: str | Unset = UNSET) -> models.ProjectResponse:
+        """Rename a project."""
+        return self._call(
+            models.ProjectResponse, "PATCH", ["projects", project_id], body={"name": name}, headers={"If-Match": if_match}
+        )
+
+    def delete_project(self, project_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete an empty project."""
-        return self._call(models.OkResponse, "DELETE", ["projects", project_id])
+        return self._call(models.OkResponse, "DELETE", ["projects", project_id], headers={"If-Match": if_match})
 
     def list_keys(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET, search: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, search: str | Unset = UNSET
     ) -> list[models.ApiKeyResponse]:
         """List API keys."""
-        return self._call(list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "after": after, "search": search})
+        return self._call(
+            list[models.ApiKeyResponse], "GET", ["keys"], query={"limit": limit, "cursor": cursor, "search": search}
+        )
+
+    def iter_keys(self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET) -> Iterator[models.ApiKeyResponse]:
+        """List API keys: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApiKeyResponse], ["keys"], query={"limit": limit, "search": search})
 
     def create_key(
         self,
@@ -319,6 +406,10 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_key(self, key_id: str, *, if_none_match: str | Unset = UNSET) -> models.ApiKeyResponse:
+        """Get an API key."""
+        return self._call(models.ApiKeyResponse, "GET", ["keys", key_id], headers={"If-None-Match": if_none_match})
+
     def update_key(
         self,
         key_id: str,
@@ -327,21 +418,28 @@ class Operations(Transport):
         enabled: bool | Unset = UNSET,
         expires_at: datetime | Unset | None = UNSET,
         allowed_networks: list[str] | Unset | None = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.ApiKeyChangedResponse:
         """Rename or limit a key, disable or enable it."""
         return self._call(
-            models.OkResponse,
+            models.ApiKeyChangedResponse,
             "PATCH",
             ["keys", key_id],
             body={"name": name, "enabled": enabled, "expiresAt": expires_at, "allowedNetworks": allowed_networks},
+            headers={"If-Match": if_match},
         )
 
-    def delete_key(self, key_id: str) -> models.OkResponse:
+    def delete_key(self, key_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a key."""
-        return self._call(models.OkResponse, "DELETE", ["keys", key_id])
+        return self._call(models.OkResponse, "DELETE", ["keys", key_id], headers={"If-Match": if_match})
 
     def rotate_key(
-        self, key_id: str, *, overlap_seconds: int | Unset = UNSET, idempotency_key: str | Unset = UNSET
+        self,
+        key_id: str,
+        *,
+        overlap_seconds: int | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ApiKeyRotatedResponse:
         """Replace a key's secret."""
         return self._call(
@@ -349,16 +447,21 @@ class Operations(Transport):
             "POST",
             ["keys", key_id, "rotate"],
             body={"overlapSeconds": overlap_seconds},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def list_key_grants(
-        self, key_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, key_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ApiKeyGrantResponse]:
         """List a key's grants."""
         return self._call(
-            list[models.ApiKeyGrantResponse], "GET", ["keys", key_id, "grants"], query={"limit": limit, "after": after}
+            list[models.ApiKeyGrantResponse], "GET", ["keys", key_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_key_grants(self, key_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ApiKeyGrantResponse]:
+        """List a key's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApiKeyGrantResponse], ["keys", key_id, "grants"], query={"limit": limit})
 
     def list_boards(self) -> list[models.BoardResponse]:
         """List known boards."""
@@ -371,6 +474,8 @@ class Operations(Transport):
     def list_devices(
         self,
         *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
         project_id: str | Unset = UNSET,
         external_id: str | Unset = UNSET,
         search: str | Unset = UNSET,
@@ -378,8 +483,6 @@ class Operations(Transport):
         tag: str | Unset = UNSET,
         state: models.DeviceStateFilter | Unset = UNSET,
         sort: models.DeviceSort | Unset = UNSET,
-        limit: int | Unset = UNSET,
-        offset: int | Unset = UNSET,
     ) -> list[models.DeviceResponse]:
         """List devices."""
         return self._call(
@@ -387,6 +490,8 @@ class Operations(Transport):
             "GET",
             ["devices"],
             query={
+                "limit": limit,
+                "cursor": cursor,
                 "projectId": project_id,
                 "externalId": external_id,
                 "search": search,
@@ -394,14 +499,40 @@ class Operations(Transport):
                 "tag": tag,
                 "state": state,
                 "sort": sort,
-                "limit": limit,
-                "offset": offset,
             },
         )
 
-    def summarize_devices(self) -> models.DeviceCountsResponse:
+    def iter_devices(
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        project_id: str | Unset = UNSET,
+        external_id: str | Unset = UNSET,
+        search: str | Unset = UNSET,
+        group_id: str | Unset = UNSET,
+        tag: str | Unset = UNSET,
+        state: models.DeviceStateFilter | Unset = UNSET,
+        sort: models.DeviceSort | Unset = UNSET,
+    ) -> Iterator[models.DeviceResponse]:
+        """List devices: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.DeviceResponse],
+            ["devices"],
+            query={
+                "limit": limit,
+                "projectId": project_id,
+                "externalId": external_id,
+                "search": search,
+                "groupId": group_id,
+                "tag": tag,
+                "state": state,
+                "sort": sort,
+            },
+        )
+
+    def summarize_devices(self, *, if_none_match: str | Unset = UNSET) -> models.DeviceCountsResponse:
         """Count devices by state."""
-        return self._call(models.DeviceCountsResponse, "GET", ["devices", "summary"])
+        return self._call(models.DeviceCountsResponse, "GET", ["devices", "summary"], headers={"If-None-Match": if_none_match})
 
     def register_device(
         self,
@@ -421,10 +552,10 @@ class Operations(Transport):
         tags: list[str] | Unset | None = UNSET,
         external_id: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.DeviceRegisteredResponse:
+    ) -> models.DeviceResponse:
         """Register a device."""
         return self._call(
-            models.DeviceRegisteredResponse,
+            models.DeviceResponse,
             "POST",
             ["devices", "register"],
             body={
@@ -446,9 +577,9 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def get_device(self, device_id: str) -> models.DeviceResponse:
+    def get_device(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.DeviceResponse:
         """Get a device."""
-        return self._call(models.DeviceResponse, "GET", ["devices", device_id])
+        return self._call(models.DeviceResponse, "GET", ["devices", device_id], headers={"If-None-Match": if_none_match})
 
     def update_device(
         self,
@@ -469,10 +600,10 @@ class Operations(Transport):
         tags: list[str] | Unset | None = UNSET,
         external_id: str | Unset | None = UNSET,
         if_match: str | Unset = UNSET,
-    ) -> models.OkResponse:
+    ) -> models.DeviceChangedResponse:
         """Update a device."""
         return self._call(
-            models.OkResponse,
+            models.DeviceChangedResponse,
             "PUT",
             ["devices", device_id],
             body={
@@ -494,19 +625,19 @@ class Operations(Transport):
             headers={"If-Match": if_match},
         )
 
-    def delete_device(self, device_id: str) -> models.OkResponse:
+    def delete_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a device."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id])
+        return self._call(models.OkResponse, "DELETE", ["devices", device_id], headers={"If-Match": if_match})
 
-    def toggle_device(self, device_id: str) -> models.DeviceToggledResponse:
+    def toggle_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.DeviceChangedResponse:
         """Disable or enable a device."""
-        return self._call(models.DeviceToggledResponse, "PATCH", ["devices", device_id, "toggle"])
+        return self._call(models.DeviceChangedResponse, "PATCH", ["devices", device_id, "toggle"], headers={"If-Match": if_match})
 
     def list_groups(
         self,
         *,
         limit: int | Unset = UNSET,
-        after: str | Unset = UNSET,
+        cursor: str | Unset = UNSET,
         search: str | Unset = UNSET,
         project_id: str | Unset = UNSET,
     ) -> list[models.GroupResponse]:
@@ -515,7 +646,15 @@ class Operations(Transport):
             list[models.GroupResponse],
             "GET",
             ["groups"],
-            query={"limit": limit, "after": after, "search": search, "projectId": project_id},
+            query={"limit": limit, "cursor": cursor, "search": search, "projectId": project_id},
+        )
+
+    def iter_groups(
+        self, *, limit: int | Unset = UNSET, search: str | Unset = UNSET, project_id: str | Unset = UNSET
+    ) -> Iterator[models.GroupResponse]:
+        """List groups: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.GroupResponse], ["groups"], query={"limit": limit, "search": search, "projectId": project_id}
         )
 
     def create_group(
@@ -536,26 +675,41 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def get_group(self, group_id: str) -> models.GroupDetailsResponse:
+    def get_group(self, group_id: str, *, if_none_match: str | Unset = UNSET) -> models.GroupDetailsResponse:
         """Get a group."""
-        return self._call(models.GroupDetailsResponse, "GET", ["groups", group_id])
+        return self._call(models.GroupDetailsResponse, "GET", ["groups", group_id], headers={"If-None-Match": if_none_match})
 
     def update_group(
-        self, group_id: str, *, name: str | Unset = UNSET, description: str | Unset | None = UNSET
-    ) -> models.OkResponse:
+        self, group_id: str, *, name: str | Unset = UNSET, description: str | Unset | None = UNSET, if_match: str | Unset = UNSET
+    ) -> models.GroupChangedResponse:
         """Change a group."""
-        return self._call(models.OkResponse, "PATCH", ["groups", group_id], body={"name": name, "description": description})
+        return self._call(
+            models.GroupChangedResponse,
+            "PATCH",
+            ["groups", group_id],
+            body={"name": name, "description": description},
+            headers={"If-Match": if_match},
+        )
 
-    def delete_group(self, group_id: str) -> models.OkResponse:
+    def delete_group(self, group_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a group."""
-        return self._call(models.OkResponse, "DELETE", ["groups", group_id])
+        return self._call(models.OkResponse, "DELETE", ["groups", group_id], headers={"If-Match": if_match})
 
     def update_group_members(
-        self, group_id: str, *, add: list[str] | Unset | None = UNSET, remove: list[str] | Unset | None = UNSET
+        self,
+        group_id: str,
+        *,
+        add: list[str] | Unset | None = UNSET,
+        remove: list[str] | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupMembersResponse:
         """Change the members of a group."""
         return self._call(
-            models.GroupMembersResponse, "PATCH", ["groups", group_id, "devices"], body={"add": add, "remove": remove}
+            models.GroupMembersResponse,
+            "PATCH",
+            ["groups", group_id, "devices"],
+            body={"add": add, "remove": remove},
+            headers={"If-Match": if_match},
         )
 
     def send_group_command(
@@ -567,6 +721,7 @@ class Operations(Transport):
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupCommandResponse:
         """Send a command to a group."""
         return self._call(
@@ -574,6 +729,7 @@ class Operations(Transport):
             "POST",
             ["groups", group_id, "command"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -585,6 +741,7 @@ class Operations(Transport):
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupCommandResponse:
         """Preview a command to a group."""
         return self._call(
@@ -592,6 +749,7 @@ class Operations(Transport):
             "POST",
             ["groups", group_id, "command", "preview"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            headers={"If-Match": if_match},
         )
 
     def create_group_schedule(
@@ -610,6 +768,7 @@ class Operations(Transport):
         misfire: models.MisfirePolicy | Unset | None = UNSET,
         misfire_grace_seconds: int | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupChangeResponse:
         """Create or replace a schedule of all members."""
         return self._call(
@@ -629,12 +788,15 @@ class Operations(Transport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    def cancel_group_schedule(self, group_id: str, slot: int) -> models.GroupChangeResponse:
+    def cancel_group_schedule(self, group_id: str, slot: int, *, if_match: str | Unset = UNSET) -> models.GroupChangeResponse:
         """Cancel a schedule of all members."""
-        return self._call(models.GroupChangeResponse, "DELETE", ["groups", group_id, "schedules", slot])
+        return self._call(
+            models.GroupChangeResponse, "DELETE", ["groups", group_id, "schedules", slot], headers={"If-Match": if_match}
+        )
 
     def create_group_rule(
         self,
@@ -650,6 +812,7 @@ class Operations(Transport):
         cooldown_seconds: int | Unset = UNSET,
         clear_conditions: list[models.RuleConditionRequest] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.GroupRuleResponse:
         """Create a rule on all members."""
         return self._call(
@@ -667,16 +830,21 @@ class Operations(Transport):
                 "cooldownSeconds": cooldown_seconds,
                 "clearConditions": clear_conditions,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def list_group_grants(
-        self, group_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, group_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.GrantResponse]:
         """List a group's grants."""
         return self._call(
-            list[models.GrantResponse], "GET", ["groups", group_id, "grants"], query={"limit": limit, "after": after}
+            list[models.GrantResponse], "GET", ["groups", group_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_group_grants(self, group_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.GrantResponse]:
+        """List a group's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.GrantResponse], ["groups", group_id, "grants"], query={"limit": limit})
 
     def create_group_grant(
         self,
@@ -714,6 +882,12 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_group_grant(self, group_id: str, grant_id: str, *, if_none_match: str | Unset = UNSET) -> models.GrantResponse:
+        """Get a grant on a group."""
+        return self._call(
+            models.GrantResponse, "GET", ["groups", group_id, "grants", grant_id], headers={"If-None-Match": if_none_match}
+        )
+
     def update_group_grant(
         self,
         group_id: str,
@@ -727,10 +901,11 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.GrantChangedResponse:
         """Change a grant on a group."""
         return self._call(
-            models.OkResponse,
+            models.GrantChangedResponse,
             "PATCH",
             ["groups", group_id, "grants", grant_id],
             body={
@@ -743,11 +918,12 @@ class Operations(Transport):
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
             },
+            headers={"If-Match": if_match},
         )
 
-    def delete_group_grant(self, group_id: str, grant_id: str) -> models.OkResponse:
+    def delete_group_grant(self, group_id: str, grant_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a grant on a group."""
-        return self._call(models.OkResponse, "DELETE", ["groups", group_id, "grants", grant_id])
+        return self._call(models.OkResponse, "DELETE", ["groups", group_id, "grants", grant_id], headers={"If-Match": if_match})
 
     def register_devices(
         self,
@@ -766,12 +942,16 @@ class Operations(Transport):
         )
 
     def list_provisioning_codes(
-        self, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ProvisioningCodeResponse]:
         """List provisioning codes."""
         return self._call(
-            list[models.ProvisioningCodeResponse], "GET", ["provisioning-codes"], query={"limit": limit, "after": after}
+            list[models.ProvisioningCodeResponse], "GET", ["provisioning-codes"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_provisioning_codes(self, *, limit: int | Unset = UNSET) -> Iterator[models.ProvisioningCodeResponse]:
+        """List provisioning codes: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ProvisioningCodeResponse], ["provisioning-codes"], query={"limit": limit})
 
     def create_provisioning_code(
         self,
@@ -810,29 +990,49 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def revoke_provisioning_code(self, code_id: str) -> models.OkResponse:
+    def get_provisioning_code(self, code_id: str, *, if_none_match: str | Unset = UNSET) -> models.ProvisioningCodeResponse:
+        """Get a provisioning code."""
+        return self._call(
+            models.ProvisioningCodeResponse, "GET", ["provisioning-codes", code_id], headers={"If-None-Match": if_none_match}
+        )
+
+    def revoke_provisioning_code(self, code_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Revoke a provisioning code."""
-        return self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id])
+        return self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id], headers={"If-Match": if_match})
 
     def list_provisioning_claims(
-        self, *, status: models.ClaimStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
     ) -> list[models.ClaimResponse]:
         """List claims."""
         return self._call(
-            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"status": status, "limit": limit, "before": before}
+            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"limit": limit, "cursor": cursor, "status": status}
         )
 
-    def approve_claim(self, claim_id: str) -> models.ClaimResponse:
-        """Approve a claim."""
-        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "approve"])
+    def iter_provisioning_claims(
+        self, *, limit: int | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
+    ) -> Iterator[models.ClaimResponse]:
+        """List claims: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ClaimResponse], ["provisioning-claims"], query={"limit": limit, "status": status})
 
-    def deny_claim(self, claim_id: str) -> models.ClaimResponse:
-        """Deny a claim."""
-        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"])
+    def get_provisioning_claim(self, claim_id: str, *, if_none_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Get a claim."""
+        return self._call(
+            models.ClaimResponse, "GET", ["provisioning-claims", claim_id], headers={"If-None-Match": if_none_match}
+        )
 
-    def delete_claim(self, claim_id: str) -> models.OkResponse:
+    def delete_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Forget a claim."""
-        return self._call(models.OkResponse, "DELETE", ["provisioning-claims", claim_id])
+        return self._call(models.OkResponse, "DELETE", ["provisioning-claims", claim_id], headers={"If-Match": if_match})
+
+    def approve_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Approve a claim."""
+        return self._call(
+            models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "approve"], headers={"If-Match": if_match}
+        )
+
+    def deny_claim(self, claim_id: str, *, if_match: str | Unset = UNSET) -> models.ClaimResponse:
+        """Deny a claim."""
+        return self._call(models.ClaimResponse, "POST", ["provisioning-claims", claim_id, "deny"], headers={"If-Match": if_match})
 
     def claim_device(
         self, *, code: str, hardware_id: str, claim_token: str | Unset | None = UNSET, name: str | Unset | None = UNSET
@@ -845,9 +1045,11 @@ class Operations(Transport):
             body={"code": code, "hardwareId": hardware_id, "claimToken": claim_token, "name": name},
         )
 
-    def export_fleet(self, *, project: str | Unset = UNSET) -> models.FleetResponse:
+    def export_fleet(self, *, project: str | Unset = UNSET, if_none_match: str | Unset = UNSET) -> models.FleetResponse:
         """Export the fleet."""
-        return self._call(models.FleetResponse, "GET", ["fleet"], query={"project": project})
+        return self._call(
+            models.FleetResponse, "GET", ["fleet"], query={"project": project}, headers={"If-None-Match": if_none_match}
+        )
 
     def plan_fleet(
         self,
@@ -855,6 +1057,7 @@ class Operations(Transport):
         document: models.FleetDocumentRequest,
         prune: bool | Unset = UNSET,
         credentials: models.BulkCredentials | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.FleetPlanResponse:
         """Plan a change of the fleet."""
         return self._call(
@@ -862,6 +1065,7 @@ class Operations(Transport):
             "POST",
             ["fleet", "plan"],
             body={"document": document, "prune": prune, "credentials": credentials},
+            headers={"If-Match": if_match},
         )
 
     def apply_fleet(
@@ -871,6 +1075,7 @@ class Operations(Transport):
         prune: bool | Unset = UNSET,
         credentials: models.BulkCredentials | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.FleetApplyResponse:
         """Apply a fleet."""
         return self._call(
@@ -878,17 +1083,24 @@ class Operations(Transport):
             "POST",
             ["fleet", "apply"],
             body={"document": document, "prune": prune, "credentials": credentials},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def get_device_firmware(
-        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET
+        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET, if_none_match: str | Unset = UNSET
     ) -> models.FirmwareProjectResponse:
         """Get the complete firmware."""
-        return self._call(models.FirmwareProjectResponse, "GET", ["devices", device_id, "firmware"], query={"format": format})
+        return self._call(
+            models.FirmwareProjectResponse,
+            "GET",
+            ["devices", device_id, "firmware"],
+            query={"format": format},
+            headers={"If-None-Match": if_none_match},
+        )
 
     def generate_credentials(
-        self, device_id: str, *, rotate: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, rotate: bool | Unset = UNSET, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CredentialsResponse:
         """Generate or rotate MQTT credentials."""
         return self._call(
@@ -896,28 +1108,45 @@ class Operations(Transport):
             "POST",
             ["devices", device_id, "credentials"],
             body={"rotate": rotate},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    def revoke_device(self, device_id: str) -> models.CredentialsRevokedResponse:
+    def revoke_device(self, device_id: str, *, if_match: str | Unset = UNSET) -> models.CredentialsRevokedResponse:
         """Revoke a device's credentials."""
-        return self._call(models.CredentialsRevokedResponse, "POST", ["devices", device_id, "revoke"])
+        return self._call(
+            models.CredentialsRevokedResponse, "POST", ["devices", device_id, "revoke"], headers={"If-Match": if_match}
+        )
 
-    def reveal_credentials(self, device_id: str, *, password: str) -> models.CredentialsResponse:
+    def reveal_credentials(self, device_id: str, *, password: str, if_match: str | Unset = UNSET) -> models.CredentialsResponse:
         """Reveal MQTT credentials."""
         return self._call(
-            models.CredentialsResponse, "POST", ["devices", device_id, "credentials", "reveal"], body={"password": password}
+            models.CredentialsResponse,
+            "POST",
+            ["devices", device_id, "credentials", "reveal"],
+            body={"password": password},
+            headers={"If-Match": if_match},
         )
 
     def get_device_config(
-        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET
+        self, device_id: str, *, format: models.FirmwareConfigFormat | Unset = UNSET, if_none_match: str | Unset = UNSET
     ) -> models.DeviceConfigResponse:
         """Get the firmware configuration."""
-        return self._call(models.DeviceConfigResponse, "GET", ["devices", device_id, "config"], query={"format": format})
+        return self._call(
+            models.DeviceConfigResponse,
+            "GET",
+            ["devices", device_id, "config"],
+            query={"format": format},
+            headers={"If-None-Match": if_none_match},
+        )
 
-    def list_device_types(self) -> list[models.DeviceTypeResponse]:
+    def list_device_types(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.DeviceTypeResponse]:
         """List device types."""
-        return self._call(list[models.DeviceTypeResponse], "GET", ["device-types"])
+        return self._call(list[models.DeviceTypeResponse], "GET", ["device-types"], query={"limit": limit, "cursor": cursor})
+
+    def iter_device_types(self, *, limit: int | Unset = UNSET) -> Iterator[models.DeviceTypeResponse]:
+        """List device types: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.DeviceTypeResponse], ["device-types"], query={"limit": limit})
 
     def create_device_type(
         self,
@@ -935,9 +1164,11 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def get_device_type(self, device_type_id: str) -> models.DeviceTypeResponse:
+    def get_device_type(self, device_type_id: str, *, if_none_match: str | Unset = UNSET) -> models.DeviceTypeResponse:
         """Get a device type."""
-        return self._call(models.DeviceTypeResponse, "GET", ["device-types", device_type_id])
+        return self._call(
+            models.DeviceTypeResponse, "GET", ["device-types", device_type_id], headers={"If-None-Match": if_none_match}
+        )
 
     def update_device_type(
         self,
@@ -945,15 +1176,20 @@ class Operations(Transport):
         *,
         name: str | Unset = UNSET,
         commands: list[models.CommandDefinitionCreateRequest] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.DeviceTypeResponse:
         """Change a device type."""
         return self._call(
-            models.DeviceTypeResponse, "PATCH", ["device-types", device_type_id], body={"name": name, "commands": commands}
+            models.DeviceTypeResponse,
+            "PATCH",
+            ["device-types", device_type_id],
+            body={"name": name, "commands": commands},
+            headers={"If-Match": if_match},
         )
 
-    def delete_device_type(self, device_type_id: str) -> models.OkResponse:
+    def delete_device_type(self, device_type_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a device type."""
-        return self._call(models.OkResponse, "DELETE", ["device-types", device_type_id])
+        return self._call(models.OkResponse, "DELETE", ["device-types", device_type_id], headers={"If-Match": if_match})
 
     def send_command(
         self,
@@ -965,6 +1201,7 @@ class Operations(Transport):
         wait_seconds: float | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Send a command."""
         return self._call(
@@ -972,34 +1209,48 @@ class Operations(Transport):
             "POST",
             ["devices", device_id, "command"],
             body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "waitSeconds": wait_seconds, "reason": reason},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def switch_on(
-        self, device_id: str, *, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Switch on."""
         return self._call(
             models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse,
             "POST",
             ["devices", device_id, "command", "on"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def switch_off(
-        self, device_id: str, *, idempotency_key: str | Unset = UNSET
+        self, device_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse:
         """Switch off."""
         return self._call(
             models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse,
             "POST",
             ["devices", device_id, "command", "off"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    def list_commands(self, device_id: str) -> list[models.CommandDefinitionResponse]:
+    def list_commands(
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.CommandDefinitionResponse]:
         """List a device's commands."""
-        return self._call(list[models.CommandDefinitionResponse], "GET", ["devices", device_id, "commands"])
+        return self._call(
+            list[models.CommandDefinitionResponse],
+            "GET",
+            ["devices", device_id, "commands"],
+            query={"limit": limit, "cursor": cursor},
+        )
+
+    def iter_commands(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.CommandDefinitionResponse]:
+        """List a device's commands: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.CommandDefinitionResponse], ["devices", device_id, "commands"], query={"limit": limit})
 
     def create_command(
         self,
@@ -1013,10 +1264,10 @@ class Operations(Transport):
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.CommandDefinitionCreatedResponse:
+    ) -> models.CommandDefinitionResponse:
         """Create a command definition."""
         return self._call(
-            models.CommandDefinitionCreatedResponse,
+            models.CommandDefinitionResponse,
             "POST",
             ["devices", device_id, "commands"],
             body={
@@ -1031,6 +1282,17 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_command(
+        self, device_id: str, command_id: str, *, if_none_match: str | Unset = UNSET
+    ) -> models.CommandDefinitionResponse:
+        """Get a command definition."""
+        return self._call(
+            models.CommandDefinitionResponse,
+            "GET",
+            ["devices", device_id, "commands", command_id],
+            headers={"If-None-Match": if_none_match},
+        )
+
     def update_command(
         self,
         device_id: str,
@@ -1043,10 +1305,11 @@ class Operations(Transport):
         params_schema: dict[str, Any] | Unset | None = UNSET,
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.CommandDefinitionChangedResponse:
         """Change a command definition."""
         return self._call(
-            models.OkResponse,
+            models.CommandDefinitionChangedResponse,
             "PATCH",
             ["devices", device_id, "commands", command_id],
             body={
@@ -1058,11 +1321,14 @@ class Operations(Transport):
                 "shape": shape,
                 "requiresApproval": requires_approval,
             },
+            headers={"If-Match": if_match},
         )
 
-    def delete_command(self, device_id: str, command_id: str) -> models.OkResponse:
+    def delete_command(self, device_id: str, command_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a command definition."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "commands", command_id])
+        return self._call(
+            models.OkResponse, "DELETE", ["devices", device_id, "commands", command_id], headers={"If-Match": if_match}
+        )
 
     def list_executions(
         self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
@@ -1072,21 +1338,39 @@ class Operations(Transport):
             models.ExecutionPageResponse, "GET", ["devices", device_id, "executions"], query={"limit": limit, "cursor": cursor}
         )
 
-    def get_execution(self, device_id: str, execution_id: str) -> models.ExecutionResponse:
-        """Get a command execution."""
-        return self._call(models.ExecutionResponse, "GET", ["devices", device_id, "executions", execution_id])
+    def iter_executions(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ExecutionResponse]:
+        """List command executions: every entry, page by page. `limit`: of a page."""
+        return self._entries(models.ExecutionPageResponse, ["devices", device_id, "executions"], query={"limit": limit})
 
-    def cancel_execution(self, device_id: str, execution_id: str) -> models.CommandsCancelledResponse:
+    def get_execution(self, device_id: str, execution_id: str, *, if_none_match: str | Unset = UNSET) -> models.ExecutionResponse:
+        """Get a command execution."""
+        return self._call(
+            models.ExecutionResponse,
+            "GET",
+            ["devices", device_id, "executions", execution_id],
+            headers={"If-None-Match": if_none_match},
+        )
+
+    def cancel_execution(
+        self, device_id: str, execution_id: str, *, if_match: str | Unset = UNSET
+    ) -> models.CommandsCancelledResponse:
         """Call off a command."""
-        return self._call(models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", execution_id, "cancel"])
+        return self._call(
+            models.CommandsCancelledResponse,
+            "POST",
+            ["devices", device_id, "executions", execution_id, "cancel"],
+            headers={"If-Match": if_match},
+        )
 
     def cancel_executions(self, device_id: str) -> models.CommandsCancelledResponse:
         """Call off all waiting commands of a device."""
         return self._call(models.CommandsCancelledResponse, "POST", ["devices", device_id, "executions", "cancel"])
 
-    def get_notification_settings(self) -> models.NotificationSettingsResponse:
+    def get_notification_settings(self, *, if_none_match: str | Unset = UNSET) -> models.NotificationSettingsResponse:
         """Get your notification settings."""
-        return self._call(models.NotificationSettingsResponse, "GET", ["auth", "notifications"])
+        return self._call(
+            models.NotificationSettingsResponse, "GET", ["auth", "notifications"], headers={"If-None-Match": if_none_match}
+        )
 
     def update_notification_settings(
         self,
@@ -1098,6 +1382,7 @@ class Operations(Transport):
         quiet_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         language: Literal["en", "de"] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.NotificationSettingsResponse:
         """Set your notification settings."""
         return self._call(
@@ -1113,15 +1398,24 @@ class Operations(Transport):
                 "timezone": timezone,
                 "language": language,
             },
+            headers={"If-Match": if_match},
         )
 
-    def get_push_key(self) -> models.PushKeyResponse:
+    def get_push_key(self, *, if_none_match: str | Unset = UNSET) -> models.PushKeyResponse:
         """Get the key of Web Push."""
-        return self._call(models.PushKeyResponse, "GET", ["auth", "notifications", "push-key"])
+        return self._call(
+            models.PushKeyResponse, "GET", ["auth", "notifications", "push-key"], headers={"If-None-Match": if_none_match}
+        )
 
-    def list_channels(self) -> list[models.ChannelResponse]:
+    def list_channels(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.ChannelResponse]:
         """List your channels."""
-        return self._call(list[models.ChannelResponse], "GET", ["auth", "notifications", "channels"])
+        return self._call(
+            list[models.ChannelResponse], "GET", ["auth", "notifications", "channels"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_channels(self, *, limit: int | Unset = UNSET) -> Iterator[models.ChannelResponse]:
+        """List your channels: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ChannelResponse], ["auth", "notifications", "channels"], query={"limit": limit})
 
     def create_channel(
         self,
@@ -1141,21 +1435,50 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def confirm_channel(self, channel_id: str) -> models.ChannelResponse:
-        """Confirm a suspended channel."""
-        return self._call(models.ChannelResponse, "POST", ["auth", "notifications", "channels", channel_id, "confirm"])
+    def get_channel(self, channel_id: str, *, if_none_match: str | Unset = UNSET) -> models.ChannelResponse:
+        """Get one of your channels."""
+        return self._call(
+            models.ChannelResponse,
+            "GET",
+            ["auth", "notifications", "channels", channel_id],
+            headers={"If-None-Match": if_none_match},
+        )
 
-    def delete_channel(self, channel_id: str) -> models.OkResponse:
+    def delete_channel(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a channel."""
-        return self._call(models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id])
+        return self._call(
+            models.OkResponse, "DELETE", ["auth", "notifications", "channels", channel_id], headers={"If-Match": if_match}
+        )
 
-    def send_test_notification(self, channel_id: str) -> models.ChannelTestResponse:
+    def confirm_channel(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.ChannelResponse:
+        """Confirm a suspended channel."""
+        return self._call(
+            models.ChannelResponse,
+            "POST",
+            ["auth", "notifications", "channels", channel_id, "confirm"],
+            headers={"If-Match": if_match},
+        )
+
+    def send_test_notification(self, channel_id: str, *, if_match: str | Unset = UNSET) -> models.ChannelTestResponse:
         """Send a test to a channel."""
-        return self._call(models.ChannelTestResponse, "POST", ["auth", "notifications", "channels", channel_id, "test"])
+        return self._call(
+            models.ChannelTestResponse,
+            "POST",
+            ["auth", "notifications", "channels", channel_id, "test"],
+            headers={"If-Match": if_match},
+        )
 
-    def list_schedules(self, device_id: str) -> list[models.ScheduleResponse]:
+    def list_schedules(
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.ScheduleResponse]:
         """List a device's schedules."""
-        return self._call(list[models.ScheduleResponse], "GET", ["devices", device_id, "schedules"])
+        return self._call(
+            list[models.ScheduleResponse], "GET", ["devices", device_id, "schedules"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_schedules(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ScheduleResponse]:
+        """List a device's schedules: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ScheduleResponse], ["devices", device_id, "schedules"], query={"limit": limit})
 
     def create_schedule(
         self,
@@ -1173,6 +1496,7 @@ class Operations(Transport):
         misfire: models.MisfirePolicy | Unset | None = UNSET,
         misfire_grace_seconds: int | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Create or replace a schedule."""
         return self._call(
@@ -1192,6 +1516,7 @@ class Operations(Transport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1210,6 +1535,7 @@ class Operations(Transport):
         timezone: str | Unset | None = UNSET,
         misfire: models.MisfirePolicy | Unset = UNSET,
         misfire_grace_seconds: int | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Change a schedule by the slot in the body."""
         return self._call(
@@ -1229,22 +1555,40 @@ class Operations(Transport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
         )
 
     def list_schedule_history(
-        self, device_id: str, *, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.ScheduleResponse]:
         """Schedule history."""
         return self._call(
             list[models.ScheduleResponse],
             "GET",
             ["devices", device_id, "schedules", "history"],
-            query={"limit": limit, "before": before},
+            query={"limit": limit, "cursor": cursor},
         )
 
-    def get_schedule_context(self, device_id: str) -> models.ScheduleContextResponse:
+    def iter_schedule_history(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ScheduleResponse]:
+        """Schedule history: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ScheduleResponse], ["devices", device_id, "schedules", "history"], query={"limit": limit}
+        )
+
+    def get_schedule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleContextResponse:
         """List commands for schedules."""
-        return self._call(models.ScheduleContextResponse, "GET", ["devices", device_id, "schedules", "context"])
+        return self._call(
+            models.ScheduleContextResponse,
+            "GET",
+            ["devices", device_id, "schedules", "context"],
+            headers={"If-None-Match": if_none_match},
+        )
+
+    def get_schedule(self, device_id: str, slot: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleResponse:
+        """Get a schedule."""
+        return self._call(
+            models.ScheduleResponse, "GET", ["devices", device_id, "schedules", slot], headers={"If-None-Match": if_none_match}
+        )
 
     def update_schedule(
         self,
@@ -1261,6 +1605,7 @@ class Operations(Transport):
         timezone: str | Unset | None = UNSET,
         misfire: models.MisfirePolicy | Unset = UNSET,
         misfire_grace_seconds: int | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.ScheduleResponse:
         """Change a schedule."""
         return self._call(
@@ -1279,19 +1624,34 @@ class Operations(Transport):
                 "misfire": misfire,
                 "misfireGraceSeconds": misfire_grace_seconds,
             },
+            headers={"If-Match": if_match},
         )
 
-    def cancel_schedule(self, device_id: str, slot: str) -> models.OkResponse:
+    def cancel_schedule(self, device_id: str, slot: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Cancel a schedule."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "schedules", slot])
+        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "schedules", slot], headers={"If-Match": if_match})
 
-    def list_occurrences(self, *, from_: int | Unset = UNSET, until: int | Unset = UNSET) -> models.OccurrencesResponse:
+    def list_occurrences(
+        self, *, since: int | datetime | Unset = UNSET, until: int | datetime | Unset = UNSET, if_none_match: str | Unset = UNSET
+    ) -> models.OccurrencesResponse:
         """List planned switches."""
-        return self._call(models.OccurrencesResponse, "GET", ["schedules", "occurrences"], query={"from": from_, "until": until})
+        return self._call(
+            models.OccurrencesResponse,
+            "GET",
+            ["schedules", "occurrences"],
+            query={"since": since, "until": until},
+            headers={"If-None-Match": if_none_match},
+        )
 
-    def list_rules(self, device_id: str) -> list[models.RuleResponse]:
+    def list_rules(self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.RuleResponse]:
         """List a device's rules."""
-        return self._call(list[models.RuleResponse], "GET", ["devices", device_id, "rules"])
+        return self._call(
+            list[models.RuleResponse], "GET", ["devices", device_id, "rules"], query={"limit": limit, "cursor": cursor}
+        )
+
+    def iter_rules(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.RuleResponse]:
+        """List a device's rules: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.RuleResponse], ["devices", device_id, "rules"], query={"limit": limit})
 
     def create_rule(
         self,
@@ -1327,9 +1687,11 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
-    def get_rule_context(self, device_id: str) -> models.RuleContextResponse:
-        """List metrics and commands for rules."""
-        return self._call(models.RuleContextResponse, "GET", ["devices", device_id, "rules", "context"])
+    def get_rule(self, device_id: str, rule_id: str, *, if_none_match: str | Unset = UNSET) -> models.RuleResponse:
+        """Get a rule."""
+        return self._call(
+            models.RuleResponse, "GET", ["devices", device_id, "rules", rule_id], headers={"If-None-Match": if_none_match}
+        )
 
     def update_rule(
         self,
@@ -1345,6 +1707,7 @@ class Operations(Transport):
         for_seconds: int | Unset = UNSET,
         cooldown_seconds: int | Unset = UNSET,
         clear_conditions: list[models.RuleConditionRequest] | Unset = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.RuleResponse:
         """Edit a rule."""
         return self._call(
@@ -1362,11 +1725,21 @@ class Operations(Transport):
                 "cooldownSeconds": cooldown_seconds,
                 "clearConditions": clear_conditions,
             },
+            headers={"If-Match": if_match},
         )
 
-    def delete_rule(self, device_id: str, rule_id: str) -> models.OkResponse:
+    def delete_rule(self, device_id: str, rule_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a rule."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "rules", rule_id])
+        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "rules", rule_id], headers={"If-Match": if_match})
+
+    def get_rule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.RuleContextResponse:
+        """List metrics and commands for rules."""
+        return self._call(
+            models.RuleContextResponse,
+            "GET",
+            ["devices", device_id, "rules", "context"],
+            headers={"If-None-Match": if_none_match},
+        )
 
     def test_rule_draft(
         self,
@@ -1396,9 +1769,17 @@ class Operations(Transport):
             },
         )
 
-    def declare_metrics(self, device_id: str, *, metrics: list[str]) -> models.MetricDeclarationResponse:
+    def declare_metrics(
+        self, device_id: str, *, metrics: list[str], if_match: str | Unset = UNSET
+    ) -> models.MetricDeclarationResponse:
         """Make metrics known."""
-        return self._call(models.MetricDeclarationResponse, "POST", ["devices", device_id, "metrics"], body={"metrics": metrics})
+        return self._call(
+            models.MetricDeclarationResponse,
+            "POST",
+            ["devices", device_id, "metrics"],
+            body={"metrics": metrics},
+            headers={"If-Match": if_match},
+        )
 
     def test_rule(
         self,
@@ -1408,6 +1789,7 @@ class Operations(Transport):
         readings: dict[str, bool | float | str] | Unset | None = UNSET,
         from_: int | Unset | None = UNSET,
         to: int | Unset | None = UNSET,
+        if_match: str | Unset = UNSET,
     ) -> models.RuleDryRunResponse:
         """Dry-run a rule."""
         return self._call(
@@ -1415,15 +1797,20 @@ class Operations(Transport):
             "POST",
             ["devices", device_id, "rules", rule_id, "test"],
             body={"readings": readings, "from": from_, "to": to},
+            headers={"If-Match": if_match},
         )
 
     def list_grants(
-        self, device_id: str, *, limit: int | Unset = UNSET, after: str | Unset = UNSET
+        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
     ) -> list[models.GrantResponse]:
         """List a device's grants."""
         return self._call(
-            list[models.GrantResponse], "GET", ["devices", device_id, "grants"], query={"limit": limit, "after": after}
+            list[models.GrantResponse], "GET", ["devices", device_id, "grants"], query={"limit": limit, "cursor": cursor}
         )
+
+    def iter_grants(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.GrantResponse]:
+        """List a device's grants: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.GrantResponse], ["devices", device_id, "grants"], query={"limit": limit})
 
     def create_grant(
         self,
@@ -1441,10 +1828,10 @@ class Operations(Transport):
         membership_id: str | Unset | None = UNSET,
         applies_via: Literal["device", "project"] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
-    ) -> models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse:
+    ) -> models.GrantCreatedResponse:
         """Create a grant."""
         return self._call(
-            models.GrantCreatedResponse | models.GrantCreatedWithWarningsResponse,
+            models.GrantCreatedResponse,
             "POST",
             ["devices", device_id, "grants"],
             body={
@@ -1464,7 +1851,13 @@ class Operations(Transport):
         )
 
     def explain_access(
-        self, device_id: str, *, cmd: str | Unset = UNSET, api_key_id: str | Unset = UNSET, membership_id: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        cmd: str | Unset = UNSET,
+        api_key_id: str | Unset = UNSET,
+        membership_id: str | Unset = UNSET,
+        if_none_match: str | Unset = UNSET,
     ) -> models.AccessExplanationResponse:
         """Explain an access decision."""
         return self._call(
@@ -1472,6 +1865,13 @@ class Operations(Transport):
             "GET",
             ["devices", device_id, "access"],
             query={"cmd": cmd, "apiKeyId": api_key_id, "membershipId": membership_id},
+            headers={"If-None-Match": if_none_match},
+        )
+
+    def get_grant(self, device_id: str, grant_id: str, *, if_none_match: str | Unset = UNSET) -> models.GrantResponse:
+        """Get a grant."""
+        return self._call(
+            models.GrantResponse, "GET", ["devices", device_id, "grants", grant_id], headers={"If-None-Match": if_none_match}
         )
 
     def update_grant(
@@ -1487,10 +1887,11 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
-    ) -> models.GrantUpdatedResponse | models.GrantUpdatedWithWarningsResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.GrantChangedResponse:
         """Change a grant."""
         return self._call(
-            models.GrantUpdatedResponse | models.GrantUpdatedWithWarningsResponse,
+            models.GrantChangedResponse,
             "PATCH",
             ["devices", device_id, "grants", grant_id],
             body={
@@ -1503,73 +1904,114 @@ class Operations(Transport):
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
             },
+            headers={"If-Match": if_match},
         )
 
-    def delete_grant(self, device_id: str, grant_id: str) -> models.OkResponse:
+    def delete_grant(self, device_id: str, grant_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a grant."""
-        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "grants", grant_id])
+        return self._call(models.OkResponse, "DELETE", ["devices", device_id, "grants", grant_id], headers={"If-Match": if_match})
 
     def list_approvals(
-        self, *, status: models.ApprovalStatus | Unset = UNSET, limit: int | Unset = UNSET, before: str | Unset = UNSET
+        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
     ) -> list[models.ApprovalResponse]:
         """List approvals."""
         return self._call(
-            list[models.ApprovalResponse], "GET", ["approvals"], query={"status": status, "limit": limit, "before": before}
+            list[models.ApprovalResponse], "GET", ["approvals"], query={"limit": limit, "cursor": cursor, "status": status}
         )
+
+    def iter_approvals(
+        self, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+    ) -> Iterator[models.ApprovalResponse]:
+        """List approvals: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.ApprovalResponse], ["approvals"], query={"limit": limit, "status": status})
 
     def list_device_approvals(
         self,
         device_id: str,
         *,
-        status: models.ApprovalStatus | Unset = UNSET,
         limit: int | Unset = UNSET,
-        before: str | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> list[models.ApprovalResponse]:
         """List a device's approvals."""
         return self._call(
             list[models.ApprovalResponse],
             "GET",
             ["devices", device_id, "approvals"],
-            query={"status": status, "limit": limit, "before": before},
+            query={"limit": limit, "cursor": cursor, "status": status},
         )
 
-    def get_approval(self, device_id: str, approval_id: str) -> models.ApprovalResponse:
+    def iter_device_approvals(
+        self, device_id: str, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+    ) -> Iterator[models.ApprovalResponse]:
+        """List a device's approvals: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ApprovalResponse], ["devices", device_id, "approvals"], query={"limit": limit, "status": status}
+        )
+
+    def get_approval(self, device_id: str, approval_id: str, *, if_none_match: str | Unset = UNSET) -> models.ApprovalResponse:
         """Get an approval."""
-        return self._call(models.ApprovalResponse, "GET", ["devices", device_id, "approvals", approval_id])
+        return self._call(
+            models.ApprovalResponse,
+            "GET",
+            ["devices", device_id, "approvals", approval_id],
+            headers={"If-None-Match": if_none_match},
+        )
 
     def approve_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.ApproveResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Approve a command."""
         return self._call(
-            models.ApproveResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "approve"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def deny_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.OkResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Deny a command."""
         return self._call(
-            models.OkResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "deny"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def withdraw_command(
-        self, device_id: str, approval_id: str, *, note: str | Unset | None = UNSET, idempotency_key: str | Unset = UNSET
-    ) -> models.OkResponse:
+        self,
+        device_id: str,
+        approval_id: str,
+        *,
+        note: str | Unset | None = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        if_match: str | Unset = UNSET,
+    ) -> models.ApprovalDecidedResponse:
         """Withdraw a request."""
         return self._call(
-            models.OkResponse,
+            models.ApprovalDecidedResponse,
             "POST",
             ["devices", device_id, "approvals", approval_id, "withdraw"],
             body={"note": note},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
@@ -1581,37 +2023,47 @@ class Operations(Transport):
         """Get the question to confirm a decision with a passkey."""
         return self._call(models.PasskeyOptionsResponse, "POST", ["approval-links", "passkey-options"], body={"token": token})
 
-    def approve_or_deny_linked(
+    def approve_linked_approval(
         self,
         *,
         token: str,
-        decision: Literal["APPROVE", "DENY"],
         note: str | Unset | None = UNSET,
         totp: str | Unset | None = UNSET,
         recovery_code: str | Unset | None = UNSET,
         passkey: dict[str, Any] | Unset | None = UNSET,
-    ) -> models.LinkDecisionResponse:
-        """Decide a request by its link."""
+    ) -> models.LinkApprovedResponse:
+        """Approve a request by its link."""
         return self._call(
-            models.LinkDecisionResponse,
+            models.LinkApprovedResponse,
             "POST",
-            ["approval-links", "decide"],
-            body={
-                "token": token,
-                "decision": decision,
-                "note": note,
-                "totp": totp,
-                "recoveryCode": recovery_code,
-                "passkey": passkey,
-            },
+            ["approval-links", "approve"],
+            body={"token": token, "note": note, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
+        )
+
+    def deny_linked_approval(
+        self,
+        *,
+        token: str,
+        note: str | Unset | None = UNSET,
+        totp: str | Unset | None = UNSET,
+        recovery_code: str | Unset | None = UNSET,
+        passkey: dict[str, Any] | Unset | None = UNSET,
+    ) -> models.OkResponse:
+        """Deny a request by its link."""
+        return self._call(
+            models.OkResponse,
+            "POST",
+            ["approval-links", "deny"],
+            body={"token": token, "note": note, "totp": totp, "recoveryCode": recovery_code, "passkey": passkey},
         )
 
     def list_telemetry(
         self,
         device_id: str,
         *,
-        metric: str | Unset = UNSET,
         limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        metric: str | Unset = UNSET,
         since: int | datetime | Unset = UNSET,
         until: int | datetime | Unset = UNSET,
         order: Literal["asc", "desc"] | Unset = UNSET,
@@ -1622,15 +2074,42 @@ class Operations(Transport):
             list[models.ReadingResponse] | list[models.BucketResponse],
             "GET",
             ["devices", device_id, "telemetry"],
-            query={"metric": metric, "limit": limit, "since": since, "until": until, "order": order, "step": step},
+            query={
+                "limit": limit,
+                "cursor": cursor,
+                "metric": metric,
+                "since": since,
+                "until": until,
+                "order": order,
+                "step": step,
+            },
+        )
+
+    def iter_telemetry(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        metric: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        order: Literal["asc", "desc"] | Unset = UNSET,
+        step: str | Unset = UNSET,
+    ) -> Iterator[models.ReadingResponse | models.BucketResponse]:
+        """List telemetry: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.ReadingResponse] | list[models.BucketResponse],
+            ["devices", device_id, "telemetry"],
+            query={"limit": limit, "metric": metric, "since": since, "until": until, "order": order, "step": step},
         )
 
     def list_telemetry_series(
         self,
         *,
         device_id: str,
-        metric: str | Unset = UNSET,
         limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        metric: str | Unset = UNSET,
         since: int | datetime | Unset = UNSET,
         until: int | datetime | Unset = UNSET,
         step: str | Unset = UNSET,
@@ -1640,12 +2119,42 @@ class Operations(Transport):
             list[models.SeriesPointResponse],
             "GET",
             ["telemetry", "series"],
-            query={"deviceId": device_id, "metric": metric, "limit": limit, "since": since, "until": until, "step": step},
+            query={
+                "limit": limit,
+                "cursor": cursor,
+                "deviceId": device_id,
+                "metric": metric,
+                "since": since,
+                "until": until,
+                "step": step,
+            },
         )
 
-    def get_latest_telemetry(self, device_id: str) -> models.LatestTelemetryResponse:
+    def iter_telemetry_series(
+        self,
+        *,
+        device_id: str,
+        limit: int | Unset = UNSET,
+        metric: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        step: str | Unset = UNSET,
+    ) -> Iterator[models.SeriesPointResponse]:
+        """List telemetry of several devices: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.SeriesPointResponse],
+            ["telemetry", "series"],
+            query={"limit": limit, "deviceId": device_id, "metric": metric, "since": since, "until": until, "step": step},
+        )
+
+    def get_latest_telemetry(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.LatestTelemetryResponse:
         """Get the latest telemetry."""
-        return self._call(models.LatestTelemetryResponse, "GET", ["devices", device_id, "telemetry", "latest"])
+        return self._call(
+            models.LatestTelemetryResponse,
+            "GET",
+            ["devices", device_id, "telemetry", "latest"],
+            headers={"If-None-Match": if_none_match},
+        )
 
     def export_telemetry(
         self,
@@ -1795,6 +2304,134 @@ class Operations(Transport):
             },
         )
 
+    def iter_events(
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        type: Literal[
+            "login",
+            "logout",
+            "login_failed",
+            "login_throttled",
+            "identity_linked",
+            "session_revoked",
+            "service_session_created",
+            "second_factor_enabled",
+            "second_factor_failed",
+            "second_factor_removed",
+            "recovery_codes_renewed",
+            "passkey_added",
+            "passkey_removed",
+            "step_up",
+            "step_up_failed",
+            "unlock_requested",
+            "unlock_used",
+            "otp_requested",
+            "password_changed",
+            "password_change_failed",
+            "member_changed",
+            "member_invited",
+            "member_invitation_revoked",
+            "project_created",
+            "project_changed",
+            "project_deleted",
+            "key_created",
+            "key_enabled",
+            "key_changed",
+            "key_rotated",
+            "key_deleted",
+            "access_refused",
+            "response_replayed",
+            "channel_added",
+            "channel_confirmed",
+            "channel_deleted",
+            "grant_created",
+            "grant_updated",
+            "grant_revoked",
+            "approval_requested",
+            "approval_decided",
+            "approval_refused",
+            "device_registered",
+            "device_updated",
+            "device_enabled",
+            "device_disabled",
+            "device_deleted",
+            "device_online",
+            "device_offline",
+            "device_refused",
+            "device_message_dropped",
+            "device_message_set_aside",
+            "device_clock_skew",
+            "provisioning_code_created",
+            "provisioning_code_revoked",
+            "device_claim_requested",
+            "device_claim_decided",
+            "device_claimed",
+            "group_created",
+            "group_updated",
+            "group_deleted",
+            "group_members_changed",
+            "device_type_created",
+            "device_type_updated",
+            "device_type_deleted",
+            "credentials_generated",
+            "credentials_revealed",
+            "credentials_reveal_refused",
+            "credentials_revoked",
+            "command_defined",
+            "command_updated",
+            "command_removed",
+            "command_sent",
+            "command_sent_to_group",
+            "command_result",
+            "relay_changed",
+            "telemetry",
+            "schedule_created",
+            "schedule_replaced",
+            "schedule_updated",
+            "schedule_cancelled",
+            "schedule_fired",
+            "schedule_skipped",
+            "rule_created",
+            "rule_updated",
+            "rule_deleted",
+            "rule_matched",
+            "rule_skipped",
+            "rule_suppressed",
+            "rule_disabled",
+            "clock_doubted",
+            "clock_trusted",
+            "webhook_created",
+            "webhook_updated",
+            "webhook_secret_rotated",
+            "webhook_deleted",
+            "webhook_disabled",
+            "webhook_recovery_started",
+            "webhook_recovery_ended",
+            "database_restored",
+        ]
+        | Unset = UNSET,
+        device_id: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        source: str | Unset = UNSET,
+        text: str | Unset = UNSET,
+    ) -> Iterator[models.EventResponse]:
+        """List events: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            models.EventPageResponse,
+            ["events"],
+            query={
+                "limit": limit,
+                "type": type,
+                "deviceId": device_id,
+                "since": since,
+                "until": until,
+                "source": source,
+                "text": text,
+            },
+        )
+
     def export_events(
         self,
         *,
@@ -1812,19 +2449,42 @@ class Operations(Transport):
         )
 
     def list_device_events(
-        self, device_id: str, *, limit: int | Unset = UNSET, before: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> list[models.EventResponse]:
         """List a device's events."""
         return self._call(
             list[models.EventResponse],
             "GET",
             ["devices", device_id, "events"],
-            query={"limit": limit, "before": before, "cursor": cursor},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
-    def list_webhooks(self) -> list[models.WebhookDetailsResponse]:
+    def iter_device_events(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+    ) -> Iterator[models.EventResponse]:
+        """List a device's events: every entry, page by page. `limit`: of a page."""
+        return self._entries(
+            list[models.EventResponse], ["devices", device_id, "events"], query={"limit": limit, "since": since, "until": until}
+        )
+
+    def list_webhooks(self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET) -> list[models.WebhookDetailsResponse]:
         """List webhooks."""
-        return self._call(list[models.WebhookDetailsResponse], "GET", ["webhooks"])
+        return self._call(list[models.WebhookDetailsResponse], "GET", ["webhooks"], query={"limit": limit, "cursor": cursor})
+
+    def iter_webhooks(self, *, limit: int | Unset = UNSET) -> Iterator[models.WebhookDetailsResponse]:
+        """List webhooks: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.WebhookDetailsResponse], ["webhooks"], query={"limit": limit})
 
     def create_webhook(
         self,
@@ -1859,6 +2519,12 @@ class Operations(Transport):
             idempotency_key=idempotency_key,
         )
 
+    def get_webhook(self, webhook_id: str, *, if_none_match: str | Unset = UNSET) -> models.WebhookDetailsResponse:
+        """Get a webhook."""
+        return self._call(
+            models.WebhookDetailsResponse, "GET", ["webhooks", webhook_id], headers={"If-None-Match": if_none_match}
+        )
+
     def update_webhook(
         self,
         webhook_id: str,
@@ -1881,53 +2547,85 @@ class Operations(Transport):
         ]
         | Unset = UNSET,
         format: models.WebhookFormat | Unset = UNSET,
-    ) -> models.OkResponse:
+        if_match: str | Unset = UNSET,
+    ) -> models.WebhookChangedResponse:
         """Change, disable or enable a webhook."""
         return self._call(
-            models.OkResponse,
+            models.WebhookChangedResponse,
             "PATCH",
             ["webhooks", webhook_id],
             body={"url": url, "enabled": enabled, "types": types, "format": format},
+            headers={"If-Match": if_match},
         )
 
-    def delete_webhook(self, webhook_id: str) -> models.OkResponse:
+    def delete_webhook(self, webhook_id: str, *, if_match: str | Unset = UNSET) -> models.OkResponse:
         """Delete a webhook."""
-        return self._call(models.OkResponse, "DELETE", ["webhooks", webhook_id])
+        return self._call(models.OkResponse, "DELETE", ["webhooks", webhook_id], headers={"If-Match": if_match})
 
     def rotate_webhook_secret(
-        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.WebhookSecretRotatedResponse:
         """Rotate the signing secret."""
         return self._call(
             models.WebhookSecretRotatedResponse,
             "POST",
             ["webhooks", webhook_id, "rotate-secret"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
-    def list_webhook_deliveries(self, webhook_id: str) -> list[models.DeliveryAttemptResponse]:
+    def list_webhook_deliveries(
+        self, webhook_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+    ) -> list[models.DeliveryAttemptResponse]:
         """List delivery attempts."""
-        return self._call(list[models.DeliveryAttemptResponse], "GET", ["webhooks", webhook_id, "deliveries"])
+        return self._call(
+            list[models.DeliveryAttemptResponse],
+            "GET",
+            ["webhooks", webhook_id, "deliveries"],
+            query={"limit": limit, "cursor": cursor},
+        )
 
-    def ping_webhook(self, webhook_id: str, *, idempotency_key: str | Unset = UNSET) -> models.DeliveryStartedResponse:
+    def iter_webhook_deliveries(self, webhook_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.DeliveryAttemptResponse]:
+        """List delivery attempts: every entry, page by page. `limit`: of a page."""
+        return self._entries(list[models.DeliveryAttemptResponse], ["webhooks", webhook_id, "deliveries"], query={"limit": limit})
+
+    def get_webhook_delivery(
+        self, webhook_id: str, delivery_id: str, *, if_none_match: str | Unset = UNSET
+    ) -> models.DeliveryAttemptResponse:
+        """Get a delivery attempt."""
+        return self._call(
+            models.DeliveryAttemptResponse,
+            "GET",
+            ["webhooks", webhook_id, "deliveries", delivery_id],
+            headers={"If-None-Match": if_none_match},
+        )
+
+    def ping_webhook(
+        self, webhook_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
+    ) -> models.DeliveryStartedResponse:
         """Send a test event."""
         return self._call(
-            models.DeliveryStartedResponse, "POST", ["webhooks", webhook_id, "ping"], idempotency_key=idempotency_key
+            models.DeliveryStartedResponse,
+            "POST",
+            ["webhooks", webhook_id, "ping"],
+            headers={"If-Match": if_match},
+            idempotency_key=idempotency_key,
         )
 
     def redeliver_webhook(
-        self, webhook_id: str, delivery_id: str, *, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, delivery_id: str, *, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.DeliveryStartedResponse:
         """Redeliver an event."""
         return self._call(
             models.DeliveryStartedResponse,
             "POST",
             ["webhooks", webhook_id, "deliveries", delivery_id, "redeliver"],
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
 
     def recover_webhook(
-        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET
+        self, webhook_id: str, *, since: int | datetime, idempotency_key: str | Unset = UNSET, if_match: str | Unset = UNSET
     ) -> models.WebhookRecoveryStartedResponse:
         """Send again what was not delivered."""
         return self._call(
@@ -1935,5 +2633,6 @@ class Operations(Transport):
             "POST",
             ["webhooks", webhook_id, "recover"],
             body={"since": since},
+            headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )

@@ -68,6 +68,7 @@ class PostgresSession:
         self._continuity = continuity
         self.has_begun = False
         self.writable = writable
+        self.locks_reads = False
         self.after_commit_calls: list[Callable[[], None]] = []
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ from domain.commands.model import (
 from domain.commands.ports import ExecutionTransition
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
-from domain.kernel.ids import AccountId, ApprovalId, CommandId, DeviceId, DeviceTypeId, ExecutionId, KeyId, MembershipId
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId, KeyId, MembershipId
 
 DEFINITION = RowMapper(
     definitions,
@@ -102,7 +102,7 @@ _DEVICE = x.device_id == bindparam("at_device")
 _INSERT_COLUMNS = [name for name in EXECUTION.names if name != "seq"]
 ADD_MANY = bulk_insert(executions, _INSERT_COLUMNS, json=("params", "result"))
 _insert_values = attrgetter(*_INSERT_COLUMNS)
-GET = EXECUTION.select().where(_ID, x.account_id == bindparam("at_account"))
+GET = for_update(EXECUTION.select().where(_ID, x.account_id == bindparam("at_account")))
 FIND = EXECUTION.select().where(_ID)
 LIST_BY_IDS = EXECUTION.select().where(x.execution_id.in_(listed()))
 _TRANSITION_COLUMNS = ("status", "expires_ms", "sent_ms", "finished_ms", "result")
@@ -207,7 +207,7 @@ class SqlCommandExecutionRepository(SqlRepository):
         await self._session.bulk_write(ADD_MANY, list(map(_insert_values, executions)))
 
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None:
-        return await self._first(EXECUTION, GET, at_id=execution_id, at_account=account_id)
+        return await self._first(EXECUTION, GET[self._session.locks_reads], at_id=execution_id, at_account=account_id)
 
     async def find(self, execution_id: ExecutionId) -> Execution | None:
         return await self._first(EXECUTION, FIND, at_id=execution_id)
@@ -371,6 +371,7 @@ APPROVAL = RowMapper(
     {"params": JSON, "status": enum_converter(ApprovalStatus)},
     always=("params",),
     nested={"requested_by": EmbeddedDataclassColumns(Requester, "requester_")},
+    computed={"seq": approvals.c.seq},
 )
 APPROVALS = AccountEntityStatements(APPROVAL, "approval_id")
 
@@ -399,8 +400,6 @@ LIST_PENDING_BY_KEY, LIST_PENDING_BY_MEMBERSHIP = (
 )
 LIST_PENDING_DEVICES = select(a.device_id).where(*_PENDING_IN_ACCOUNT, a.requester_key_id == bindparam("at_requester"))
 LIST_PENDING_COMMANDS = select(a.device_id, a.cmd).where(*_PENDING_IN_ACCOUNT)
-_older = approvals.alias("older")
-_BEFORE = select(_older.c.seq).where(_older.c.approval_id == bindparam("at_before")).scalar_subquery()
 
 
 @cache
@@ -411,7 +410,7 @@ def list_statement(device: bool, status: bool, before: bool = False) -> Select[A
     if status:
         statement = statement.where(a.status == bindparam("at_status"))
     if before:
-        statement = statement.where(a.seq < _BEFORE)
+        statement = statement.where(a.seq < bindparam("at_before"))
     return statement.order_by(a.seq.desc()).limit(bindparam("at_limit"))
 
 
@@ -425,7 +424,7 @@ class SqlApprovalRepository(SqlAccountEntityRepository[Approval]):
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
-        before: ApprovalId | None = None,
+        before: int | None = None,
     ) -> Sequence[Approval]:
         filters = without_none(at_device=device_id, at_status=status and status.value, at_before=before)
         statement = list_statement(device_id is not None, status is not None, before is not None)

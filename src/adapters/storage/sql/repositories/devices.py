@@ -44,7 +44,16 @@ from adapters.storage.sql.mapping import (
     unique_violation_as,
 )
 from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE
-from adapters.storage.sql.statements import escape_like, for_update, insert_or_ignore, listed, listed_integers, without_none
+from adapters.storage.sql.statements import (
+    behind,
+    escape_like,
+    for_update,
+    insert_or_ignore,
+    listed,
+    listed_integers,
+    position_parameters,
+    without_none,
+)
 from adapters.storage.sql.tables import (
     dead_letters,
     deliveries,
@@ -180,7 +189,8 @@ class SqlDeviceRepository(SqlRepository):
         return replace(device, device_no=rows[0][0])
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
-        return await self._first(DEVICE, GET, at_id=device_id, at_account=account_id)
+        statement = GET_FOR_UPDATE[self._session.locks_reads]
+        return await self._first(DEVICE, statement, at_id=device_id, at_account=account_id)
 
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         statement = GET_FOR_UPDATE[self._session.writable]
@@ -378,7 +388,7 @@ _ORDERS: dict[DeviceSort, tuple[ColumnElement[Any], ...]] = {
     DeviceSort.CREATED: (d.device_no,),
     DeviceSort.NAME: (d.folded_name, d.device_no),
     DeviceSort.LAST_SEEN: (_LAST_SEEN_MS, d.device_no),
-    DeviceSort.LAST_SEEN_NEWEST: (_LAST_SEEN_MS.desc(), d.device_no),
+    DeviceSort.LAST_SEEN_NEWEST: (-_LAST_SEEN_MS, d.device_no),
 }
 _MEMBERS = select(group_members.c.device_id).where(group_members.c.group_id == bindparam("at_group"))
 COUNT_BY_STATE = select(
@@ -407,12 +417,15 @@ COUNT_DEAD_LETTERS = (
 
 
 @cache
-def find_statement(given: frozenset[str], state: DeviceStateFilter | None, sort: DeviceSort | None, limited: bool) -> Select[Any]:
+def find_statement(
+    given: frozenset[str], state: DeviceStateFilter | None, sort: DeviceSort | None, limited: bool, after: bool = False
+) -> Select[Any]:
     """Without `sort`, the parameters `at_start_…` are those of the words where they begin words."""
     starts = [_contains(name.replace("word", "start")) for name in sorted(given) if name in _WORDS and sort is None]
-    best = [case((and_(*starts), 0), else_=1)] if starts else []
-    statement = _filtered(DEVICE.select(), given, state).order_by(*best, *_ORDERS[sort or DeviceSort.CREATED])
-    return statement.limit(bindparam("at_limit")).offset(bindparam("at_offset")) if limited else statement
+    order = [*([case((and_(*starts), 0), else_=1)] if starts else []), *_ORDERS[sort or DeviceSort.CREATED]]
+    statement = _filtered(DEVICE.select(), given, state).order_by(*order)
+    statement = statement.where(behind(*order)) if after else statement
+    return statement.limit(bindparam("at_limit")) if limited else statement
 
 
 @cache
@@ -435,8 +448,8 @@ def _parameters(search: DeviceSearch) -> dict[str, Any]:
 class SqlDeviceSearchRepository(SqlRepository):
     async def find(self, account_id: AccountId, search: DeviceSearch) -> Sequence[Device]:
         limited, params = search.limit is not None, _parameters(search)
-        statement = find_statement(frozenset(params), search.state, search.sort, limited)
-        page = {"at_limit": search.limit, "at_offset": search.offset} if limited else {}
+        statement = find_statement(frozenset(params), search.state, search.sort, limited, search.after is not None)
+        page = without_none(at_limit=search.limit) | position_parameters(search.after or ())
         words = () if search.sort is not None else search.words
         starts = {f"at_start_{index}": f"%{escape_like(word)}%" for index, word in enumerate(words)}
         return await self._list(DEVICE, statement, at_account=account_id, **params, **starts, **page)

@@ -60,14 +60,16 @@ class SqlProvisioningCodeRepository(SqlAccountEntityRepository[ProvisioningCode]
         await self._session.write(SET_CLAIMED, at_id=code_id, at_count=count)
 
 
-CLAIM = RowMapper(device_claims, DeviceProvisioningClaim, {"status": enum_converter(ClaimStatus)})
+CLAIM = RowMapper(
+    device_claims, DeviceProvisioningClaim, {"status": enum_converter(ClaimStatus)}, computed={"seq": device_claims.c.seq}
+)
 c = device_claims.c
 _OF_CODE = c.code_id == bindparam("at_code")
 CLAIMS = AccountEntityStatements(CLAIM, "claim_id")
 SAVE_CLAIM = CLAIMS.save.returning(c.seq)
 FIND_CLAIM = for_update(CLAIM.select().where(_OF_CODE, c.hardware_id == bindparam("at_hardware")))
 COUNT_CLAIMS = select(func.count()).select_from(device_claims).where(_OF_CODE, c.status == bindparam("at_status"))
-_BEFORE = select(c.seq).where(c.claim_id == bindparam("at_before")).scalar_subquery()
+_BEFORE = bindparam("at_before", type_=c.seq.type)
 _LIST = CLAIM.select().where(c.account_id == bindparam("at_account")).order_by(c.seq.desc()).limit(bindparam("at_limit"))
 _WITH_STATUS = _LIST.where(c.status == bindparam("at_status"))
 LIST_CLAIMS = {
@@ -76,7 +78,7 @@ LIST_CLAIMS = {
     (True, False): _WITH_STATUS,
     (True, True): _WITH_STATUS.where(c.seq < _BEFORE),
 }
-"""By whether a status, and whether a claim to begin after, is given."""
+"""By whether a status, and whether a `seq` to begin before, is given."""
 
 
 class SqlDeviceProvisioningClaimRepository(SqlRepository):
@@ -99,7 +101,7 @@ class SqlDeviceProvisioningClaimRepository(SqlRepository):
         await self._session.write(CLAIMS.delete, at_id=claim_id)
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: ClaimId | None, limit: int
+        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int
     ) -> Sequence[DeviceProvisioningClaim]:
         filters = without_none(at_status=status and status.value, at_before=before)
         statement = LIST_CLAIMS[status is not None, before is not None]

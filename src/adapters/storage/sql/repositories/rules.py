@@ -22,7 +22,7 @@ from adapters.storage.sql.mapping import (
     to_json,
 )
 from adapters.storage.sql.session import POSTGRES, SQLITE
-from adapters.storage.sql.statements import listed_integers, text_with_bigints
+from adapters.storage.sql.statements import for_update, listed_integers, text_with_bigints
 from adapters.storage.sql.tables import PARTITION_HASH, rules
 from domain.ingest.ports import HashRange
 from domain.kernel.columnar_records import read_column
@@ -57,7 +57,7 @@ RULES = EntityStatements(RULE, "rule_id", unchanged=_STATE_FIELDS)
 
 r = rules.c
 ADD = RULES.add.returning(r.rule_no)
-GET = RULES.get[False].where(r.device_id == bindparam("at_device"))
+GET = for_update(RULES.get[False].where(r.device_id == bindparam("at_device")))
 FIND_BY_NUMBER = RULE.select().where(r.rule_no == bindparam("at_no"))
 LIST_BY_NUMBERS = RULE.select().where(r.rule_no.in_(listed_integers()))
 LIST = RULE.select().where(r.device_id == bindparam("at_device")).order_by(r.priority, r.rule_no)
@@ -72,7 +72,7 @@ class SqlRuleRepository(SqlRepository):
         return replace(rule, rule_no=rows[0][0])
 
     async def get(self, device_id: DeviceId, rule_id: RuleId) -> Rule | None:
-        return await self._first(RULE, GET, at_id=rule_id, at_device=device_id)
+        return await self._first(RULE, GET[self._session.locks_reads], at_id=rule_id, at_device=device_id)
 
     async def find_by_number(self, rule_no: int) -> Rule | None:
         return await self._first(RULE, FIND_BY_NUMBER, at_no=rule_no)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, delete, func, insert, or_, select, text, tuple_, update
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, or_, select, text, update
 
 from adapters.storage.errors import edge_recorded_error, slot_taken_error
 from adapters.storage.sql.mapping import (
@@ -23,9 +23,10 @@ from adapters.storage.sql.mapping import (
     unique_violation_as,
 )
 from adapters.storage.sql.session import POSTGRES, SQLITE
-from adapters.storage.sql.statements import bulk_insert, bulk_update, delete_batch, listed
+from adapters.storage.sql.statements import behind, bulk_insert, bulk_update, delete_batch, listed, position_parameters
 from adapters.storage.sql.tables import devices, left_edges, schedule_edges, schedules
 from adapters.storage.sql.tables.commands import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
+from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
     NOT_HELD,
@@ -103,6 +104,7 @@ SCHEDULE = RowMapper(
         "next_edge": enum_converter(SwitchEdge),
         "last_outcome": enum_converter(EdgeOutcome),
     },
+    computed={"seq": schedules.c.seq},
 )
 FIRED_EDGE = RowMapper(
     schedule_edges, DecidedScheduleEdge, {"edge": enum_converter(SwitchEdge), "outcome": enum_converter(EdgeOutcome)}
@@ -132,12 +134,7 @@ LIST_ACTIVE_BY_ACCOUNT = (
 )
 """By the devices of the account: both tables then use their indexes."""
 LIST_HISTORY = SCHEDULE.select().where(_DEVICE, ENDED).order_by(s.updated_ms.desc(), s.seq.desc()).limit(_LIMIT)
-_last = schedules.alias("last")
-_LAST_UPDATED, _LAST_SEQ = (
-    select(column).where(_last.c.schedule_id == bindparam("at_before")).scalar_subquery()
-    for column in (_last.c.updated_ms, _last.c.seq)
-)
-LIST_HISTORY_BEFORE = LIST_HISTORY.where(tuple_(s.updated_ms, s.seq) < tuple_(_LAST_UPDATED, _LAST_SEQ))
+LIST_HISTORY_BEHIND = LIST_HISTORY.where(behind(s.updated_ms, s.seq, descending=True))
 _IS_HELD_NO_MORE = or_(s.rrule.is_not(None), s.next_fire_ts > bindparam("at_once_after", type_=s.next_fire_ts.type))
 LIST_DUE = {
     dialect: (
@@ -208,10 +205,9 @@ class SqlScheduleRepository(SqlStoredEntityRepository[Schedule], SqlOfflineSched
     async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
         return await self._list(SCHEDULE, LIST_ACTIVE_BY_ACCOUNT, at_account=account_id)
 
-    async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
-        if before is None:
-            return await self._list(SCHEDULE, LIST_HISTORY, at_device=device_id, at_limit=limit)
-        return await self._list(SCHEDULE, LIST_HISTORY_BEFORE, at_device=device_id, at_limit=limit, at_before=before)
+    async def list_history(self, device_id: DeviceId, limit: int, after: Position | None = None) -> Sequence[Schedule]:
+        statement = LIST_HISTORY if after is None else LIST_HISTORY_BEHIND
+        return await self._list(SCHEDULE, statement, at_device=device_id, at_limit=limit, **position_parameters(after or ()))
 
     async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:
         statement = LIST_DUE_FOR_UPDATE if self._takes_locks else LIST_DUE[self._session.dialect]

@@ -46,6 +46,7 @@ class SqliteSession:
         self._ticket = ticket
         self._before_wait = before_wait
         self._closed = False
+        self.locks_reads = False  # its one writer has locked all
         self._deferred: list[DeferredWriteStatement | DeferredQueryStatement | DeferredReadThenWriteStatement] = []
         self._flush_task: asyncio.Task[None] | None = None
 

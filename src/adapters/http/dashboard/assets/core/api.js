@@ -95,7 +95,7 @@ export const acceptInvitation = (token, name, password) => send("POST", "/invita
 /* Calls without a session, of whoever has an approval link. Only the last one changes something. */
 export const previewDecision = (token) => send("POST", "/approval-links/preview", { token }).then(({ answer }) => answer);
 export const decisionQuestion = (token) => send("POST", "/approval-links/passkey-options", { token }).then(({ answer }) => answer.publicKey);
-export const decideByLink = (token, decision, proof) => send("POST", "/approval-links/decide", { token, decision, ...proof }).then(({ answer }) => answer);
+export const decideByLink = (token, decision, proof) => send("POST", `/approval-links/${decision.toLowerCase()}`, { token, ...proof }).then(({ answer }) => answer);
 
 export async function signOut() {
   const atProvider = localStorage.getItem(SIGNED_IN) === "provider";

@@ -16,7 +16,7 @@ export function Calendar() {
   const week = Number(place.value.query.week ?? 0);
   const days = daysOf(week);
   const [from, until] = [days[0], days[7]];
-  const plan = useLoad((signal) => get(`/schedules/occurrences?from=${from}&until=${until}`, signal), [from, until], ofKind("schedule_", "device_deleted"));
+  const plan = useLoad((signal) => get(`/schedules/occurrences?since=${from}&until=${until}`, signal), [from, until], ofKind("schedule_", "device_deleted"));
   const move = (by) => setQuery({ week: week + by || "" });
   const shift = clockChange(from, until, zone());
   return html`

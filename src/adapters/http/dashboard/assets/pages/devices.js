@@ -18,13 +18,13 @@ const CHANGES = ofKind("device_message_set_aside", "device_registered", "device_
 const MOVES = ofKind("device_online", "device_offline", "relay_changed");
 
 export function Devices() {
-  const { search = "", state = "", sort = "", project = "", group = "", tag = "", offset = "0", view = "cards" } = place.value.query;
-  const query = new URLSearchParams(Object.entries({ search, state, sort: sort || "name", projectId: project, groupId: group, tag, offset, limit: PAGE }).filter(([, value]) => value !== ""));
+  const { search = "", state = "", sort = "", project = "", group = "", tag = "", cursor = "", at = "0", view = "cards" } = place.value.query;
+  const query = new URLSearchParams(Object.entries({ search, state, sort: sort || "name", projectId: project, groupId: group, tag, cursor, limit: PAGE }).filter(([, value]) => value !== ""));
   const page = useLoad((signal) => getPage(`/devices?${query}`, signal), [String(query)], (event) => CHANGES(event) || (state !== "" && MOVES(event)));
   const summary = useLoad((signal) => get("/devices/summary", signal), [], (event) => CHANGES(event) || MOVES(event));
   const projects = useLoad((signal) => get("/projects", signal), [], ofKind("project_"));
   const groups = useLoad((signal) => get("/groups", signal), [], ofKind("group_"));
-  const filter = (changes) => setQuery({ ...changes, offset: "" });
+  const filter = (changes) => setQuery({ ...changes, cursor: "", at: "" });
   const filtered = search !== "" || state !== "" || project !== "" || group !== "" || tag !== "";
   const add = mayEdit() ? html`<${LinkButton} href="#/add" kind="main" icon="plus">${t("Add a device")}<//><${LinkButton} href="#/fleet/add" icon="list-checks">${t("Add many")}<//>` : null;
   return html`
@@ -41,9 +41,9 @@ export function Devices() {
     </div>
     ${summary.data?.deadLetters ? html`<p class="hint" role="status"><${Icon} name="triangle-alert" size=${18} /><a href="#/log?type=device_message_set_aside">${n("{count} message of a device is set aside, because the database refused it.", "{count} messages of devices are set aside, because the database refused them.", summary.data.deadLetters)}</a></p>` : null}
     <${Choice} label=${t("State")} options=${states(summary.data)} value=${state} onChange=${(value) => filter({ state: value })} />
-    <${Loaded} of=${page} lines=${6}>${({ data, total }) => html`
+    <${Loaded} of=${page} lines=${6}>${({ data, total, next }) => html`
       ${data.length ? html`<ul class=${`devices ${view}`} aria-label=${t("Devices")}>${data.map((device) => html`<${DeviceCard} key=${device.deviceId} device=${device} />`)}</ul>` : filtered ? html`<${Empty} icon="search" title=${t("No device matches")} action=${html`<${Button} act=${() => filter({ search: "", state: "", project: "", group: "", tag: "" })}>${t("Show all devices")}<//>`} />` : html`<${Empty} icon="plug" title=${t("No devices yet")} action=${add}>${t("Add a device, put its credentials into its firmware, and switch it from here.")}<//>`}
-      <${Pager} offset=${Number(offset)} shown=${data.length} total=${total} />`}
+      <${Pager} at=${Number(at)} cursor=${cursor} next=${next} shown=${data.length} total=${total} />`}
     <//>`;
 }
 
@@ -80,12 +80,17 @@ function DeviceCard({ device: loaded }) {
   </li>`;
 }
 
-function Pager({ offset, shown, total }) {
+function Pager({ at, cursor, next, shown, total }) {
+  const passed = useRef([]);
   if (total === null || total <= PAGE) return html`<p class="dim pager">${n("{count} device", "{count} devices", total ?? shown)}</p>`;
-  const to = (start) => setQuery({ offset: start > 0 ? start : "" });
+  const forward = () => {
+    passed.current.push({ cursor, at: at || "" });
+    setQuery({ cursor: new URLSearchParams(next.split("?")[1]).get("cursor"), at: at + shown });
+  };
+  const back = () => setQuery(passed.current.pop() ?? { cursor: "", at: "" });
   return html`<nav class="pager" aria-label=${t("Pages")}>
-    <${Button} icon="chevron-left" disabled=${offset === 0} act=${() => to(Math.max(0, offset - PAGE))} label=${t("Previous page")} />
-    <span>${t("{from} to {to} of {total}", { from: whole(offset + 1), to: whole(offset + shown), total: whole(total) })}</span>
-    <${Button} icon="chevron-right" disabled=${offset + shown >= total} act=${() => to(offset + PAGE)} label=${t("Next page")} />
+    <${Button} icon="chevron-left" disabled=${cursor === ""} act=${back} label=${t("Previous page")} />
+    <span>${t("{from} to {to} of {total}", { from: whole(at + (shown ? 1 : 0)), to: whole(at + shown), total: whole(total) })}</span>
+    <${Button} icon="chevron-right" disabled=${next === null} act=${forward} label=${t("Next page")} />
   </nav>`;
 }

@@ -8,7 +8,7 @@ import { ask } from "../../ui/dialog.js";
 import { editRule } from "../../ui/rule_form.js";
 import { editSlot } from "../../ui/slot_form.js";
 
-const KINDS = { DONE: "good", QUEUED: "good", WAITS_FOR_APPROVAL: "wait", REFUSED: "bad" };
+const KINDS = { DONE: "good", QUEUED: "good", PENDING: "wait", REFUSED: "bad" };
 const SHOWN = 5;
 
 export function GroupActions({ group: { name, devices }, path, show }) {

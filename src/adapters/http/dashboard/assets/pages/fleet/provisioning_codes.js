@@ -12,7 +12,7 @@ import { ask, confirmed, reveal } from "../../ui/dialog.js";
 import { withStepUp } from "../../ui/step_up.js";
 
 const PAGE = 50;
-const KINDS = { WAITING: "wait", APPROVED: "info", DENIED: "bad", CLAIMED: "good" };
+const KINDS = { PENDING: "wait", APPROVED: "info", DENIED: "bad", CLAIMED: "good" };
 const CHANGES = ofKind("device_claim", "provisioning_code_");
 const DAYS = [1, 7, 30, 90, 365];
 const DAY_MS = 86_400_000;
@@ -20,7 +20,7 @@ const DAY_MS = 86_400_000;
 export function ProvisioningCodes() {
   const codes = useLoad((signal) => get("/provisioning-codes", signal), [], CHANGES);
   const add = isAdmin() ? html`<${Button} kind="main" icon="plus" act=${() => create(codes.reload)}>${t("New code")}<//>` : null;
-  return html`<${Claims} status="WAITING" title=${t("Waiting for approval")} codes=${codes.data ?? []} />
+  return html`<${Claims} status="PENDING" title=${t("Waiting for approval")} codes=${codes.data ?? []} />
     <${Card} title=${t("Provisioning codes")} actions=${codes.data?.length ? add : null}>
       <p class="dim">${t("Put one code into the firmware of many devices. Each trades it for credentials of its own at its first start, once for each piece of hardware.")}</p>
       <${Loaded} of=${codes}>${(all) => all.length ? html`<ul class="lines">${all.map((code) => html`<${Code} key=${code.codeId} code=${code} reload=${codes.reload} />`)}</ul>` : html`<${Empty} icon="key-round" title=${t("No codes yet")} action=${add} />`}<//>
@@ -42,7 +42,7 @@ function Claims({ status, title, codes }) {
   const page = useLoad((signal) => rows.load(signal), [path], CHANGES);
   const binds = status ? html`<p class="dim">${t("A decision is for the one board that asked, from the address that it shows, and counts once. Another board with the same hardware id gets nothing by it.")}</p>` : null;
   return html`<${Card} title=${title}>${binds}<${Loaded} of=${page}>${(shown) => {
-    const all = shown.data.filter((claim) => status || claim.status !== "WAITING");
+    const all = shown.data.filter((claim) => status || claim.status !== "PENDING");
     return all.length || shown.next ? html`<ul class="lines" aria-label=${title}>${all.map((claim) => html`<${Claim} key=${claim.claimId} claim=${claim} code=${codes.find(({ codeId }) => codeId === claim.codeId)} reload=${page.reload} />`)}</ul><${More} next=${shown.next} load=${() => rows.more(shown, page.reload)} />` : html`<p class="dim">${status ? t("No device waits.") : t("No device has used a code yet.")}</p>`;
   }}<//><//>`;
 }
@@ -50,7 +50,7 @@ function Claims({ status, title, codes }) {
 function Claim({ claim: { claimId, hardwareId, name, address, status, deviceId, createdAt }, code, reload }) {
   const decide = (what) => () => call("POST", `/provisioning-claims/${claimId}/${what}`).then(reload);
   const forget = () => confirmed(t("Forget the claim of {id}?", { id: hardwareId }), t("The next board that asks with this hardware id makes a new claim. Do it if a board was denied by mistake, if it has lost what it was given, or if somebody else used its hardware id."), t("Forget"), () => call("DELETE", `/provisioning-claims/${claimId}`)).then((done) => done && reload());
-  const actions = status === "WAITING" ? html`<${Button} small kind="danger" icon="x" act=${decide("deny")}>${t("Deny")}<//><${Button} small kind="main" icon="check" act=${decide("approve")}>${t("Approve")}<//>` : deviceId ? null : html`<${Button} small kind="quiet danger" icon="trash" label=${t("Forget the claim of {id}", { id: hardwareId })} act=${forget} />`;
+  const actions = status === "PENDING" ? html`<${Button} small kind="danger" icon="x" act=${decide("deny")}>${t("Deny")}<//><${Button} small kind="main" icon="check" act=${decide("approve")}>${t("Approve")}<//>` : deviceId ? null : html`<${Button} small kind="quiet danger" icon="trash" label=${t("Forget the claim of {id}", { id: hardwareId })} act=${forget} />`;
   return html`<li class="entry" aria-label=${hardwareId}><div class="grow"><strong>${deviceId ? html`<a href=${`#/device/${deviceId}`}>${hardwareId}</a>` : hardwareId}</strong> <${Badge} kind=${KINDS[status]}>${word(`CLAIM_${status}`)}<//>
       <small>${[name, code?.name, t("from {address}", { address })].filter(Boolean).join(" · ")} · <${Time} at=${createdAt} /></small></div>
     ${actions && isAdmin() ? html`<div class="actions">${actions}</div>` : null}</li>`;
