@@ -266,8 +266,7 @@ async def decide_by_link(app: InProcessApp, grace: ApiCaller) -> None:
     door = app.caller()
     await door.send_ok("POST", "/approval-links/preview", {"token": token})
     asked = (await door.send_ok("POST", "/approval-links/passkey-options", {"token": token}))["publicKey"]
-    decision = {"decision": "APPROVE", "passkey": phone.get(asked)}
-    await door.send_ok("POST", "/approval-links/decide", {"token": token, **decision})
+    await door.send_ok("POST", "/approval-links/approve", {"token": token, "passkey": phone.get(asked)})
 
 
 async def keep_channels(app: InProcessApp, ada: ApiCaller) -> None:
