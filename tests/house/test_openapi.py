@@ -345,7 +345,7 @@ def test_a_response_is_open_and_a_request_is_closed(document: dict[str, Any]) ->
 
 def test_the_head_has_guides(document: dict[str, Any]) -> None:
     guides = re.findall(r"^## (.+)$", document["info"]["description"], re.MULTILINE)
-    assert guides == ["Authentication", "Errors", "Paging", "Idempotency", "Time"]
+    assert guides == ["Authentication", "Errors", "Paging", "Conditional requests", "Idempotency", "Time"]
 
 
 def test_every_event_type_has_a_webhook_with_an_example(document: dict[str, Any]) -> None:

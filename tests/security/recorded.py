@@ -24,6 +24,7 @@ import pyotp
 
 from domain.kernel.caller import Role
 from domain.kernel.ids import IdPrefix
+from domain.notifications.fanout import GATHER_MS
 from security.access_table import rows, target_of
 from security.calls import BODIES, Ids
 from security.people import gather
@@ -228,6 +229,9 @@ async def run_a_device(app: InProcessApp, ada: ApiCaller) -> None:
         await ada.send("GET", f"{place}/telemetry/export?format={kind}")
     service = await ada.send_ok("POST", "/service-sessions", BODIES["POST /service-sessions"]({}))
     await ada.send_ok("GET", "/service-sessions")
+    await ada.send_ok("GET", f"/service-sessions/{service['sessionId']}")
+    for each in await ada.send_ok("GET", "/auth/sessions"):
+        await ada.send_ok("GET", f"/auth/sessions/{each['sessionId']}")
     await ada.send_ok("DELETE", f"/service-sessions/{service['sessionId']}")
     await ada.send_ok("GET", f"/telemetry/series?deviceId={pump}&metric=temperature")
 
@@ -255,18 +259,24 @@ async def decide_by_link(app: InProcessApp, grace: ApiCaller) -> None:
         await robot.send_ok("POST", f"{place}/command/{name.lower()}")
     phone = SoftwareAuthenticator(app.program.settings.effective_public_url)
     options = (await grace.send_ok("POST", "/auth/passkeys/options"))["publicKey"]
-    await grace.send_ok("POST", "/auth/passkeys", {"name": "Phone", "passkey": phone.create(options)})
-    await robot.send_ok("POST", f"{place}/command", {"cmd": "OPEN", "reason": "A truck is here"})
+    made = await grace.send_ok("POST", "/auth/passkeys", {"name": "Phone", "passkey": phone.create(options)})
+    await grace.send_ok("GET", f"/auth/passkeys/{made['passkeyId']}")
     asked = await robot.send_ok("POST", f"{place}/command", {"cmd": "ON"})
     await robot.send_ok("POST", f"{place}/approvals/{asked['approvalId']}/withdraw", {})
-    app.mail.mails.clear()
-    while await app.services.notifications.delivery.send_due():
-        pass
-    [token] = re.findall(rf"{re.escape(URL)}/#/decide/(\S+)", " ".join(text for to, _, text in app.mail.mails if to == GRACE))[:1]
-    door = app.caller()
-    await door.send_ok("POST", "/approval-links/preview", {"token": token})
-    asked = (await door.send_ok("POST", "/approval-links/passkey-options", {"token": token}))["publicKey"]
-    await door.send_ok("POST", "/approval-links/approve", {"token": token, "passkey": phone.get(asked)})
+    door, delivery = app.caller(), app.services.notifications.delivery
+    for decision in ("approve", "deny"):
+        app.clock.forward(GATHER_MS)  # so soon after the one before it would be told with others
+        while await delivery.send_due():
+            pass
+        app.mail.mails.clear()
+        await robot.send_ok("POST", f"{place}/command", {"cmd": "OPEN", "reason": "A truck is here"})
+        while await delivery.send_due():
+            pass
+        written = " ".join(text for to, _, text in app.mail.mails if to == GRACE)
+        token = re.findall(rf"{re.escape(URL)}/#/decide/(\S+)", written)[-1]
+        await door.send_ok("POST", "/approval-links/preview", {"token": token})
+        asked = (await door.send_ok("POST", "/approval-links/passkey-options", {"token": token}))["publicKey"]
+        await door.send_ok("POST", f"/approval-links/{decision}", {"token": token, "passkey": phone.get(asked)})
 
 
 async def keep_channels(app: InProcessApp, ada: ApiCaller) -> None:
@@ -274,6 +284,7 @@ async def keep_channels(app: InProcessApp, ada: ApiCaller) -> None:
     channel = (await ada.send("POST", "/auth/notifications/channels", body)).json().get("channelId")
     place = f"/auth/notifications/channels/{channel}"
     await ada.send("GET", "/auth/notifications/channels")
+    await ada.send("GET", place)
     await ada.send("POST", f"{place}/test")
     await ada.send("POST", f"{place}/confirm")
     await ada.send("DELETE", place)

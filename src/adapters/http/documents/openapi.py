@@ -225,7 +225,7 @@ def _add_etag(operation: Schema, spec: ApiOperation) -> None:
     operation["responses"]["200"]["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
     if spec.method == "GET":
         operation.setdefault("parameters", []).append(_header_parameter("If-None-Match", IF_NONE_MATCH))
-        headers = {"ETag": {"$ref": "#/components/headers/ETag"}}
+        headers = {name: {"$ref": f"#/components/headers/{name}"} for name in (REQUEST_ID, "ETag")}
         responses = operation["responses"] | {"304": {"description": "You have it already.", "headers": headers}}
         operation["responses"] = dict(sorted(responses.items()))
 
