@@ -27,7 +27,9 @@ REFUSED_SECRETS = {
     "claimDevice": "PROVISIONING_CODE_INVALID",
     "previewLinkedApproval": "LINK_INVALID",
     "createLinkPasskeyOptions": "LINK_INVALID",
-    "approveOrDenyLinked": "LINK_INVALID",
+    "approveLinkedApproval": "LINK_INVALID",
+    "denyLinkedApproval": "LINK_INVALID",
+    "withdrawCommand": "NOT_OWN_REQUEST",
 }
 """Operations whose example has a token or a code that only the service can give, and what it says of a wrong one."""
 LAST = "changePassword"
