@@ -41,6 +41,10 @@ async def warning_of(service: Service) -> str | None:
         return found
 
 
+def types_of(events: dict[str, Any]) -> list[str]:
+    return [one["eventType"] for one in events["data"]]
+
+
 async def wait_for_warning(service: Service, is_wanted: Callable[[str | None], bool]) -> str:
     async with asyncio.timeout(TIMEOUT_S):
         while not is_wanted(found := await warning_of(service)):
@@ -89,9 +93,8 @@ async def test_a_clock_that_is_ahead_for_a_minute_leaves_no_trace(tmp_path: Path
                 await line.report(t=22)
             readings = await owner.wait_until(f"{pump.path}/telemetry", lambda found: len(found) == 3)
             assert len({reading["recordedAt"][:10] for reading in readings}) == 1
-            events = (await owner.get("/events?limit=200"))["data"]
-            told = [one["eventType"] for one in events if one["eventType"].startswith("clock_")]
-            assert told == ["clock_trusted", "clock_doubted"]
+            events = await owner.wait_until("/events?limit=200", lambda found: "clock_trusted" in types_of(found))
+            assert [kind for kind in types_of(events) if kind.startswith("clock_")] == ["clock_trusted", "clock_doubted"]
             assert await owner.get(f"{pump.path}/schedules/history") == []
             assert (await owner.get(f"{pump.path}/schedules"))[:2] == before
 

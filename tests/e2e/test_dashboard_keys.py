@@ -43,6 +43,6 @@ async def test_a_key_is_limited_and_its_secret_is_replaced(service: Service, own
         shown = page.get_by_role("dialog", name="The new key")
         await expect(shown.get_by_label("Key", exact=True)).to_have_value(re.compile("^sk_live_"))
         await shown.get_by_role("button", name="I have stored it").click()
-        await expect(line).to_contain_text(f"the old key {made['prefix']}… works until")
+        await expect(line).to_contain_text(f"the old key {made['prefix']}… ends")
     [replaced] = await owner.get("/keys")
     assert replaced["previousPrefix"] == made["prefix"] != replaced["prefix"]

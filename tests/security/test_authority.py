@@ -223,6 +223,7 @@ async def test_a_password_alone_reaches_only_the_set_up_of_the_second_factor_tha
             "POST /auth/step-up",
             "POST /auth/step-up/passkey-options",
             "GET /auth/passkeys",
+            "GET /auth/passkeys/{passkeyId}",
             "POST /auth/passkeys/options",
             "POST /auth/passkeys",
         }

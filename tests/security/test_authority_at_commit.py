@@ -39,6 +39,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 ROWS = rows()
 WRITING = [row for row in ROWS if not row.startswith("GET ") and ROWS[row]["nobody"] == 401]
 WITHOUT_EFFECT = {
+    "POST /devices/{deviceId}/approvals/{approvalId}/withdraw",
     "POST /devices/{deviceId}/rules/test",
     "POST /devices/{deviceId}/rules/{ruleId}/test",
     "DELETE /auth/sessions/{sessionId}",

@@ -53,7 +53,10 @@ FULL: dict[str, Any] = {
     },
     "POST /devices/{deviceId}/commands": {"name": "SET", "label": "Set", "paramsSchema": {"type": "number"}},
     "POST /device-types": {"name": "T", "commands": [{"name": "SET", "label": "Set", "paramsSchema": {"type": "number"}}]},
-    **{f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}": {"note": "Yes"} for decision in ("approve", "deny")},
+    **{
+        f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}": {"note": "Yes"}
+        for decision in ("approve", "deny", "withdraw")
+    },
 }
 """Bodies with optional fields, so that an error about a missing field does not hide a wrong one."""
 

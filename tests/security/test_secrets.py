@@ -22,7 +22,7 @@ from support.in_process_app import in_process_app
 
 SHOWN_BY = {
     "mqttPassword": {("POST", "credentials"), ("POST", "reveal"), ("POST", "bulk"), ("POST", "apply")},
-    "key": {("POST", "keys")},
+    "key": {("POST", "keys"), ("POST", "rotate")},
     "secret": {("POST", "webhooks"), ("POST", "apply"), ("POST", "rotate-secret"), ("POST", "totp")},
     "link": {("POST", "invitations"), ("POST", "resend")},
     "refreshToken": {("POST", "login"), ("POST", "refresh")},

@@ -126,7 +126,10 @@ class CallerAuthenticator:
             async with self.uow.read(one_statement=True) as tx:
                 key = await tx.api_keys.find_by_previous_hash(secret_hash)
         if key is None:
-            raise Unauthenticated("This API key does not exist or was deleted. Create a new one.")
+            raise Unauthenticated(
+                "This API key does not exist: it was deleted, or its secret was replaced. Use the new secret, or create a new "
+                "key."
+            )
         caller = ApiKeyCaller(
             key.account_id,
             key.key_id,

@@ -168,6 +168,8 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
         """Flat rows, oldest first, as dashboards such as Grafana take them: one row per reading, or with `step` per interval. The
         `Link` header leads to a page of older ones."""
         device_ids, types = _parse_device_ids(query.device_id), _position_types(query)
+        if query.step is not None:
+            _parse_step_ms(query.step)  # what is wrong with the query is said before what is wrong with a device
         marks = query.position(*types * len(device_ids))
         points: list[SeriesPointResponse] = []
         ends: Position = ()
