@@ -34,7 +34,6 @@ from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpMiddlewareSettings
 from adapters.http.documents.routes import openapi_blueprint
-from adapters.randomness import RandomIdAndSecretGenerator
 from adapters.translator import MessageCatalogTranslator
 from adapters.waiters import InProcessApprovalWaiter
 from domain.accounts.projects import ProjectService
@@ -54,7 +53,7 @@ from domain.sign_in.unlock_link import SignInUnlockLinkService
 from domain.team.members import MemberService
 from domain.team.operator import CreatedAccountWithOwner, OperatorService
 from support.described import assert_described
-from support.manual_clock import ManualClock
+from support.manual_clock import ManualClock, OrderedIdGenerator
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.waiting import TIMEOUT_S
 
@@ -100,7 +99,7 @@ class HttpWorld:
         clock: Any = None,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.ids = RandomIdAndSecretGenerator()
+        self.ids = OrderedIdGenerator()
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
         self.vault = AesVault(ring=self.ring)
