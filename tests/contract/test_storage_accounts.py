@@ -175,7 +175,7 @@ async def test_a_project_with_devices_cannot_be_deleted(world: StoredAccount) ->
     with pytest.raises(Conflict) as caught:
         async with world.uow.write() as tx:
             await tx.projects.delete(project.project_id)
-    assert caught.value.code == "PROJECT_IN_USE"
+    assert caught.value.code == "PROJECT_NOT_EMPTY"
 
 
 async def test_deleting_an_empty_project_deletes_its_grants(world: StoredAccount) -> None:

@@ -3,6 +3,7 @@ once."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -333,6 +334,27 @@ def test_every_error_lists_its_codes_and_a_service_session_is_told_no(document: 
                 if status in headers and name not in headers[status]
             ]
     assert wrong == []
+
+
+NOT_ANSWERED = {
+    "ACCOUNT_EXISTS": "the command line",
+    "EDGE_RECORDED": "the scheduler",
+    "IDENTITY_TAKEN": "the way back from a provider: a page",
+    "RULE_EXISTS": "an entry of a group's answer",
+    "SCHEDULE_STATE": "the scheduler",
+}
+"""Conflicts that no operation answers with, and who gets them instead."""
+
+
+def test_every_conflict_that_is_raised_is_a_code_of_an_operation(document: dict[str, Any]) -> None:
+    raised: set[str] = set()
+    for path in (Path(__file__).resolve().parents[2] / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Conflict":
+                raised |= {ast.literal_eval(one.value) for one in node.keywords if isinstance(one.value, ast.Constant)}
+    shown = json.dumps(document["paths"])
+    assert len(raised) > 20
+    assert {code for code in raised if f'"{code}"' not in shown} == set(NOT_ANSWERED)
 
 
 def test_a_response_is_open_and_a_request_is_closed(document: dict[str, Any]) -> None:

@@ -54,7 +54,7 @@ def invitation_exists_error() -> Conflict:
 
 
 def project_in_use_error() -> Conflict:
-    return Conflict("The project still has devices. Move or delete them first.", code="PROJECT_IN_USE")
+    return Conflict("The project still has devices. Move or delete them first.", code="PROJECT_NOT_EMPTY")
 
 
 def no_default_project_error(account_id: str) -> NotFound:

@@ -139,7 +139,7 @@ def credentials_blueprint(credentials: DeviceCredentialService, firmware: Firmwa
         "POST /devices/<device_id>/credentials",
         AllowedCallers.SESSION,
         "Generate or rotate MQTT credentials",
-        errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
+        errors=WRITE_ERRORS | {409: "CONFLICT CREDENTIALS_EXIST"},
         idempotent=True,
         authority=AuthorityMade("credentials_generated", "POST /devices/{deviceId}/revoke", when="credentials are replaced"),
     )

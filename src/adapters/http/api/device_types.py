@@ -58,7 +58,7 @@ def device_types_blueprint(types: DeviceTypeAdminService) -> ApiBlueprint:
         "Create a device type",
         turn=TurnKind.BULK,
         status=201,
-        errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
+        errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS TOO_MANY_DEVICE_TYPES"},
         idempotent=True,
     )
     async def create_device_type(body: DeviceTypeCreateRequest) -> DeviceTypeResponse:
@@ -71,7 +71,7 @@ def device_types_blueprint(types: DeviceTypeAdminService) -> ApiBlueprint:
         AllowedCallers.SESSION,
         "Change a device type",
         turn=TurnKind.BULK,
-        errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
+        errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS REQUEST_PENDING"},
     )
     async def update_device_type(device_type_id: DeviceTypeId, body: DeviceTypeUpdateRequest) -> DeviceTypeResponse:
         """`commands` replaces the whole list."""

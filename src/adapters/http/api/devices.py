@@ -247,7 +247,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlue
         AllowedCallers.SESSION,
         "Register a device",
         status=201,
-        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "TOO_MANY_DEVICES"},
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "TOO_MANY_DEVICES EXTERNAL_ID_TAKEN"},
         idempotent=True,
     )
     async def register_device(body: DeviceRegistrationRequest) -> DeviceResponse:
@@ -264,7 +264,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlue
         "PUT /devices/<device_id>",
         AllowedCallers.SESSION,
         "Update a device",
-        errors=WRITE_ERRORS | {409: "REQUEST_PENDING EXTERNAL_ID_TAKEN"},
+        errors=WRITE_ERRORS | {409: "CONFLICT REQUEST_PENDING EXTERNAL_ID_TAKEN"},
     )
     async def update_device(device_id: DeviceId, body: DeviceUpdateRequest) -> DeviceChangedResponse:
         """Omitted fields keep their value."""
@@ -280,7 +280,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceQueries) -> ApiBlue
         "PATCH /devices/<device_id>/toggle",
         AllowedCallers.SESSION,
         "Disable or enable a device",
-        errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
+        errors=WRITE_ERRORS | {409: "CONFLICT DEVICE_STATE"},
     )
     async def toggle_device(device_id: DeviceId) -> DeviceChangedResponse:
         """Switches between ACTIVE and DISABLED. A disabled device is disconnected and accepts no commands."""

@@ -241,7 +241,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         AllowedCallers.SESSION,
         "Create a grant",
         status=201,
-        errors={**GRANT_ERRORS, 409: "GRANT_LIMIT"},
+        errors={**GRANT_ERRORS, 409: "GRANT_LIMIT REQUEST_PENDING"},
         authority=AuthorityMade("grant_created", "DELETE /devices/{deviceId}/grants/{grantId}"),
         idempotent=True,
     )
@@ -261,7 +261,7 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         "PATCH /devices/<device_id>/grants/<grant_id>",
         AllowedCallers.SESSION,
         "Change a grant",
-        errors=GRANT_ERRORS,
+        errors={**GRANT_ERRORS, 409: "REQUEST_PENDING"},
         authority=AuthorityMade("grant_updated", "DELETE /devices/{deviceId}/grants/{grantId}", when="the grant becomes wider"),
     )
     async def update_grant(device_id: DeviceId, grant_id: GrantId, body: GrantUpdateRequest) -> GrantChangedResponse:

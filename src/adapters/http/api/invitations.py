@@ -139,7 +139,7 @@ def invitations_blueprint(*, invitations: InvitationService, acceptance: Invitat
         AllowedCallers.ANYONE,
         "Accept an invitation",
         status=201,
-        errors={400: "LINK_INVALID PASSWORD_WEAK", 409: "EMAIL_TAKEN INVITATION_VOID MEMBER_LIMIT"},
+        errors={400: "LINK_INVALID PASSWORD_WEAK", 409: "EMAIL_TAKEN MEMBER_EXISTS INVITATION_VOID MEMBER_LIMIT"},
     )
     async def accept_invitation(body: InvitationAcceptRequest) -> InvitationAcceptedResponse:
         """Makes you a member, with a password of your own. A link can be used once."""

@@ -67,7 +67,7 @@ def team_blueprint(*, team: MemberService[Any]) -> ApiBlueprint:
         "Add a member",
         status=201,
         idempotent=True,
-        errors={400: "PASSWORD_WEAK", 403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN MEMBER_LIMIT"},
+        errors={400: "PASSWORD_WEAK", 403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN MEMBER_EXISTS MEMBER_LIMIT"},
         authority=AuthorityMade("member_changed", "DELETE /members/{membershipId}"),
     )
     async def create_member(body: MemberCreateRequest) -> MemberResponse:

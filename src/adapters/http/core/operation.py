@@ -256,7 +256,7 @@ class ApiOperation:
     def codes(self) -> dict[int, list[str]]:
         """The error codes by status: those of the steps that every request passes, then those that the operation declares."""
         steps: list[Mapping[int, str]] = [
-            {400: "VALIDATION_ERROR", 500: "INTERNAL_ERROR", 503: "UNAVAILABLE"},
+            {400: "VALIDATION_ERROR", 500: "INTERNAL_ERROR", 503: "UNAVAILABLE SECRET_UNREADABLE"},
             authentication_errors(self.access, before_factor=self.before_factor),
             COMMIT_ERRORS if self.method != "GET" and self.access is not AllowedCallers.ANYONE else {},
             {412: "PRECONDITION_FAILED"} if self.method != "GET" and self.access is not AllowedCallers.ANYONE else {},
