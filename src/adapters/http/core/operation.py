@@ -47,8 +47,8 @@ from domain.team.service_sessions import check_operation
 API_DEPENDENCIES = "latchboard.http"
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
 BODY_ERRORS = {400: "INVALID_JSON", 408: "REQUEST_TIMEOUT", 413: "PAYLOAD_TOO_LARGE", 415: "UNSUPPORTED_MEDIA_TYPE"}
-COMMIT_ERRORS = {403: "ROLE_REQUIRED"}
-"""Of whatever changes something: the caller's role is read again at the commit."""
+COMMIT_ERRORS = {403: "ROLE_REQUIRED", 409: "CONFLICT"}
+"""Of whatever changes something: the caller's role is read again at the commit, and another change may have come first."""
 MAX_PATH_PARAMETER_LENGTH = 128
 _EMPTY_BODIES = (b"", b"{}", b"null")
 SLOW_BODY_S = 0.05
