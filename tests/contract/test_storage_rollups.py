@@ -43,6 +43,7 @@ async def test_roll_ups_are_replaced_and_read_newest_first(world: StoredAccount)
         assert await tx.rollups.get_by_hours([]) == {}
         assert list(await tx.rollups.list_between(1, 1, 4, 9)) == [(3, b"new"), (2, b"2"), (1, b"1")]
         assert list(await tx.rollups.list_between(1, 0, 5, 2)) == [(4, b"4"), (3, b"new")]
+        assert [hour for hour, _ in await tx.rollups.list_between(1, 2, 5, 2, newest_first=False)] == [2, 3]
 
 
 async def test_old_roll_ups_are_found_by_device_and_deleted_in_batches(world: StoredAccount) -> None:

@@ -152,6 +152,7 @@ async def test_a_dashboard_reads_several_devices_in_ascending_order_with_times_i
     rows = await owner.get(f"/telemetry/series?deviceId={ids}&metric=power&since={since}&until={until}")
     steps = await owner.get(f"/telemetry/series?deviceId={ids}&since={since}&until={to_iso(until)}&step=120000")
     one = await owner.get(f"{meters[0].path}/telemetry?order=asc&since={since}")
+    oldest = await owner.get(f"{meters[0].path}/telemetry?order=asc&limit=1&metric=power,unknown")
 
     assert [(row["deviceName"], row["value"]) for row in rows] == [(f"Meter {n}", n * 100 + m) for m in (1, 2, 3) for n in (0, 1)]
     assert rows[0] | {"deviceId": "", "deviceName": ""} == {
@@ -162,6 +163,7 @@ async def test_a_dashboard_reads_several_devices_in_ascending_order_with_times_i
     assert [row["timestamp"] for row in steps] == sorted(row["timestamp"] for row in steps)
     assert {row["timestamp"] % 120_000 for row in steps} == {0}
     assert [row["value"] for row in one] == [1.0, 2.0, 3.0]
+    assert [row["value"] for row in oldest] == [0.0]
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,8 @@ async def test_a_dashboard_reads_several_devices_in_ascending_order_with_times_i
         ("deviceId=dev_x&since=yesterday", "since"),
         ("deviceId=dev_x&since=2026-11-21T04:00:00", "since"),
         ("deviceId=dev_x&step=999", "step"),
+        ("deviceId=dev_x&metric=a,,b", "metric"),
+        ("deviceId=dev_x&metric=" + ",".join("abcdefghijklmnopqrstu"), "metric"),
         ("deviceId=dev_x&step=0m", "step"),
     ],
 )

@@ -107,6 +107,14 @@ def by(name: str) -> Callable[[Any], str]:
 SPECIAL: dict[str, tuple[Maker, Callable[[Any], str]]] = {
     "/devices/{deviceId}/telemetry": (report, identity),
     "/devices/{deviceId}/telemetry?metric=temperature": (report, identity),
+    "/devices/{deviceId}/telemetry?metric=temperature,humidity": (report, identity),
+    "/devices/{deviceId}/telemetry?metric=pressure,humidity&order=asc": (report, identity),
+    "/devices/{deviceId}/telemetry?order=asc": (report_hours_later, identity),
+    "/devices/{deviceId}/telemetry?step=1m&metric=temperature,humidity": (
+        report_hours_later,
+        lambda entry: f"{entry['from']} {entry['metric']}",
+    ),
+    "/telemetry/series?deviceId={deviceId}&metric=temperature,humidity": (report, identity),
     "/devices/{deviceId}/telemetry?step=1m": (report_hours_later, lambda entry: f"{entry['from']} {entry['metric']}"),
     "/devices/{deviceId}/telemetry?step=1h&order=asc": (report_hours_later, lambda entry: f"{entry['from']} {entry['metric']}"),
     "/telemetry/series?deviceId={deviceId}": (report, identity),

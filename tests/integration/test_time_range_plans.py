@@ -40,6 +40,7 @@ WHOLE = A_DAY | {"at_since": 0, "at_until": 2**52, "at_limit": 10}
 CURSOR = {"at_device": 7, "at_digest": -1, "at_limit": 10}
 AFTER = {"at_device": 7, "at_after_ts": A_DAY["at_since"], "at_after_digest": -1}
 RANGES = json.dumps([[device, A_DAY["at_since"], A_DAY["at_until"]] for device in (1, 2, 3)])
+HOURS_OF_A_DAY = {"at_device": 7, "at_from": TODAY // HOUR_MS - 24, "at_until": TODAY // HOUR_MS, "at_limit": 100}
 STATEMENTS = {
     "a day": (telemetry.LIST_NEWEST_FIRST, A_DAY, PER_DAY, 1),
     "a day, oldest first": (telemetry.LIST_OLDEST_FIRST, A_DAY, PER_DAY, 1),
@@ -83,12 +84,8 @@ STATEMENTS = {
     ),
     "the end of a batch to delete": (telemetry.LAST_OF_BATCH, AFTER | {"at_before": 2**52, "at_offset": 9}, 1, 1),
     "a batch to delete": (telemetry.DELETE_UP_TO, AFTER | {"at_ts": A_DAY["at_until"] - 1, "at_digest": 0}, PER_DAY, 2),
-    "roll-ups": (
-        rollups.LIST_BETWEEN,
-        {"at_device": 7, "at_from": TODAY // HOUR_MS - 24, "at_until": TODAY // HOUR_MS, "at_limit": 100},
-        24,
-        2,
-    ),
+    "roll-ups": (rollups.LIST_NEWEST_FIRST, HOURS_OF_A_DAY, 24, 2),
+    "roll-ups, oldest first": (rollups.LIST_OLDEST_FIRST, HOURS_OF_A_DAY, 24, 2),
     "roll-ups by key": (rollups.GET[POSTGRES], {"at_listed": json.dumps([[d, TODAY // HOUR_MS - d] for d in (1, 2, 3)])}, 3, 3),
 }
 

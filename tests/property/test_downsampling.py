@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
-from domain.telemetry.model import HistoryTimeRange
+from domain.telemetry.model import BucketStatistics, HistoryTimeRange
 from support.telemetry_world import TelemetryWorld
 
 METRICS = ("temperature", "power", "mode")
@@ -95,6 +95,7 @@ async def assert_equal_to_model(
     found, _ = await world.downsampling.query_buckets(
         world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
     )
+    await assert_equal_in_pages(world, device, span, step_ms, found)
     expected = model.buckets(span.since_ms, span.until_ms, step_ms)
     assert [bucket.from_ms for bucket in found] == sorted((bucket.from_ms for bucket in found), reverse=True)
     assert {(bucket.from_ms, bucket.metric) for bucket in found} == set(expected)
@@ -106,3 +107,31 @@ async def assert_equal_to_model(
         assert math.isclose(bucket.mean, math.fsum(values) / len(values), rel_tol=1e-9, abs_tol=1e-6)
         newest_ms = max(at_ms for at_ms, _ in readings)
         assert bucket.last in {value for at_ms, value in readings if at_ms == newest_ms}
+
+
+async def assert_equal_in_pages(
+    world: TelemetryWorld, device: Device, span: HistoryTimeRange, step_ms: int, whole: list[BucketStatistics]
+) -> None:
+    """Two of three metrics, in both directions, three buckets at a time."""
+    wanted = [bucket for bucket in whole if bucket.metric in METRICS[:2]]
+    for newest_first in (True, False):
+        pages, after = list[BucketStatistics](), None
+        while True:
+            page, after = await world.downsampling.query_buckets(
+                world.session(),
+                device.device_id,
+                span,
+                metric=", ".join(METRICS[:2]),
+                step_ms=step_ms,
+                limit=3,
+                after=after,
+                newest_first=newest_first,
+            )
+            pages += page
+            if after is None:
+                break
+        times = [bucket.from_ms for bucket in pages]
+        assert times == sorted(times, reverse=newest_first)
+        assert sorted(pages, key=lambda one: (-one.from_ms, one.metric)) == sorted(
+            wanted, key=lambda one: (-one.from_ms, one.metric)
+        )

@@ -161,13 +161,26 @@ class DeviceMetricNames:
     def name_and_unit(self, number: int) -> tuple[str, str | None]:
         return self.by_number.get(number, (name_of_unnamed(number), None))
 
-    def find_number(self, metric: str) -> int | None:
-        return next((number for number, (name, _) in self.by_number.items() if name == metric), None)
+    def find_numbers(self, metrics: str | None) -> frozenset[int] | None:
+        """Of the metrics with these comma-separated names; None for all metrics. A metric whose own name is the whole text, with
+        its commas, comes first."""
+        if metrics is None:
+            return None
+        for wanted in ({metrics}, {name.strip() for name in metrics.split(",")}):
+            numbers = frozenset(number for number, (name, _) in self.by_number.items() if name in wanted)
+            if numbers:
+                return numbers
+        return frozenset()
 
     def to_reading(self, unpacked: UnpackedReading) -> Reading:
         at_ms, number, value, text, reported_ms = unpacked
         name, unit = self.name_and_unit(number)
         return Reading(name, value, text, unit, at_ms, reported_ms)
+
+
+def single_number(numbers: frozenset[int] | None) -> int | None:
+    """What the engine can select by itself."""
+    return next(iter(numbers)) if numbers is not None and len(numbers) == 1 else None
 
 
 @service
@@ -229,23 +242,26 @@ class TelemetryQueryService:
         metric: str | None,
         limit: int,
         after: ReadingPosition | None = None,
+        newest_first: bool = True,
     ) -> tuple[list[Reading], ReadingPosition | None]:
-        """At most `limit` readings behind the position, newest first; and the position behind which there may be more, None if
-        there are none. Fewer than `limit` with a position: so many messages had no such metric. Raises NotFound,
-        PermissionDenied, Unavailable."""
+        """At most `limit` readings behind the position, in the order of their times; and the position behind which there may be
+        more, None if there are none. Fewer than `limit` with a position: so many messages had no such metric. `metric`: names,
+        comma-separated. Raises NotFound, PermissionDenied, Unavailable."""
         found: list[Reading] = []
         async with self.uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             names = await DeviceMetricNames.load(tx, device)
-            number = None if metric is None else names.find_number(metric)
-            if metric is not None and number is None:
+            numbers = names.find_numbers(metric)
+            if numbers is not None and not numbers:
                 return [], None
             at_ms, digest, skipped = after or (0, 0, 0)
-            key = None if after is None else (at_ms, min(digest, _MAX_DIGEST) + 1)  # once more from the last message
+            # Once more from the last message.
+            last = min(digest, _MAX_DIGEST) + 1 if newest_first else max(digest, -_MAX_DIGEST - 1) - 1
+            key = None if after is None else (at_ms, last)
             scanned = 0
             while True:
-                rows, key = await self.stored.read_keyed_page(tx, device, span, PAGE_MESSAGES, key)
-                page = self.engine.unpack_readings(_without_digests(rows), number)
+                rows, key = await self.stored.read_keyed_page(tx, device, span, PAGE_MESSAGES, key, newest_first=newest_first)
+                page = self._unpack(_without_digests(rows), numbers)
                 if len(found) + len(page) <= limit and (scanned or after is None) and key is not None:
                     found += map(names.to_reading, page)  # quicker than message by message
                     scanned += len(rows)
@@ -253,7 +269,7 @@ class TelemetryQueryService:
                         return found, (*key, _WHOLE_MESSAGE)
                     continue
                 for *message, packed in rows:
-                    unpacked = self.engine.unpack_readings([(message[0], packed)], number)
+                    unpacked = self._unpack([(message[0], packed)], numbers)
                     begin = skipped if message == [at_ms, digest] else 0
                     room = limit - len(found)
                     found += [names.to_reading(each) for each in unpacked[begin : begin + room]]
@@ -267,21 +283,27 @@ class TelemetryQueryService:
         self, caller: Caller, device_id: DeviceId, span: HistoryTimeRange, *, metric: str | None
     ) -> AsyncIterator[list[Reading]]:
         """Readings, oldest first, a page of messages at a time. Each page is a short read of its own, so an export blocks nobody.
+        `metric`: names, comma-separated.
 
         Raises NotFound and PermissionDenied with the first page."""
         async with self.uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             names = await DeviceMetricNames.load(tx, device)
-        number = None if metric is None else names.find_number(metric)
-        if metric is not None and number is None:
+        numbers = names.find_numbers(metric)
+        if numbers is not None and not numbers:
             return
         after: MessageKey | None = None
         while True:
             async with self.uow.read() as tx:
                 rows, after = await self.stored.read_page(tx, device, span, EXPORT_PAGE_MESSAGES, after, newest_first=False)
-            yield [names.to_reading(unpacked) for unpacked in self.engine.unpack_readings(rows, number)]
+            yield [names.to_reading(unpacked) for unpacked in self._unpack(rows, numbers)]
             if after is None:
                 return
+
+    def _unpack(self, rows: PackedRows, numbers: frozenset[int] | None) -> Sequence[UnpackedReading]:
+        number = single_number(numbers)
+        found = self.engine.unpack_readings(rows, number)
+        return found if numbers is None or number is not None else [each for each in found if each[1] in numbers]
 
     async def _get_readable_device(self, tx: TelemetryTx, caller: Caller, device_id: DeviceId) -> Device:
         return await get_readable_device(tx, self.authorizer, caller, device_id, self.clock.now_ms())

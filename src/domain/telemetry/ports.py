@@ -149,8 +149,10 @@ class RollupRepository(Protocol):
     async def upsert(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         """Insert or replace (device number, hour, packed) rows."""
 
-    async def list_between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """(hour, packed) of the device's roll-ups with from ≤ hour < until, newest first."""
+    async def list_between(
+        self, device_no: int, from_hour: int, until_hour: int, limit: int, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, bytes]]:
+        """(hour, packed) of the device's roll-ups with from ≤ hour < until."""
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
         """Delete up to `limit` of the device's roll-ups. Returns how many; 0 when none are left."""

@@ -56,10 +56,12 @@ class MemoryRollupRepository:
         for device_no, hour, packed in rows:
             kept[device_no, hour] = packed
 
-    async def list_between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
+    async def list_between(
+        self, device_no: int, from_hour: int, until_hour: int, limit: int, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, bytes]]:
         rows = self._database.rows(ROLLUPS).items()
         mine = [(h, packed) for (no, h), packed in rows if no == device_no and from_hour <= h < until_hour]
-        return sorted(mine, reverse=True)[:limit]
+        return sorted(mine, reverse=newest_first)[:limit]
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
         mine = [key for key in self._database.rows(ROLLUPS) if key[0] == device_no][:limit]

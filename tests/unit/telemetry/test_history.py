@@ -25,6 +25,57 @@ async def test_history_is_newest_first_and_limited(world: TelemetryWorld) -> Non
     assert len(both) == 10
 
 
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("temperature,humidity", {"temperature", "humidity"}),
+        ("temperature, unknown", {"temperature"}),
+        ("unknown,other", set()),
+        ("wind,gust", {"wind,gust"}),
+    ],
+)
+async def test_several_metrics_are_asked_for_at_once(world: TelemetryWorld, asked: str, given: set[str]) -> None:
+    device, session = await world.device(), world.session()
+    await world.report(device, m={"temperature": 1, "humidity": 2, "pressure": 3, "wind": 4, "gust": 5, "wind,gust": 6})
+    found, _ = await world.telemetry.history(session, device.device_id, ALL, metric=asked, limit=10)
+    assert {reading.metric for reading in found} == given
+    exported = [r.metric async for page in world.telemetry.export(session, device.device_id, ALL, metric=asked) for r in page]
+    assert set(exported) == given
+    span = HistoryTimeRange(world.clock.now_ms() - 60_000, world.clock.now_ms() + 60_000)
+    for step_ms in (60_000, 3_600_000):
+        buckets, _ = await world.downsampling.query_buckets(
+            session, device.device_id, span, metric=asked, step_ms=step_ms, limit=10
+        )
+        assert {bucket.metric for bucket in buckets} == given
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+async def test_a_walk_from_the_oldest_reading_on_reads_what_a_walk_back_reads(
+    world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(latest_and_history, "PAGE_MESSAGES", 2)
+    device = await world.device()
+    for value in range(6):
+        await world.report(device, temperature=value, humidity=value, pressure=value)
+        if value % 2:
+            world.clock.forward(-1_000)
+    walks = []
+    for newest_first in (True, False):
+        seen, after = [], None
+        while True:
+            page, after = await world.telemetry.history(
+                world.session(), device.device_id, ALL, metric=None, limit=limit, after=after, newest_first=newest_first
+            )
+            seen += page
+            if after is None:
+                break
+        times = [reading.at_ms for reading in seen]
+        assert times == sorted(times, reverse=newest_first)
+        walks.append(sorted((reading.metric, reading.value) for reading in seen))
+    assert walks[0] == walks[1]
+    assert len(walks[0]) == 18
+
+
 async def test_an_instance_that_follows_has_the_same_latest_values(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,16 +6,16 @@ import csv
 import io
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from quart import Response
 
 from adapters.http.core.callers import AllowedCallers, current_caller
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult, NonJsonResponse
 from adapters.http.core.paging import PageLimit, PageQueryParameters, page_of
-from adapters.http.core.schemas import InstantMs, MetricName, QueryParametersModel, ResponseModel, Timestamp
+from adapters.http.core.schemas import MAX_METRIC_LENGTH, InstantMs, QueryParametersModel, ResponseModel, Timestamp
 from domain.devices.model import Device
 from domain.kernel.checks import MAX_LISTED
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
@@ -28,15 +28,35 @@ from domain.telemetry.model import BucketStatistics, HistoryTimeRange, Reading
 
 END_OF_TIME_MS = 2**52
 MAX_SERIES_DEVICES = 20
+MAX_METRICS = 20
+
+
+def _check_metrics(text: str) -> str:
+    names = text.split(",")
+    if len(names) > MAX_METRICS or not all(1 <= len(name.strip()) <= MAX_METRIC_LENGTH for name in names):
+        raise ValueError(f"must name 1 to {MAX_METRICS} metrics of 1 to {MAX_METRIC_LENGTH} characters, separated by commas")
+    return text
+
+
+MetricNames = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_METRICS * (MAX_METRIC_LENGTH + 1),
+        description=f"Names of metrics, comma-separated, at most {MAX_METRICS}. Without it: all. Names that the device does not "
+        "have give nothing. A metric whose own name has commas is found by its whole name.",
+    ),
+    AfterValidator(_check_metrics),
+]
 
 
 class TelemetryHistoryQueryParameters(PageQueryParameters):
-    metric: MetricName | None = None
+    metric: MetricNames | None = None
     limit: PageLimit = 100
     since: InstantMs = Field(default=0, description="Unix milliseconds or ISO 8601, inclusive.")
     until: InstantMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds or ISO 8601, exclusive.")
     order: Literal["asc", "desc"] = Field(
-        default="desc", description="`asc`: each page has its oldest entry first. The first page has the newest ones then, too."
+        default="desc", description="`desc`: from the newest entry back in time. `asc`: from the oldest one on, page by page."
     )
     step: str | None = Field(
         default=None,
@@ -52,7 +72,7 @@ class TelemetrySeriesQueryParameters(PageQueryParameters):
     device_id: str = Field(
         min_length=1, max_length=1_300, description=f"Ids of devices, comma-separated, at most {MAX_SERIES_DEVICES}."
     )
-    metric: MetricName | None = None
+    metric: MetricNames | None = None
     limit: PageLimit = Field(default=MAX_LISTED, description="Of each device, the newest of the range.")
     since: InstantMs = Field(default=0, description="Unix milliseconds or ISO 8601, inclusive.")
     until: InstantMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds or ISO 8601, exclusive.")
@@ -63,7 +83,7 @@ class TelemetrySeriesQueryParameters(PageQueryParameters):
 
 class TelemetryExportQueryParameters(QueryParametersModel):
     format: Literal["csv", "ndjson"] = "csv"
-    metric: MetricName | None = None
+    metric: MetricNames | None = None
     since: InstantMs = 0
     until: InstantMs = END_OF_TIME_MS
 
@@ -144,9 +164,10 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     async def find(
         device: DeviceId, query: TelemetryHistoryQueryParameters | TelemetrySeriesQueryParameters, after: Position | None
     ) -> tuple[Sequence[Reading | BucketStatistics], Position | None]:
-        """A page of readings or intervals, newest first, and the position behind which there may be more."""
+        """A page of readings or intervals in the order of the query, and the position behind which there may be more."""
         caller, span, mark = current_caller(), HistoryTimeRange(query.since, query.until), cast(Any, after)
-        wanted: dict[str, Any] = {"metric": query.metric, "limit": query.limit, "after": mark}
+        newest_first = not isinstance(query, TelemetryHistoryQueryParameters) or query.order == "desc"
+        wanted: dict[str, Any] = {"metric": query.metric, "limit": query.limit, "after": mark, "newest_first": newest_first}
         if query.step is None:
             return await telemetry.history(caller, device, span, **wanted)
         return await downsampling.query_buckets(caller, device, span, step_ms=_parse_step_ms(query.step), **wanted)
@@ -155,11 +176,11 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: Downsamp
     async def list_telemetry(
         device_id: DeviceId, query: TelemetryHistoryQueryParameters
     ) -> HttpHandlerResult[list[ReadingResponse] | list[BucketResponse]]:
-        """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value.
-        The `Link` header leads to older ones; a page that has it may be short."""
+        """Readings, newest first; with `order=asc`, oldest first. With `step`, one entry per metric and time interval: minimum,
+        maximum, mean, sum, count and last value. The `Link` header leads to the next ones; a page that has it may be short."""
         found, more = await find(device_id, query, query.position(*_position_types(query)))
         shown: Any = [(ReadingResponse if query.step is None else BucketResponse).from_domain(cast(Any, one)) for one in found]
-        return page_of(shown[:: -1 if query.order == "asc" else 1], more)
+        return page_of(shown, more)
 
     @bp.operation(
         "GET /telemetry/series", AllowedCallers.KEY, "List telemetry of several devices", errors=NOT_GRANTED | {404: "NOT_FOUND"}

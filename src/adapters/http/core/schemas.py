@@ -63,7 +63,8 @@ ShortText = Annotated[
     Field(json_schema_extra=VISIBLE_LINE_SCHEMA),
 ]
 """The same for what is no name: a kind, a tag, a label."""
-MetricName = Annotated[str, Field(min_length=1, max_length=64)]
+MAX_METRIC_LENGTH = 64
+MetricName = Annotated[str, Field(min_length=1, max_length=MAX_METRIC_LENGTH)]
 
 Remark = Annotated[
     str,

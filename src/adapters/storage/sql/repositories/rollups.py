@@ -100,12 +100,13 @@ GET = {
     for dialect, among in JSON_KEYS.items()
 }
 UPSERT = upsert(rollups, "packed")
-LIST_BETWEEN = (
+_LIST_BETWEEN = (
     select(u.hour, u.packed)
     .where(u.device_no == bindparam("at_device"), u.hour >= bindparam("at_from"), u.hour < bindparam("at_until"))
-    .order_by(u.hour.desc())
     .limit(bindparam("at_limit"))
 )
+LIST_NEWEST_FIRST = _LIST_BETWEEN.order_by(u.hour.desc())
+LIST_OLDEST_FIRST = _LIST_BETWEEN.order_by(u.hour)
 LAST_OF_BATCH = (
     select(u.hour)
     .where(u.device_no == bindparam("at_device"), u.hour < bindparam("at_before"))
@@ -130,8 +131,11 @@ class SqlRollupRepository(SqlRepository):
         values = [{"device_no": device_no, "hour": hour, "packed": packed} for device_no, hour, packed in rows]
         await self._session.execute_many(UPSERT, values)
 
-    async def list_between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        rows = await self._session.read(LIST_BETWEEN, at_device=device_no, at_from=from_hour, at_until=until_hour, at_limit=limit)
+    async def list_between(
+        self, device_no: int, from_hour: int, until_hour: int, limit: int, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, bytes]]:
+        statement = LIST_NEWEST_FIRST if newest_first else LIST_OLDEST_FIRST
+        rows = await self._session.read(statement, at_device=device_no, at_from=from_hour, at_until=until_hour, at_limit=limit)
         return [(row[0], row[1]) for row in rows]
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
