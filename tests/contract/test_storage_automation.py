@@ -10,6 +10,7 @@ import pytest
 
 from domain.commands.model import Execution, ExecutionStatus
 from domain.devices.model import DeviceType
+from domain.kernel.clock import TimeSpan
 from domain.kernel.errors import Conflict
 from domain.rules.model import RuleState, RuleTransition
 from domain.schedules.model import (
@@ -234,6 +235,11 @@ async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(wo
         ]
         assert list(await tx.executions.page(world.device.device_id, limit=2)) == stored[:0:-1]
         assert list(await tx.executions.page(world.device.device_id, limit=9, before_seq=stored[2].seq)) == stored[1::-1]
+        of_time = [
+            list(await tx.executions.page(world.device.device_id, limit=9, created=span))
+            for span in (TimeSpan(NOW + 1), TimeSpan(None, NOW + 1), TimeSpan(NOW + 1, NOW + 2))
+        ]
+        assert of_time == [stored[:0:-1], stored[:1], stored[1:2]]
         assert [await tx.executions.delete_older_than(NOW + 9, 1) for _ in range(3)] == [1, 1, 0]
         assert list(await tx.executions.page(world.device.device_id, limit=9)) == [stored[1]]
 
@@ -268,6 +274,11 @@ async def test_history_has_the_ended_ones_newest_first(world: StoredAccount) -> 
         assert list(await tx.schedules.list_history(world.device.device_id, 2)) == [ended[1], ended[2]]
         last = (await tx.schedules.list_history(world.device.device_id, 2))[-1]
         assert list(await tx.schedules.list_history(world.device.device_id, 2, (last.updated_ms, last.seq))) == [ended[0]]
+        of_time = [
+            list(await tx.schedules.list_history(world.device.device_id, 9, None, span))
+            for span in (TimeSpan(NOW + 5), TimeSpan(None, NOW + 5), TimeSpan(NOW + 5, NOW + 9))
+        ]
+        assert of_time == [[ended[1], ended[2]], [ended[0]], [ended[2]]]
         await tx.schedules.save_decisions(
             [], [DecidedScheduleEdge(ended[0].schedule_id, 1, SwitchEdge.ON, 7, NOW, EdgeOutcome.FIRED)]
         )

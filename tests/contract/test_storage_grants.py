@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from domain.approvals.model import ApprovalStatus, Requester
 from domain.grants.model import ApiKeyReadAccess, GrantSubject, Scope, WeeklyGrantWindow
+from domain.kernel.clock import TimeSpan
 from support.storage import NOW, StoredAccount, a_device, a_grant, a_key, an_approval, new_id
 
 
@@ -113,7 +114,7 @@ async def test_approvals_are_listed_newest_first_by_device_and_status(world: Sto
 
 async def test_a_page_of_approvals_begins_after_the_last_one_of_the_page_before(world: StoredAccount) -> None:
     account_id = world.account.account_id
-    approvals = [an_approval(world) for _ in range(5)]
+    approvals = [an_approval(world, created_ms=NOW + number) for number in range(5)]
     async with world.uow.write() as tx:
         for approval in approvals:
             await tx.approvals.add(approval)
@@ -123,6 +124,11 @@ async def test_a_page_of_approvals_begins_after_the_last_one_of_the_page_before(
         of_device = await tx.approvals.list_newest(
             account_id, device_id=world.device.device_id, status=ApprovalStatus.PENDING, before=older[-1].seq
         )
+        of_time = [
+            list(await tx.approvals.list_newest(account_id, created=span))
+            for span in (TimeSpan(NOW + 2), TimeSpan(None, NOW + 2), TimeSpan(NOW + 2, NOW + 3))
+        ]
+    assert of_time == [approvals[:1:-1], approvals[1::-1], approvals[2:3]]
     assert [*newest, *older, *of_device] == approvals[::-1]
 
 

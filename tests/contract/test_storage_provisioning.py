@@ -7,6 +7,7 @@ from dataclasses import replace
 from domain.accounts.model import Membership, User
 from domain.devices.model import FirmwareProfile
 from domain.kernel.caller import Role
+from domain.kernel.clock import TimeSpan
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from support.storage import NOW, StoredAccount, new_id
 
@@ -80,6 +81,10 @@ async def test_claims_are_listed_newest_first_and_go_with_their_code(world: Stor
         assert list(await tx.device_claims.list_by_account(account_id, None, newest[0].seq, 1)) == [second]
         assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.DENIED, None, 9)) == [second]
         assert list(await tx.device_claims.list_by_account(account_id, ClaimStatus.APPROVED, newest[1].seq, 9)) == [approved]
+        times = [each.created_ms for each in (third, second, approved)]
+        for span in (TimeSpan(second.created_ms), TimeSpan(None, second.created_ms), TimeSpan(*sorted(times)[:2])):
+            found = await tx.device_claims.list_by_account(account_id, None, None, 9, span)
+            assert list(found) == [each for each in (third, second, approved) if span.contains(each.created_ms)]
         await tx.device_claims.delete(second.claim_id)
         assert list(await tx.device_claims.list_by_account(account_id, None, None, 9)) == [third, approved]
         await tx.provisioning_codes.delete(code.code_id)

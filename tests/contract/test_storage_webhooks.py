@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from domain.kernel.clock import TimeSpan
 from domain.webhooks.model import WebhookDeliveryState, WebhookRecovery
 from support.storage import NOW, StoredAccount, a_delivery, a_key, a_webhook, an_attempt, new_id
 
@@ -183,6 +184,10 @@ async def test_an_attempt_that_was_not_sent_is_deleted(world: StoredAccount) -> 
         await tx.deliveries.add_attempts([first, second])
         await tx.deliveries.delete_attempts([second.delivery_id, new_id("whd")])
         assert list(await tx.deliveries.list_attempts(webhook.webhook_id, 9)) == [first]
+        at_ms = first.created_ms
+        for span in (TimeSpan(at_ms), TimeSpan(at_ms + 1), TimeSpan(None, at_ms), TimeSpan(None, at_ms + 1)):
+            found = await tx.deliveries.list_attempts(webhook.webhook_id, 9, None, span)
+            assert bool(found) is span.contains(at_ms)
 
 
 async def test_attempts_are_logged_newest_first_and_completed(world: StoredAccount) -> None:

@@ -96,6 +96,29 @@ async def named_event(at: Targets, ids: Ids) -> None:
     await at.owner.send_ok("PUT", f"/devices/{ids['deviceId']}", {"name": f"Pump {next(NUMBERS)}"})
 
 
+BOUNDED = {
+    "/service-sessions", "/auth/sessions", "/auth/passkeys", "/auth/notifications/channels", "/invitations", "/members",
+    "/projects", "/keys", "/keys/{keyId}/grants", "/groups", "/groups/{groupId}/grants", "/devices/{deviceId}/grants",
+    "/devices/{deviceId}/rules", "/devices/{deviceId}/schedules", "/provisioning-codes", "/webhooks",
+}  # fmt: skip
+"""What is there now, in a number that has a bound or that people keep small: it does not grow with time, and nobody looks for what
+came between two moments."""
+PRESENT = {"/devices"}
+"""The fleet as it is; sorted by `lastSeen`, with filters of its own."""
+TIMES_OF = {
+    "/devices/{deviceId}/executions": "createdAt",
+    "/devices/{deviceId}/approvals": "createdAt",
+    "/approvals": "createdAt",
+    "/webhooks/{webhookId}/deliveries": "createdAt",
+    "/provisioning-claims": "createdAt",
+    "/devices/{deviceId}/events": "timestamp",
+    "/events?type=device_updated": "timestamp",
+    "/devices/{deviceId}/telemetry": "recordedAt",
+    "/telemetry/series?deviceId={deviceId}": "timestamp",
+}
+"""What `since` and `until` are about; of schedules that ended it is the end, which the storage's contract tests."""
+
+
 def identity(entry: Any) -> str:
     return json.dumps(entry, sort_keys=True)
 
@@ -285,3 +308,44 @@ async def test_the_cursor_of_a_last_page_leads_to_an_empty_one(at: Targets) -> N
             assert last["hasMore"] is False
             last = await at.owner.send_ok("GET", f"{path}&cursor={last['cursor']}")
             assert last["data"] == []
+
+
+def shows_time(document: Any, operation: Any) -> bool:
+    """Whether the entries of the list have a time."""
+    text = json.dumps(operation["responses"]["200"]["content"]["application/json"]["schema"])
+    names, seen = set[str](), set[str]()
+    for _ in range(3):
+        for name, schema in document["components"]["schemas"].items():
+            if f'schemas/{name}"' in text and name not in seen:
+                seen.add(name)
+                names |= schema.get("properties", {}).keys()
+                text += json.dumps(schema)
+    return any(name.endswith("At") or name == "timestamp" for name in names)
+
+
+async def test_every_list_that_grows_with_time_takes_since_and_until(at: Targets) -> None:
+    document = (await at.app.http.get("/openapi.json")).json()
+    lists = {path: one for path, one in lists_of(document).items() if path not in UNPAGED and shows_time(document, one)}
+    timed = {path for path, one in lists.items() if {"since", "until"} <= {each["name"] for each in one["parameters"]}}
+    assert set(lists) - timed == BOUNDED | PRESENT
+    assert {path.partition("?")[0] for path in TIMES_OF} | {"/devices/{deviceId}/schedules/history"} == timed
+
+
+@pytest.mark.parametrize("template", sorted(TIMES_OF))
+async def test_since_is_inclusive_and_until_exclusive(at: Targets, template: str) -> None:
+    make, _ = SPECIAL[template]
+    places = template if "{" in template else f"{template.partition('?')[0]}/{{deviceId}}"
+    ids = await at.create(places)
+    for _ in range(3):
+        at.app.clock.forward(1_000)
+        await make(at, ids)
+    path, name = template.format(**ids), TIMES_OF[template]
+    path += "&" if "?" in path else "?"
+    every, _ = await read(at.owner, f"{path}limit=200")
+    times = sorted({entry[name] for entry in every})
+    assert len(times) >= 3, times
+    middle = times[len(times) // 2]
+    since, _ = await read(at.owner, f"{path}limit=200&since={middle}")
+    until, _ = await read(at.owner, f"{path}limit=200&until={middle}")
+    assert {entry[name] for entry in since} == {each for each in times if each >= middle}
+    assert {entry[name] for entry in until} == {each for each in times if each < middle}

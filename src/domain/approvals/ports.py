@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.model import Device
 from domain.grants.ports import GrantsTx
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.ports import ResultNotifier
 
@@ -25,6 +26,7 @@ class ApprovalRepository(Protocol):
         status: ApprovalStatus | None = None,
         limit: int = 200,
         before: int | None = None,
+        created: TimeSpan = ANY_TIME,
     ) -> Sequence[Approval]:
         """Newest first; with `before`, only those of a lower `seq`."""
 

@@ -28,7 +28,7 @@ from domain.devices.model import Device
 from domain.events.model import Event, EventSearch
 from domain.grants.model import AppliesVia, GrantSubject
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, SessionCaller, SystemCaller, require_role
-from domain.kernel.clock import HOUR_MS, Clock
+from domain.kernel.clock import ANY_TIME, HOUR_MS, Clock, TimeSpan
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json, event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable
@@ -63,13 +63,14 @@ class ApprovalService(Generic[TxT]):
         status: ApprovalStatus | None = None,
         limit: int = LIST_LIMIT,
         before: int | None = None,
+        created: TimeSpan = ANY_TIME,
     ) -> Sequence[Approval]:
         """Newest first, for one device or the whole account; `before`: only those of a lower `seq`. Raises NotFound."""
         async with self.uow.read() as tx:
             if device_id is not None:
                 await get_device(tx, caller.account_id, device_id)
             return await tx.approvals.list_newest(
-                caller.account_id, device_id=device_id, status=status, limit=limit, before=before
+                caller.account_id, device_id=device_id, status=status, limit=limit, before=before, created=created
             )
 
     async def get(self, caller: SessionCaller | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:

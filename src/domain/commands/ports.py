@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from domain.commands.model import CommandContext, CommandDefinition, Execution, ExecutionStatus
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
@@ -99,7 +100,9 @@ class CommandExecutionRepository(Protocol):
         """The service's clock was set by `step_ms`, to `now_ms`: move the deadlines of unfinished executions along, so that each
         has as long as it had, and never longer than in all. Those created from `unshifted_from_ms` on until now stay."""
 
-    async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
+    async def page(
+        self, device_id: DeviceId, *, limit: int, before_seq: int | None = None, created: TimeSpan = ANY_TIME
+    ) -> Sequence[Execution]:
         """Newest first."""
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:

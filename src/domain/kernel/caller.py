@@ -148,7 +148,9 @@ def check_key_state(
     """The key's state as of this transaction; `enabled` is None without a key. `hashes`: of its secrets. Time is judged when the
     caller is authenticated. Raises Unauthenticated."""
     if enabled is None:
-        raise Unauthenticated("This API key does not exist or was deleted. Create a new one.")
+        raise Unauthenticated(
+            "This API key does not exist: it was deleted, or its secret was replaced. Use the new secret, or create a new key."
+        )
     if not enabled:
         raise Unauthenticated("This API key is disabled. Enable it or use another one.")
     if caller.secret_hash and caller.secret_hash not in hashes:

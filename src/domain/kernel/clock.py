@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -114,6 +114,19 @@ class StoredSteadyTime(NamedTuple):
     """By how much the wall time that the service last went by was ahead of steady time; None: not known."""
     confirmed_ms: int | None = None
     """The wall time at which a person last said that the clock is right."""
+
+
+class TimeSpan(NamedTuple):
+    """Unix ms: from `since_ms` on, and before `until_ms`; None: no limit."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def contains(self, at_ms: int) -> bool:
+        return (self.since_ms is None or self.since_ms <= at_ms) and (self.until_ms is None or at_ms < self.until_ms)
+
+
+ANY_TIME: Final = TimeSpan()
 
 
 class SteadyTimeAdvance(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.devices.ports import DevicesTx
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 
@@ -42,7 +43,7 @@ class DeviceProvisioningClaimRepository(Protocol):
     async def delete(self, claim_id: ClaimId) -> None: ...
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int
+        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int, created: TimeSpan = ANY_TIME
     ) -> Sequence[DeviceProvisioningClaim]:
         """Newest first; `before`: only those of a lower `seq`."""
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from domain.commands.ports import CommandsTx
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.cursors import Position
 from domain.kernel.errors import FieldError
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
@@ -29,7 +30,9 @@ class ScheduleRepository(Protocol):
     async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
         """`list_active` of all devices of an account, by device and slot."""
 
-    async def list_history(self, device_id: DeviceId, limit: int, after: Position | None = None) -> Sequence[Schedule]:
+    async def list_history(
+        self, device_id: DeviceId, limit: int, after: Position | None = None, ended: TimeSpan = ANY_TIME
+    ) -> Sequence[Schedule]:
         """COMPLETED and CANCELLED schedules, newest first, behind the position: (time of the last change in Unix ms, `seq`)."""
 
     async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:

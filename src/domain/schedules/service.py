@@ -17,7 +17,7 @@ from domain.devices.messages import PlanRow
 from domain.devices.model import Device
 from domain.kernel.caller import Role, SessionCaller, require_role
 from domain.kernel.checks import is_portable_timezone
-from domain.kernel.clock import DAY_MS, SECOND_MS, Clock
+from domain.kernel.clock import ANY_TIME, DAY_MS, SECOND_MS, Clock, TimeSpan
 from domain.kernel.cursors import Position
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import EventKind, event_of
@@ -108,12 +108,18 @@ class ScheduleService:
         return _schedule_view(device, schedule)
 
     async def list_history(
-        self, caller: SessionCaller, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, after: Position | None = None
+        self,
+        caller: SessionCaller,
+        device_id: DeviceId,
+        *,
+        limit: int = HISTORY_LIMIT,
+        after: Position | None = None,
+        ended: TimeSpan = ANY_TIME,
     ) -> Sequence[ScheduleWithSyncState]:
         """Ended schedules, newest first, behind the position: (`updated_ms`, `seq`). Raises NotFound."""
         async with self.uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
-            found = await tx.schedules.list_history(device_id, limit, after)
+            found = await tx.schedules.list_history(device_id, limit, after, ended)
         return [ScheduleWithSyncState(schedule, False) for schedule in found]
 
     async def list_schedulable_commands(self, caller: SessionCaller, device_id: DeviceId) -> Sequence[CommandDefinition]:

@@ -51,7 +51,7 @@ class _AggregationQuery:
     def __post_init__(self) -> None:
         self.span = self.whole
 
-    def asked_for(self, cells: Iterable[AggregateCell]) -> list[AggregateCell]:
+    def wanted(self, cells: Iterable[AggregateCell]) -> list[AggregateCell]:
         return [cell for cell in cells if self.numbers is None or cell[1] in self.numbers]
 
     def is_behind(self, cell: AggregateCell, after: BucketPosition) -> bool:
@@ -183,7 +183,7 @@ class DownsamplingQueryService:
             rows = await tx.rollups.list_between(query.device.device_no, first, before, PAGE_HOURS)
             for hour, packed in rows:
                 if hour not in readings_only:
-                    cells += query.asked_for(unpack_rollup(hour, packed))
+                    cells += query.wanted(unpack_rollup(hour, packed))
             if len(rows) < PAGE_HOURS:
                 return cells
             before = rows[-1][0]
@@ -201,7 +201,7 @@ class DownsamplingQueryService:
                     raise ValidationFailed.for_field(
                         "limit", f"buckets have more than {MAX_MESSAGES:,} messages; use a smaller limit or a shorter time range."
                     )
-        return query.asked_for(aggregator.cells())
+        return query.wanted(aggregator.cells())
 
 
 def _divide(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from domain.kernel.caller import Role, SessionCaller
-from domain.kernel.clock import Clock
+from domain.kernel.clock import ANY_TIME, Clock, TimeSpan
 from domain.kernel.dataclasses import service
 from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdAndSecretGenerator, IdPrefix, has_id_format
@@ -40,13 +40,19 @@ class WebhookDeliveryLogService:
     send: Callable[[InFlightWebhookDelivery], None]
 
     async def list_attempts(
-        self, caller: SessionCaller, webhook_id: str, *, limit: int = LISTED_ATTEMPTS, before: int | None = None
+        self,
+        caller: SessionCaller,
+        webhook_id: str,
+        *,
+        limit: int = LISTED_ATTEMPTS,
+        before: int | None = None,
+        created: TimeSpan = ANY_TIME,
     ) -> Sequence[DeliveryAttempt]:
         """Newest first; `before`: only those of a lower `seq`. Raises NotFound."""
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
-            attempts = await tx.deliveries.list_attempts(webhook.webhook_id, limit, before)
+            attempts = await tx.deliveries.list_attempts(webhook.webhook_id, limit, before, created)
         return [mark_interrupted(attempt, now_ms) for attempt in attempts]
 
     async def get_attempt(self, caller: SessionCaller, webhook_id: str, delivery_id: str) -> DeliveryAttempt:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from domain.approvals.ports import ApprovalsTx
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, DeliveryId, WebhookId
 from domain.webhooks.model import DeliveryAttempt, Webhook, WebhookDelivery, WebhookRecovery
 
@@ -76,7 +77,9 @@ class WebhookDeliveryRepository(Protocol):
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         """For attempts that were never sent."""
 
-    async def list_attempts(self, webhook_id: WebhookId, limit: int, before: int | None = None) -> Sequence[DeliveryAttempt]:
+    async def list_attempts(
+        self, webhook_id: WebhookId, limit: int, before: int | None = None, created: TimeSpan = ANY_TIME
+    ) -> Sequence[DeliveryAttempt]:
         """Newest first, by their sequence number."""
 
     async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None: ...

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from domain.approvals.model import Approval, ApprovalStatus
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, KeyId, MembershipId
 from support.memory_storage.tables import Database, Table
 
@@ -32,12 +33,14 @@ class MemoryApprovalRepository:
         status: ApprovalStatus | None = None,
         limit: int = 200,
         before: int | None = None,
+        created: TimeSpan = ANY_TIME,
     ) -> Sequence[Approval]:
         chosen = [
             approval
             for approval in self._database.rows(APPROVALS).values()
             if approval.account_id == account_id and device_id in (None, approval.device_id) and status in (None, approval.status)
         ]
+        chosen = [approval for approval in chosen if created.contains(approval.created_ms)]
         return [approval for approval in chosen[::-1] if before is None or approval.seq < before][:limit]
 
     async def list_pending_by_requester(

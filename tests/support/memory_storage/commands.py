@@ -9,6 +9,7 @@ from dataclasses import replace
 from adapters.storage.errors import command_exists_error
 from domain.commands.model import CommandDefinition, Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 from support.memory_storage.tables import Database, Table
 
@@ -147,8 +148,11 @@ class MemoryExecutionRepository:
                 shifted = replace(execution, expires_ms=min(execution.expires_ms + step_ms, latest_ms))
                 self._database.writable_rows(EXECUTIONS)[execution.execution_id] = shifted
 
-    async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
+    async def page(
+        self, device_id: DeviceId, *, limit: int, before_seq: int | None = None, created: TimeSpan = ANY_TIME
+    ) -> Sequence[Execution]:
         mine = [e for e in self._all() if e.device_id == device_id and (before_seq is None or e.seq < before_seq)]
+        mine = [e for e in mine if created.contains(e.created_ms)]
         return mine[::-1][:limit]
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:

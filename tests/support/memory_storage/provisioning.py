@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 from support.memory_storage.tables import Database, Table
@@ -63,8 +64,8 @@ class MemoryProvisioningClaimRepository:
         self._database.delete(CLAIMS, [claim_id])
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int
+        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int, created: TimeSpan = ANY_TIME
     ) -> Sequence[DeviceProvisioningClaim]:
         every = list(self._database.rows(CLAIMS).values())
-        older = [each for each in every if before is None or each.seq < before]
+        older = [each for each in every if (before is None or each.seq < before) and created.contains(each.created_ms)]
         return [each for each in reversed(older) if each.account_id == account_id and status in (None, each.status)][:limit]

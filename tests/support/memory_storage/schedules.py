@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from adapters.storage.errors import edge_recorded_error, slot_taken_error
 from domain.devices.model import Device
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
@@ -57,11 +58,13 @@ class MemoryScheduleRepository:
         found = [schedule for schedule in self._live() if schedule.account_id == account_id]
         return sorted(found, key=lambda schedule: (schedule.device_id, schedule.slot))
 
-    async def list_history(self, device_id: DeviceId, limit: int, after: Position | None = None) -> Sequence[Schedule]:
+    async def list_history(
+        self, device_id: DeviceId, limit: int, after: Position | None = None, ended: TimeSpan = ANY_TIME
+    ) -> Sequence[Schedule]:
         rows = reversed(list(self._database.rows(SCHEDULES).values()))
-        ended = [s for s in rows if s.device_id == device_id and s.status not in _LIVE]
-        ended.sort(key=lambda schedule: (schedule.updated_ms, schedule.seq), reverse=True)
-        return [s for s in ended if after is None or (s.updated_ms, s.seq) < after][:limit]
+        found = [s for s in rows if s.device_id == device_id and s.status not in _LIVE and ended.contains(s.updated_ms)]
+        found.sort(key=lambda schedule: (schedule.updated_ms, schedule.seq), reverse=True)
+        return [s for s in found if after is None or (s.updated_ms, s.seq) < after][:limit]
 
     async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:
         due = [(at_ts, s) for at_ts, s in self._waiting(once_after_ts) if at_ts <= now_ts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
 from domain.keys.model import ApiKey
 from domain.webhooks.model import UNDELIVERED, DeliveryAttempt, Webhook, WebhookDelivery, WebhookDeliveryState, WebhookRecovery
@@ -146,8 +147,11 @@ class MemoryDeliveryRepository:
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         self._database.delete(ATTEMPTS, list(delivery_ids))
 
-    async def list_attempts(self, webhook_id: WebhookId, limit: int, before: int | None = None) -> Sequence[DeliveryAttempt]:
+    async def list_attempts(
+        self, webhook_id: WebhookId, limit: int, before: int | None = None, created: TimeSpan = ANY_TIME
+    ) -> Sequence[DeliveryAttempt]:
         mine = [attempt for attempt in self._database.rows(ATTEMPTS).values() if attempt.webhook_id == webhook_id]
+        mine = [attempt for attempt in mine if created.contains(attempt.created_ms)]
         return [attempt for attempt in mine[::-1] if before is None or attempt.seq < before][:limit]
 
     async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None:

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from adapters.http.api.second_factor import PasskeyOptionsResponse, PasskeyResponseField
 from adapters.http.core.callers import AllowedCallers, client_info, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, PageQueryParameters, page_response
+from adapters.http.core.paging import PageLimit, TimedPageQueryParameters, page_response
 from adapters.http.core.schemas import OkResponse, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.approvals.links import ApprovalLinkDetails, ApprovalLinkService
 from domain.approvals.model import Approval, ApprovalStatus
@@ -59,7 +59,7 @@ class ApprovalDecidedResponse(ApprovalResponse):
     ok: bool = True
 
 
-class ApprovalsQueryParameters(PageQueryParameters):
+class ApprovalsQueryParameters(TimedPageQueryParameters):
     status: ApprovalStatus | None = None
     limit: PageLimit = LIST_LIMIT
 
@@ -79,7 +79,12 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
 
     async def page(query: ApprovalsQueryParameters, device_id: DeviceId | None) -> HttpHandlerResult[list[ApprovalResponse]]:
         found = await approvals.list(
-            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=query.number()
+            current_session(),
+            device_id=device_id,
+            status=query.status,
+            limit=query.limit + 1,
+            before=query.number(),
+            created=query.span,
         )
         return page_response(found, query, ApprovalResponse.from_domain, lambda approval: (approval.seq,))
 

@@ -10,7 +10,7 @@ from pydantic.config import JsonDict
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
 from adapters.http.core.errors import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, PageQueryParameters, cursor_at, list_response, page_of
+from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, cursor_at, list_response, page_of
 from adapters.http.core.schemas import (
     EnumValue,
     OkResponse,
@@ -121,7 +121,7 @@ class CommandDefinitionChangedResponse(CommandDefinitionResponse):
     ok: bool = True
 
 
-class CommandExecutionsQueryParameters(PageQueryParameters):
+class CommandExecutionsQueryParameters(TimedPageQueryParameters):
     limit: PageLimit = 50
 
 
@@ -268,7 +268,9 @@ def _add_execution_routes(bp: ApiBlueprint, control: DeviceQueries) -> None:
     ) -> HttpHandlerResult[ExecutionPageResponse]:
         """Newest first."""
         before = query.number()
-        found = await control.list_executions(current_caller(), device_id, limit=query.limit + 1, before_seq=before)
+        found = await control.list_executions(
+            current_caller(), device_id, limit=query.limit + 1, before_seq=before, created=query.span
+        )
         page = found[: query.limit]
         end = (page[-1].seq,) if page else (before or 0,)
         has_more = len(found) > len(page)

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from adapters.http.api.devices import DeviceName, Tags
 from adapters.http.core.callers import AllowedCallers, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
+from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, list_response, page_response
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
     DisplayName,
@@ -91,7 +91,7 @@ class ProvisioningCodeCreatedResponse(ProvisioningCodeResponse):
     code: str = Field(description="Shown only in this response.", json_schema_extra={"format": "password"})
 
 
-class DeviceClaimsQueryParameters(PageQueryParameters):
+class DeviceClaimsQueryParameters(TimedPageQueryParameters):
     status: ClaimStatus | None = None
     limit: PageLimit = 50
 
@@ -205,7 +205,9 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
     async def list_provisioning_claims(query: DeviceClaimsQueryParameters) -> HttpHandlerResult[list[ClaimResponse]]:
         """Newest first."""
         before = query.number()
-        found = await codes.list_claims(current_session(), status=query.status, before=before, limit=query.limit + 1)
+        found = await codes.list_claims(
+            current_session(), status=query.status, before=before, limit=query.limit + 1, created=query.span
+        )
         return page_response(found, query, ClaimResponse.of, lambda claim: (claim.seq,))
 
     @bp.operation("GET /provisioning-claims/<claim_id>", AllowedCallers.SESSION, "Get a claim")

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from adapters.http.api.commands import CommandDefinitionResponse
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
+from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, list_response, page_response
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     EnumValue,
@@ -236,7 +236,7 @@ class ScheduleContextResponse(ResponseModel):
     commands: list[CommandDefinitionResponse]
 
 
-class EndedSchedulesQueryParameters(PageQueryParameters):
+class EndedSchedulesQueryParameters(TimedPageQueryParameters):
     limit: PageLimit = HISTORY_LIMIT
 
 
@@ -261,9 +261,9 @@ def schedules_blueprint(schedules: ScheduleService, calendar: ScheduleOccurrence
     async def list_schedule_history(
         device_id: DeviceId, query: EndedSchedulesQueryParameters
     ) -> HttpHandlerResult[list[ScheduleResponse]]:
-        """The COMPLETED and CANCELLED schedules, newest first."""
+        """The COMPLETED and CANCELLED schedules, newest first. `since` and `until` are about the time at which they ended."""
         after = query.position(int, int)
-        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, after=after)
+        found = await schedules.list_history(current_session(), device_id, limit=query.limit + 1, after=after, ended=query.span)
         return page_response(
             found, query, ScheduleResponse.from_domain, lambda view: (view.schedule.updated_ms, view.schedule.seq)
         )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, PageQueryParameters, list_response, page_response
+from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, list_response, page_response
 from adapters.http.core.schemas import (
     EnumValue,
     IdText,
@@ -115,7 +115,7 @@ WEBHOOK_ERRORS = {403: "ROLE_REQUIRED"}
 MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 409: "WEBHOOK_DISABLED"}
 
 
-class DeliveryAttemptsQueryParameters(PageQueryParameters):
+class DeliveryAttemptsQueryParameters(TimedPageQueryParameters):
     limit: PageLimit = LISTED_ATTEMPTS
 
 
@@ -199,7 +199,9 @@ def _add_delivery_routes(bp: ApiBlueprint, log: WebhookDeliveryLogService, recov
         webhook_id: str, query: DeliveryAttemptsQueryParameters
     ) -> HttpHandlerResult[list[DeliveryAttemptResponse]]:
         """Newest first."""
-        found = await log.list_attempts(current_session(), webhook_id, limit=query.limit + 1, before=query.number())
+        found = await log.list_attempts(
+            current_session(), webhook_id, limit=query.limit + 1, before=query.number(), created=query.span
+        )
         return page_response(found, query, DeliveryAttemptResponse.from_domain, lambda one: (one.seq,))
 
     @bp.operation("GET /webhooks/<webhook_id>/deliveries/<delivery_id>", AllowedCallers.SESSION, "Get a delivery attempt")

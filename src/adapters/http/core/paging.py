@@ -18,8 +18,9 @@ from pydantic import Field
 from quart import current_app, request
 
 from adapters.http.core.operation import API_DEPENDENCIES, HttpHandlerResult, RequestHandlingDependencies
-from adapters.http.core.schemas import QueryParametersModel
+from adapters.http.core.schemas import InstantMs, QueryParametersModel
 from domain.kernel.checks import MAX_LISTED
+from domain.kernel.clock import TimeSpan
 from domain.kernel.cursors import LIST, MAX_CURSOR_LENGTH, Cursor, Position, invalid_cursor, other_life, other_list
 from domain.kernel.folding import matching
 
@@ -67,6 +68,19 @@ class PageQueryParameters(QueryParametersModel):
     ) -> list[tuple[Position, Entry]]:
         """All entries that are asked for, in the order of their positions."""
         return sorted(((position_of(entry), entry) for entry in entries), key=lambda row: row[0])
+
+
+class TimedPageQueryParameters(PageQueryParameters):
+    """The same of a list that grows with time."""
+
+    since: InstantMs | None = Field(
+        default=None, description="Only entries at or after this time: Unix milliseconds or ISO 8601."
+    )
+    until: InstantMs | None = Field(default=None, description="Only entries before this time: Unix milliseconds or ISO 8601.")
+
+    @property
+    def span(self) -> TimeSpan:
+        return TimeSpan(self.since, self.until)
 
 
 class SearchPageQueryParameters(PageQueryParameters):

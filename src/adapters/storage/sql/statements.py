@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -48,6 +48,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.expression import ClauseElement
 from sqlalchemy.sql.functions import FunctionElement
+
+from domain.kernel.clock import TimeSpan
 
 _PARAMETER = re.compile(r"\$(\d+)")
 _encode = msgspec.json.Encoder().encode
@@ -237,6 +239,19 @@ def devices_with_older(table: str, time: str) -> TextClause:
     older = f"(SELECT min(r.{time}) FROM {table} AS r WHERE r.device_no = hop.device_no) < :at_before"  # noqa: S608 - our names
     sql = f"{skip_scan(table)}SELECT device_no FROM hop WHERE device_no IS NOT NULL AND {older} LIMIT :at_limit"  # noqa: S608
     return text_with_bigints(sql, "at_first", "at_before", "at_limit")
+
+
+@cache
+def _narrowed(statement: Select[Any], column: ColumnElement[int], since: bool, until: bool) -> Select[Any]:
+    if since:
+        statement = statement.where(column >= bindparam("at_since"))
+    return statement.where(column < bindparam("at_until")) if until else statement
+
+
+def during(statement: Select[Any], column: ColumnElement[int], span: TimeSpan) -> tuple[Select[Any], dict[str, object]]:
+    """A constant statement for the rows of this time, and the parameters that it has more."""
+    narrowed = _narrowed(statement, column, span.since_ms is not None, span.until_ms is not None)
+    return narrowed, without_none(at_since=span.since_ms, at_until=span.until_ms)
 
 
 def behind(*order: ColumnElement[Any], descending: bool = False) -> ColumnElement[bool]:

@@ -1028,18 +1028,36 @@ class AsyncOperations(AsyncTransport):
         return await self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id], headers={"If-Match": if_match})
 
     async def list_provisioning_claims(
-        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ClaimStatus | Unset = UNSET,
     ) -> list[models.ClaimResponse]:
         """List claims."""
         return await self._call(
-            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"limit": limit, "cursor": cursor, "status": status}
+            list[models.ClaimResponse],
+            "GET",
+            ["provisioning-claims"],
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until, "status": status},
         )
 
     def iter_provisioning_claims(
-        self, *, limit: int | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ClaimStatus | Unset = UNSET,
     ) -> AsyncIterator[models.ClaimResponse]:
         """List claims: every entry, page by page. `limit`: of a page."""
-        return self._entries(list[models.ClaimResponse], ["provisioning-claims"], query={"limit": limit, "status": status})
+        return self._entries(
+            list[models.ClaimResponse],
+            ["provisioning-claims"],
+            query={"limit": limit, "since": since, "until": until, "status": status},
+        )
 
     async def get_provisioning_claim(self, claim_id: str, *, if_none_match: str | Unset = UNSET) -> models.ClaimResponse:
         """Get a claim."""
@@ -1366,16 +1384,36 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def list_executions(
-        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> models.ExecutionPageResponse:
         """List command executions."""
         return await self._call(
-            models.ExecutionPageResponse, "GET", ["devices", device_id, "executions"], query={"limit": limit, "cursor": cursor}
+            models.ExecutionPageResponse,
+            "GET",
+            ["devices", device_id, "executions"],
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
-    def iter_executions(self, device_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ExecutionResponse]:
+    def iter_executions(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+    ) -> AsyncIterator[models.ExecutionResponse]:
         """List command executions: every entry, page by page. `limit`: of a page."""
-        return self._entries(models.ExecutionPageResponse, ["devices", device_id, "executions"], query={"limit": limit})
+        return self._entries(
+            models.ExecutionPageResponse,
+            ["devices", device_id, "executions"],
+            query={"limit": limit, "since": since, "until": until},
+        )
 
     async def get_execution(
         self, device_id: str, execution_id: str, *, if_none_match: str | Unset = UNSET
@@ -1596,20 +1634,35 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def list_schedule_history(
-        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> list[models.ScheduleResponse]:
         """Schedule history."""
         return await self._call(
             list[models.ScheduleResponse],
             "GET",
             ["devices", device_id, "schedules", "history"],
-            query={"limit": limit, "cursor": cursor},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
-    def iter_schedule_history(self, device_id: str, *, limit: int | Unset = UNSET) -> AsyncIterator[models.ScheduleResponse]:
+    def iter_schedule_history(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+    ) -> AsyncIterator[models.ScheduleResponse]:
         """Schedule history: every entry, page by page. `limit`: of a page."""
         return self._entries(
-            list[models.ScheduleResponse], ["devices", device_id, "schedules", "history"], query={"limit": limit}
+            list[models.ScheduleResponse],
+            ["devices", device_id, "schedules", "history"],
+            query={"limit": limit, "since": since, "until": until},
         )
 
     async def get_schedule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleContextResponse:
@@ -1957,18 +2010,34 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def list_approvals(
-        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> list[models.ApprovalResponse]:
         """List approvals."""
         return await self._call(
-            list[models.ApprovalResponse], "GET", ["approvals"], query={"limit": limit, "cursor": cursor, "status": status}
+            list[models.ApprovalResponse],
+            "GET",
+            ["approvals"],
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until, "status": status},
         )
 
     def iter_approvals(
-        self, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> AsyncIterator[models.ApprovalResponse]:
         """List approvals: every entry, page by page. `limit`: of a page."""
-        return self._entries(list[models.ApprovalResponse], ["approvals"], query={"limit": limit, "status": status})
+        return self._entries(
+            list[models.ApprovalResponse], ["approvals"], query={"limit": limit, "since": since, "until": until, "status": status}
+        )
 
     async def list_device_approvals(
         self,
@@ -1976,6 +2045,8 @@ class AsyncOperations(AsyncTransport):
         *,
         limit: int | Unset = UNSET,
         cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
         status: models.ApprovalStatus | Unset = UNSET,
     ) -> list[models.ApprovalResponse]:
         """List a device's approvals."""
@@ -1983,15 +2054,23 @@ class AsyncOperations(AsyncTransport):
             list[models.ApprovalResponse],
             "GET",
             ["devices", device_id, "approvals"],
-            query={"limit": limit, "cursor": cursor, "status": status},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until, "status": status},
         )
 
     def iter_device_approvals(
-        self, device_id: str, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> AsyncIterator[models.ApprovalResponse]:
         """List a device's approvals: every entry, page by page. `limit`: of a page."""
         return self._entries(
-            list[models.ApprovalResponse], ["devices", device_id, "approvals"], query={"limit": limit, "status": status}
+            list[models.ApprovalResponse],
+            ["devices", device_id, "approvals"],
+            query={"limit": limit, "since": since, "until": until, "status": status},
         )
 
     async def get_approval(
@@ -2628,21 +2707,36 @@ class AsyncOperations(AsyncTransport):
         )
 
     async def list_webhook_deliveries(
-        self, webhook_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        webhook_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> list[models.DeliveryAttemptResponse]:
         """List delivery attempts."""
         return await self._call(
             list[models.DeliveryAttemptResponse],
             "GET",
             ["webhooks", webhook_id, "deliveries"],
-            query={"limit": limit, "cursor": cursor},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
     def iter_webhook_deliveries(
-        self, webhook_id: str, *, limit: int | Unset = UNSET
+        self,
+        webhook_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> AsyncIterator[models.DeliveryAttemptResponse]:
         """List delivery attempts: every entry, page by page. `limit`: of a page."""
-        return self._entries(list[models.DeliveryAttemptResponse], ["webhooks", webhook_id, "deliveries"], query={"limit": limit})
+        return self._entries(
+            list[models.DeliveryAttemptResponse],
+            ["webhooks", webhook_id, "deliveries"],
+            query={"limit": limit, "since": since, "until": until},
+        )
 
     async def get_webhook_delivery(
         self, webhook_id: str, delivery_id: str, *, if_none_match: str | Unset = UNSET

@@ -1001,18 +1001,36 @@ class Operations(Transport):
         return self._call(models.OkResponse, "DELETE", ["provisioning-codes", code_id], headers={"If-Match": if_match})
 
     def list_provisioning_claims(
-        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ClaimStatus | Unset = UNSET,
     ) -> list[models.ClaimResponse]:
         """List claims."""
         return self._call(
-            list[models.ClaimResponse], "GET", ["provisioning-claims"], query={"limit": limit, "cursor": cursor, "status": status}
+            list[models.ClaimResponse],
+            "GET",
+            ["provisioning-claims"],
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until, "status": status},
         )
 
     def iter_provisioning_claims(
-        self, *, limit: int | Unset = UNSET, status: models.ClaimStatus | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ClaimStatus | Unset = UNSET,
     ) -> Iterator[models.ClaimResponse]:
         """List claims: every entry, page by page. `limit`: of a page."""
-        return self._entries(list[models.ClaimResponse], ["provisioning-claims"], query={"limit": limit, "status": status})
+        return self._entries(
+            list[models.ClaimResponse],
+            ["provisioning-claims"],
+            query={"limit": limit, "since": since, "until": until, "status": status},
+        )
 
     def get_provisioning_claim(self, claim_id: str, *, if_none_match: str | Unset = UNSET) -> models.ClaimResponse:
         """Get a claim."""
@@ -1331,16 +1349,36 @@ class Operations(Transport):
         )
 
     def list_executions(
-        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> models.ExecutionPageResponse:
         """List command executions."""
         return self._call(
-            models.ExecutionPageResponse, "GET", ["devices", device_id, "executions"], query={"limit": limit, "cursor": cursor}
+            models.ExecutionPageResponse,
+            "GET",
+            ["devices", device_id, "executions"],
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
-    def iter_executions(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ExecutionResponse]:
+    def iter_executions(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+    ) -> Iterator[models.ExecutionResponse]:
         """List command executions: every entry, page by page. `limit`: of a page."""
-        return self._entries(models.ExecutionPageResponse, ["devices", device_id, "executions"], query={"limit": limit})
+        return self._entries(
+            models.ExecutionPageResponse,
+            ["devices", device_id, "executions"],
+            query={"limit": limit, "since": since, "until": until},
+        )
 
     def get_execution(self, device_id: str, execution_id: str, *, if_none_match: str | Unset = UNSET) -> models.ExecutionResponse:
         """Get a command execution."""
@@ -1559,20 +1597,35 @@ class Operations(Transport):
         )
 
     def list_schedule_history(
-        self, device_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> list[models.ScheduleResponse]:
         """Schedule history."""
         return self._call(
             list[models.ScheduleResponse],
             "GET",
             ["devices", device_id, "schedules", "history"],
-            query={"limit": limit, "cursor": cursor},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
-    def iter_schedule_history(self, device_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.ScheduleResponse]:
+    def iter_schedule_history(
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+    ) -> Iterator[models.ScheduleResponse]:
         """Schedule history: every entry, page by page. `limit`: of a page."""
         return self._entries(
-            list[models.ScheduleResponse], ["devices", device_id, "schedules", "history"], query={"limit": limit}
+            list[models.ScheduleResponse],
+            ["devices", device_id, "schedules", "history"],
+            query={"limit": limit, "since": since, "until": until},
         )
 
     def get_schedule_context(self, device_id: str, *, if_none_match: str | Unset = UNSET) -> models.ScheduleContextResponse:
@@ -1912,18 +1965,34 @@ class Operations(Transport):
         return self._call(models.OkResponse, "DELETE", ["devices", device_id, "grants", grant_id], headers={"If-Match": if_match})
 
     def list_approvals(
-        self, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> list[models.ApprovalResponse]:
         """List approvals."""
         return self._call(
-            list[models.ApprovalResponse], "GET", ["approvals"], query={"limit": limit, "cursor": cursor, "status": status}
+            list[models.ApprovalResponse],
+            "GET",
+            ["approvals"],
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until, "status": status},
         )
 
     def iter_approvals(
-        self, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> Iterator[models.ApprovalResponse]:
         """List approvals: every entry, page by page. `limit`: of a page."""
-        return self._entries(list[models.ApprovalResponse], ["approvals"], query={"limit": limit, "status": status})
+        return self._entries(
+            list[models.ApprovalResponse], ["approvals"], query={"limit": limit, "since": since, "until": until, "status": status}
+        )
 
     def list_device_approvals(
         self,
@@ -1931,6 +2000,8 @@ class Operations(Transport):
         *,
         limit: int | Unset = UNSET,
         cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
         status: models.ApprovalStatus | Unset = UNSET,
     ) -> list[models.ApprovalResponse]:
         """List a device's approvals."""
@@ -1938,15 +2009,23 @@ class Operations(Transport):
             list[models.ApprovalResponse],
             "GET",
             ["devices", device_id, "approvals"],
-            query={"limit": limit, "cursor": cursor, "status": status},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until, "status": status},
         )
 
     def iter_device_approvals(
-        self, device_id: str, *, limit: int | Unset = UNSET, status: models.ApprovalStatus | Unset = UNSET
+        self,
+        device_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+        status: models.ApprovalStatus | Unset = UNSET,
     ) -> Iterator[models.ApprovalResponse]:
         """List a device's approvals: every entry, page by page. `limit`: of a page."""
         return self._entries(
-            list[models.ApprovalResponse], ["devices", device_id, "approvals"], query={"limit": limit, "status": status}
+            list[models.ApprovalResponse],
+            ["devices", device_id, "approvals"],
+            query={"limit": limit, "since": since, "until": until, "status": status},
         )
 
     def get_approval(self, device_id: str, approval_id: str, *, if_none_match: str | Unset = UNSET) -> models.ApprovalResponse:
@@ -2575,19 +2654,36 @@ class Operations(Transport):
         )
 
     def list_webhook_deliveries(
-        self, webhook_id: str, *, limit: int | Unset = UNSET, cursor: str | Unset = UNSET
+        self,
+        webhook_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
     ) -> list[models.DeliveryAttemptResponse]:
         """List delivery attempts."""
         return self._call(
             list[models.DeliveryAttemptResponse],
             "GET",
             ["webhooks", webhook_id, "deliveries"],
-            query={"limit": limit, "cursor": cursor},
+            query={"limit": limit, "cursor": cursor, "since": since, "until": until},
         )
 
-    def iter_webhook_deliveries(self, webhook_id: str, *, limit: int | Unset = UNSET) -> Iterator[models.DeliveryAttemptResponse]:
+    def iter_webhook_deliveries(
+        self,
+        webhook_id: str,
+        *,
+        limit: int | Unset = UNSET,
+        since: int | datetime | Unset = UNSET,
+        until: int | datetime | Unset = UNSET,
+    ) -> Iterator[models.DeliveryAttemptResponse]:
         """List delivery attempts: every entry, page by page. `limit`: of a page."""
-        return self._entries(list[models.DeliveryAttemptResponse], ["webhooks", webhook_id, "deliveries"], query={"limit": limit})
+        return self._entries(
+            list[models.DeliveryAttemptResponse],
+            ["webhooks", webhook_id, "deliveries"],
+            query={"limit": limit, "since": since, "until": until},
+        )
 
     def get_webhook_delivery(
         self, webhook_id: str, delivery_id: str, *, if_none_match: str | Unset = UNSET

@@ -53,7 +53,7 @@ from adapters.storage.sql.repositories.devices import GET as GET_DEVICE
 from adapters.storage.sql.repositories.devices import LIST_BY_IDS as LIST_DEVICES
 from adapters.storage.sql.repositories.grants import GRANT, ON_PROJECT
 from adapters.storage.sql.session import POSTGRES, SQLITE, Query, Row
-from adapters.storage.sql.statements import bulk_insert, delete_batch, for_update, listed, without_none
+from adapters.storage.sql.statements import bulk_insert, delete_batch, during, for_update, listed, without_none
 from adapters.storage.sql.tables import approvals, definitions, devices, executions, grants, group_members
 from adapters.storage.sql.tables.commands import FINISHED, OPEN, PENDING_APPROVAL, QUEUED, UNFINISHED
 from domain.approvals.model import Approval, ApprovalStatus, Requester
@@ -69,6 +69,7 @@ from domain.commands.model import (
 from domain.commands.ports import ExecutionTransition
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId, KeyId, MembershipId
 
 DEFINITION = RowMapper(
@@ -265,10 +266,12 @@ class SqlCommandExecutionRepository(SqlRepository):
     async def shift_expiry(self, step_ms: int, now_ms: int, unshifted_from_ms: int) -> None:
         await self._session.write(SHIFT_EXPIRY, at_step=step_ms, at_now=now_ms, at_unshifted=unshifted_from_ms)
 
-    async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
-        if before_seq is None:
-            return await self._list(EXECUTION, PAGE, at_device=device_id, at_limit=limit)
-        return await self._list(EXECUTION, PAGE_BEFORE, at_device=device_id, at_limit=limit, at_before=before_seq)
+    async def page(
+        self, device_id: DeviceId, *, limit: int, before_seq: int | None = None, created: TimeSpan = ANY_TIME
+    ) -> Sequence[Execution]:
+        statement, span = during(PAGE if before_seq is None else PAGE_BEFORE, x.created_ms, created)
+        params = without_none(at_before=before_seq)
+        return await self._list(EXECUTION, statement, at_device=device_id, at_limit=limit, **params, **span)
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
         return await self._count_changed(DELETE_OLDER_THAN, at_before=created_ms, at_limit=limit)
@@ -425,10 +428,12 @@ class SqlApprovalRepository(SqlAccountEntityRepository[Approval]):
         status: ApprovalStatus | None = None,
         limit: int = 200,
         before: int | None = None,
+        created: TimeSpan = ANY_TIME,
     ) -> Sequence[Approval]:
         filters = without_none(at_device=device_id, at_status=status and status.value, at_before=before)
         statement = list_statement(device_id is not None, status is not None, before is not None)
-        return await self._list(APPROVAL, statement, at_account=account_id, at_limit=limit, **filters)
+        statement, span = during(statement, a.created_ms, created)
+        return await self._list(APPROVAL, statement, at_account=account_id, at_limit=limit, **filters, **span)
 
     async def list_pending_by_requester(
         self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None

@@ -17,9 +17,10 @@ from adapters.storage.sql.mapping import (
     SqlRepository,
     enum_converter,
 )
-from adapters.storage.sql.statements import for_update, without_none
+from adapters.storage.sql.statements import during, for_update, without_none
 from adapters.storage.sql.tables import device_claims, device_types, memberships, projects, provisioning_codes
 from domain.devices.model import FirmwareProfile
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import AccountId, ClaimId, ProvisioningCodeId
 from domain.provisioning.model import ClaimStatus, DeviceProvisioningClaim, ProvisioningCode
 
@@ -101,8 +102,8 @@ class SqlDeviceProvisioningClaimRepository(SqlRepository):
         await self._session.write(CLAIMS.delete, at_id=claim_id)
 
     async def list_by_account(
-        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int
+        self, account_id: AccountId, status: ClaimStatus | None, before: int | None, limit: int, created: TimeSpan = ANY_TIME
     ) -> Sequence[DeviceProvisioningClaim]:
         filters = without_none(at_status=status and status.value, at_before=before)
-        statement = LIST_CLAIMS[status is not None, before is not None]
-        return await self._list(CLAIM, statement, at_account=account_id, at_limit=limit, **filters)
+        statement, span = during(LIST_CLAIMS[status is not None, before is not None], c.created_ms, created)
+        return await self._list(CLAIM, statement, at_account=account_id, at_limit=limit, **filters, **span)

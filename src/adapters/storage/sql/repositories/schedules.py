@@ -23,9 +23,10 @@ from adapters.storage.sql.mapping import (
     unique_violation_as,
 )
 from adapters.storage.sql.session import POSTGRES, SQLITE
-from adapters.storage.sql.statements import behind, bulk_insert, bulk_update, delete_batch, listed, position_parameters
+from adapters.storage.sql.statements import behind, bulk_insert, bulk_update, delete_batch, during, listed, position_parameters
 from adapters.storage.sql.tables import devices, left_edges, schedule_edges, schedules
 from adapters.storage.sql.tables.commands import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.cursors import Position
 from domain.kernel.ids import AccountId, DeviceId, ScheduleId
 from domain.schedules.model import (
@@ -205,9 +206,12 @@ class SqlScheduleRepository(SqlStoredEntityRepository[Schedule], SqlOfflineSched
     async def list_active_by_account(self, account_id: AccountId) -> Sequence[Schedule]:
         return await self._list(SCHEDULE, LIST_ACTIVE_BY_ACCOUNT, at_account=account_id)
 
-    async def list_history(self, device_id: DeviceId, limit: int, after: Position | None = None) -> Sequence[Schedule]:
-        statement = LIST_HISTORY if after is None else LIST_HISTORY_BEHIND
-        return await self._list(SCHEDULE, statement, at_device=device_id, at_limit=limit, **position_parameters(after or ()))
+    async def list_history(
+        self, device_id: DeviceId, limit: int, after: Position | None = None, ended: TimeSpan = ANY_TIME
+    ) -> Sequence[Schedule]:
+        statement, span = during(LIST_HISTORY if after is None else LIST_HISTORY_BEHIND, s.updated_ms, ended)
+        params = position_parameters(after or ()) | span
+        return await self._list(SCHEDULE, statement, at_device=device_id, at_limit=limit, **params)
 
     async def list_due(self, now_ts: int, limit: int, once_after_ts: int = 0) -> Sequence[Schedule]:
         statement = LIST_DUE_FOR_UPDATE if self._takes_locks else LIST_DUE[self._session.dialect]

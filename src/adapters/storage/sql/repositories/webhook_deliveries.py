@@ -10,9 +10,18 @@ from sqlalchemy import Table, TextClause, bindparam, delete, insert, or_, select
 
 from adapters.storage.sql.mapping import RowMapper, SqlRepository, enum_converter, to_json
 from adapters.storage.sql.session import POSTGRES, SQLITE
-from adapters.storage.sql.statements import BulkStatement, delete_batch, for_update, text_with_bigints, upsert, without_none
+from adapters.storage.sql.statements import (
+    BulkStatement,
+    delete_batch,
+    during,
+    for_update,
+    text_with_bigints,
+    upsert,
+    without_none,
+)
 from adapters.storage.sql.tables import attempts, deliveries, webhook_recoveries, webhooks
 from adapters.storage.sql.tables.events import FINISHED_DELIVERY, PENDING_DELIVERY, UNDELIVERED_DELIVERY
+from domain.kernel.clock import ANY_TIME, TimeSpan
 from domain.kernel.ids import DeliveryId, WebhookId
 from domain.webhooks.model import DeliveryAttempt, WebhookDelivery, WebhookDeliveryState, WebhookRecovery
 
@@ -263,9 +272,12 @@ class SqlWebhookDeliveryRepository(SqlRepository):
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         await self._session.execute_many(DELETE_ATTEMPT, [{"at_id": delivery_id} for delivery_id in delivery_ids])
 
-    async def list_attempts(self, webhook_id: WebhookId, limit: int, before: int | None = None) -> Sequence[DeliveryAttempt]:
-        statement = LIST_ATTEMPTS if before is None else LIST_ATTEMPTS_BEFORE
-        return await self._list(ATTEMPT, statement, at_webhook=webhook_id, at_limit=limit, **without_none(at_before=before))
+    async def list_attempts(
+        self, webhook_id: WebhookId, limit: int, before: int | None = None, created: TimeSpan = ANY_TIME
+    ) -> Sequence[DeliveryAttempt]:
+        statement, span = during(LIST_ATTEMPTS if before is None else LIST_ATTEMPTS_BEFORE, attempts.c.created_ms, created)
+        params = without_none(at_before=before) | span
+        return await self._list(ATTEMPT, statement, at_webhook=webhook_id, at_limit=limit, **params)
 
     async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> DeliveryAttempt | None:
         found = await self._first(ATTEMPT, GET_ATTEMPT, at_id=delivery_id)
