@@ -66,17 +66,12 @@ def _believe_every_life(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _send_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DatabaseLife, "is_settled", property(lambda life: life.pending is None))
-
-
 MISTAKES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the holder of the connection is not asked": _forget(CommandDispatchService, "_list_held_elsewhere"),
     "what a killed process may have sent is not marked": _forget(CommandCrashRecovery, "mark_possibly_sent"),
     "what the instance before may have sent is not marked": _front_of_the_latest,
     "what waits in an older copy is not marked": _forget(LifeRecovery, "_mark_queued"),
     "an older copy keeps its life": _keep_life,
-    "a process sends before it has read everything anew": _send_at_once,
     "a copy from before the last failover counts as a life of its own": _believe_every_life,
 }
 
