@@ -65,7 +65,7 @@ class SimulatedDevice:
     device: Device
     node: Node | None = None
     ran: Counter[ExecutionId] = field(default_factory=Counter)
-    said: list[ExecutionId] = field(default_factory=list)
+    unreported: list[ExecutionId] = field(default_factory=list)
     """What it ran and has not reported yet."""
 
     @property
@@ -78,7 +78,7 @@ class SimulatedDevice:
         if self.is_native and (execution_id in self.ran or now_ms > expires_ms):
             return
         self.ran[execution_id] += 1
-        self.said.append(execution_id)
+        self.unreported.append(execution_id)
 
 
 class _Codec:
@@ -233,7 +233,7 @@ class CommandSimulation:
         self.database = SimulatedDatabase(self.world.uow, self.world.ids)
         self.nodes: list[Node] = []
         self.devices: dict[DeviceId, SimulatedDevice] = {}
-        self.told: dict[ExecutionId, set[str]] = {}
+        self.ends: dict[ExecutionId, set[str]] = {}
         """Execution → what the service has told of its end, in all lives."""
         self.toggles: set[ExecutionId] = set()
         self.has_faults = True
@@ -344,8 +344,8 @@ class CommandSimulation:
     async def _report(self, node: Node) -> None:
         """Some devices answer, some never do: then the deadline decides."""
         for one in self.devices.values():
-            while one.said and one.node is node:
-                execution_id = one.said.pop(0)
+            while one.unreported and one.node is node:
+                execution_id = one.unreported.pop(0)
                 if self.random.random() < 0.5:
                     continue
                 async with node.uow.write() as tx:
@@ -472,15 +472,15 @@ class CommandSimulation:
     def _note_ends(self) -> None:
         for event in self.world.uow.emitted_events:
             if event.kind == "command_result" and event.source == "service":
-                self.told.setdefault(ExecutionId(event.data["executionId"]), set()).add(event.data["status"])
+                self.ends.setdefault(ExecutionId(event.data["executionId"]), set()).add(event.data["status"])
         self.world.uow.emitted_events.clear()
 
     async def _check(self) -> None:
         self._note_ends()
         ran = sum((one.ran for one in self.devices.values()), Counter[ExecutionId]())
-        for execution_id, told in self.told.items():
-            if ran[execution_id] and "EXPIRED" in told:
-                raise Violation(f"{execution_id} ran and was told as {sorted(told)}")
+        for execution_id, ends in self.ends.items():
+            if ran[execution_id] and "EXPIRED" in ends:
+                raise Violation(f"{execution_id} ran and was told as {sorted(ends)}")
         for one in self.devices.values():
             for execution_id, count in one.ran.items():
                 if count > 1 and execution_id in self.toggles:
@@ -533,7 +533,7 @@ async def run_seeds(seeds: Sequence[int]) -> Counter[str]:
             await simulation.run()
         except Violation as error:
             raise Violation(f"seed {seed}: {error}") from None
-        ends = Counter(status for told in simulation.told.values() for status in told)
+        ends = Counter(status for ends in simulation.ends.values() for status in ends)
         happened += Counter(
             kills=simulation.kills,
             hangs=simulation.hangs,

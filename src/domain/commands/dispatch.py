@@ -154,11 +154,11 @@ class CommandDispatchService:
     async def send_queued(self) -> bool:
         """Send one bounded batch. True when there is more to send now. Nothing is sent before a new life of the database is
         settled."""
-        if not self.life.is_settled:
+        if not self.life.is_recovered:
             return False
         await self._record_sent()
         await self._follow_clock()
-        if not self.life.is_settled:
+        if not self.life.is_recovered:
             return False
         ready = self._subscriptions.pop_ready(MAX_READY_PER_ROUND)
         try:
@@ -167,17 +167,17 @@ class CommandDispatchService:
             self._subscriptions.requeue(ready)
             self.rescan()
             raise
-        return self.life.is_settled and (more or len(self._subscriptions) > 0 or len(self.dispatch_queue) > 0)
+        return self.life.is_recovered and (more or len(self._subscriptions) > 0 or len(self.dispatch_queue) > 0)
 
     async def expire_batch(self) -> bool:
         """Expire one batch of overdue executions. True when there may be more."""
-        if not self.life.is_settled:
+        if not self.life.is_recovered:
             return False
         await self._follow_clock()
         now_ms = self.deadlines.now_ms()
         self._next_expiry_ms = None
         async with self.uow.write(caller=None) as tx:
-            if not self.life.is_settled:
+            if not self.life.is_recovered:
                 return False  # the transaction has found another life, which may not know what was sent
             overdue = await tx.executions.list_expired(now_ms, PAGE_SIZE)
             elsewhere = await self._list_held_elsewhere(tx, overdue)
@@ -198,7 +198,7 @@ class CommandDispatchService:
     async def next_expiry_ms(self) -> int | None:
         """A time not later than the next deadline. Read from the database once, then kept up to date by each new command. None
         while a new life of the database is not settled: `begin_life` wakes the worker."""
-        if not self.life.is_settled:
+        if not self.life.is_recovered:
             return None
         if self._next_expiry_ms is not None:
             return self._next_expiry_ms
@@ -228,7 +228,7 @@ class CommandDispatchService:
             else:
                 items = await self._connected_only(None, group_by_device(commands))
         items = await self._drop_unauthorized(items)
-        if not self.life.is_settled:  # what was read is of another life
+        if not self.life.is_recovered:  # what was read is of another life
             self._subscriptions.requeue(ready)
             self.rescan()
             return False

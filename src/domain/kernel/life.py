@@ -59,7 +59,7 @@ class DatabaseLife:
     _listeners: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     @property
-    def is_settled(self) -> bool:
+    def is_recovered(self) -> bool:
         """Whether the consequences of a change are drawn, by this process too. Until then it sends nothing and ends nothing: what
         waits may have been sent, and other processes may not know which devices it has."""
         return self.pending is None and not self.is_stale
