@@ -39,8 +39,9 @@ test: dev apt ## run all tests in random order in six processes (TEST_JOBS=1: in
 faults: dev apt ## inject faults (kills, full disks, clock steps …) under load; count what is lost (FAULTS=--long: for hours)
 	@PYTHONPATH=src:tests $(BIN)/python -m faults.campaign $(FAULTS)
 
-simulate: dev ## simulate a cluster under kills, cut networks and slow nodes, in virtual time (SEEDS=10000)
+simulate: dev ## simulate a cluster, and commands, under kills, cut networks and a database that goes back, in virtual time (SEEDS=10000)
 	@PYTHONPATH=src:tests $(BIN)/python -m support.cluster_simulation $(or $(SEEDS),10000)
+	@PYTHONPATH=src:tests $(BIN)/python -m support.command_simulation $(or $(SEEDS),1000)
 
 pictures: dev apt ## take the pictures of the documents from the running program
 	@PYTHONPATH=src:tests $(BIN)/python -m support.pictures

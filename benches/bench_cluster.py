@@ -5,7 +5,8 @@
 PostgreSQL and three NATS nodes run on the same machine, as does the fleet, so processor time is compared: that of the instances, and
 beside it that of the three nodes together and of PostgreSQL (without fsync, as in the tests).
 A round runs the three arrangements one after the other; the medians are printed at the end. Time counts until everything that was
-confirmed is stored. Nothing is asserted.
+confirmed is stored. Nothing is asserted. `LATCHBOARD_BENCH_INSTANCES=1,2,4` says which arrangements (0: no cluster),
+`LATCHBOARD_BENCH_PARTITIONS=64` how many partitions.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import operator
+import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
@@ -34,7 +37,9 @@ from support.nats import NatsNodes, nats_nodes
 from support.service import Service
 
 WARM_UP_S, PHASE_S, WAIT_S = 3.0, 12.0, 60.0
-PARTITIONS = 64
+PARTITIONS = int(os.environ.get("LATCHBOARD_BENCH_PARTITIONS", "16"))
+INSTANCES = [int(each) for each in os.environ.get("LATCHBOARD_BENCH_INSTANCES", "0,1,2").split(",")]
+NAMES = {0: "single process", 1: "cluster of one", 2: "cluster of two", 4: "cluster of four"}
 Identity = tuple[str, str]
 
 
@@ -55,16 +60,17 @@ def main(count: int, rate: float, rounds: int) -> None:
     with nats_nodes() as nodes, tempfile.TemporaryDirectory() as folder:
         asyncio.run(nodes.wait_until_ready())
         for turn in range(rounds):
-            for name, instances in (("single process", 0), ("cluster of one", 1), ("cluster of two", 2)):
+            for instances in INSTANCES:
+                name = NAMES[instances]
                 costs = measure(Path(folder) / f"{turn}-{instances}", nodes, instances, count, rate)
                 measured.setdefault(name, []).append(costs)
                 print(f"{name}: {costs}", flush=True)
     medians = {name: Costs(*map(statistics.median, zip(*map(astuple, each), strict=True))) for name, each in measured.items()}
     for name, costs in medians.items():
         print(f"median, {name}: {costs}")
-    single, one, two = (costs.instances for costs in medians.values())
-    print(f"a cluster of one: × {one / single:.2f} of the single process's processor time")
-    print(f"messages per processor second with two instances: × {one / two:.2f} of those with one")
+    first, *others = medians.items()
+    for name, costs in others:
+        print(f"{name}: × {costs.instances / first[1].instances:.2f} of the processor time of a {first[0]}")
 
 
 def measure(folder: Path, nodes: NatsNodes, instances: int, count: int, rate: float) -> Costs:
@@ -81,6 +87,7 @@ def measure(folder: Path, nodes: NatsNodes, instances: int, count: int, rate: fl
             "LATCHBOARD_CLUSTER": nodes.url,
             "LATCHBOARD_CLUSTER_MONITOR": nodes.monitor_url,
             "LATCHBOARD_CLUSTER_LOG_MIB": 8,
+            "LATCHBOARD_CLUSTER_PARTITIONS": PARTITIONS,
         }
     with ExitStack() as stack:
         services = [stack.enter_context(Service(folder / str(number), **shared)) for number in range(max(1, instances))]
@@ -102,7 +109,9 @@ async def play(
     ]
     await asyncio.sleep(WARM_UP_S)
     if is_cluster:
+        begun = time.monotonic()
         await wait_until(services, lambda found: is_shared_out(found, len(services)))
+        print(f"shared out {time.monotonic() - begun:.1f} s after the warm-up of {WARM_UP_S:g} s")
     before, confirmed = spent(), sum(fleet.stats()["confirmed"] for fleet in fleets)
     await asyncio.sleep(PHASE_S)
     for fleet in fleets:

@@ -60,6 +60,27 @@ def test_a_silence_that_a_waiting_message_broke_does_not_fire(engine: TelemetryE
     assert fired(driver.tick(22)) == [(1, ms(22))]
 
 
+@pytest.mark.parametrize(
+    ("spoke_at_s", "expected_s"), [(100.05, 100), (99.9, None)], ids=["spoke after it", "had spoken before, and waited"]
+)
+def test_a_silence_from_before_the_rule_was_made_does_not_fire_at_its_own_time(
+    engine: TelemetryEngine, spoke_at_s: float, expected_s: float | None
+) -> None:
+    driver = EngineDriver(engine)
+    driver.send({"beat": 1}, 0)
+    driver.set_rules(rule(QUIET, since_ms=ms(100)))
+    assert fired(driver.send({"beat": 1}, spoke_at_s)) == ([] if expected_s is None else [(1, ms(expected_s))])
+    assert engine.next_timer_ms() == ms(spoke_at_s + 8)
+
+
+def test_the_time_of_a_rule_moves_with_the_clock(engine: TelemetryEngine) -> None:
+    driver = EngineDriver(engine)
+    driver.send({"beat": 1}, 0)
+    driver.set_rules(rule(QUIET, since_ms=ms(100)))
+    engine.shift_clock(-50_000, ms(50))
+    assert fired(driver.send({"beat": 1}, 60)) == [(1, ms(50))]
+
+
 def test_a_silence_with_a_wait_fires_when_both_were_over(engine: TelemetryEngine) -> None:
     driver = EngineDriver(engine, rule(QUIET, for_seconds=5))
     driver.send({"beat": 1}, 0)

@@ -134,6 +134,25 @@ async def test_a_failover_to_an_older_standby_is_told_and_heard_by_every_client(
         assert service.log().count('"level": "critical"') == 1
 
 
+async def test_a_second_failover_to_a_standby_from_before_the_first_is_told_too(tmp_path: Path) -> None:
+    """Its copy has the life from before the first failover, whose cursors must not go on."""
+    async with own_postgres(tmp_path) as (cluster, service), service.api() as owner:
+        await create_device(owner)
+        standbys = [await asyncio.to_thread(cluster.copy_standby) for _ in range(2)]
+        await register_device(owner)
+        cursors = [(await owner.get("/events?limit=1"))["cursor"]]
+        for count, standby in enumerate(standbys, 1):
+            await asyncio.to_thread(cluster.fail_over, standby)
+            await until(
+                lambda: asyncio.to_thread(service.log), lambda log, wanted=count: log.count("everything was read anew") == wanted
+            )
+            await retry_while_refused(lambda: register_device(owner), AssertionError)
+            for cursor in cursors:
+                assert (await owner.get(f"/events?limit=1&cursor={cursor}", expect=410))["error"] == "OTHER_LIFE"
+            cursors.append((await owner.get("/events?limit=1"))["cursor"])
+        assert service.log().count('"level": "critical"') == 2
+
+
 async def test_a_server_that_only_restarts_changes_nothing(tmp_path: Path) -> None:
     async with own_postgres(tmp_path) as (cluster, service), service.api() as owner:
         await register_device(owner)

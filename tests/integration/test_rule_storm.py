@@ -72,3 +72,12 @@ async def test_a_backlog_that_eats_deadlines_is_counted(tmp_path: Path) -> None:
         app.clock.forward(DEFAULT_TTL_MS + 1)
         assert not await app.services.dispatch.expire_batch()
         assert app.services.dispatch.expired_in_queue == 2  # the device that was away waited for itself
+
+
+async def test_the_metric_of_the_alert_counts_a_backlog_that_eats_deadlines(tmp_path: Path) -> None:
+    async with in_process_app(tmp_path) as app:
+        rules = await add_rules(app, 3)
+        assert await app.program.workers.rule_timers.store_steps(all_fire(rules, app.clock.now_ms()))
+        app.clock.forward(DEFAULT_TTL_MS + 1)
+        await app.program.workers.command_dispatch.run_once()
+        assert "latchboard_commands_expired_in_queue_total 3.0" in app.program.metrics.render().decode()

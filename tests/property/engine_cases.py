@@ -214,6 +214,7 @@ class _Case:
             cooldown_seconds=0 if plain else chance.choice((0, 0, 3)),
             enabled=chance.random() < 0.9,
             state=self._state(),
+            since_ms=chance.choice((None, self._now_ms, self._now_ms - 2_000, self._now_ms + 500)),
         )
 
     def _state(self) -> RuleState:

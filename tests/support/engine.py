@@ -64,6 +64,10 @@ class EngineDriver:
         if rules:
             engine.set_rules(DEVICE, rules)
 
+    def set_rules(self, *rules: EngineRule) -> None:
+        self.rules = {each.rule_no: each for each in rules}
+        self.engine.set_rules(DEVICE, rules)
+
     def send(self, payload: dict[str, Any] | bytes | str, at_s: float = 0, device_no: int = DEVICE) -> BatchResult:
         return self.send_all([payload], at_s, device_no)
 

@@ -87,7 +87,8 @@ class Cluster:
 
     def copy_standby(self) -> Path:
         """A standby as it is now: it gets nothing of what the server commits from now on."""
-        folder = self._folder / "standby"
+        folder = Path(tempfile.mkdtemp(prefix="standby-", dir=self._folder))
+        folder.rmdir()  # its user makes it
         given = ("-h", "127.0.0.1", "-p", str(self._port), "-U", "postgres", "-X", "fetch", "-c", "fast", "--no-sync")
         self._run("pg_basebackup", *given, data=folder)
         (folder / "standby.signal").touch()
@@ -96,6 +97,7 @@ class Cluster:
     def fail_over(self, standby: Path) -> None:
         """The server dies, and the standby takes over at its address."""
         self.stop("immediate")
+        shutil.rmtree(self._folder / "dead", ignore_errors=True)
         (self._folder / "data").rename(self._folder / "dead")
         standby.rename(self._folder / "data")
         self.start()

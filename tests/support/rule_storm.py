@@ -21,7 +21,10 @@ def link_of(app: InProcessApp) -> FakeLink:
     return link
 
 
-async def add_rules(app: InProcessApp, count: int) -> list[Rule]:
+SILENT = RuleCondition("temperature", Comparator.SILENT, 60.0)
+
+
+async def add_rules(app: InProcessApp, count: int, condition: RuleCondition = SILENT) -> list[Rule]:
     created = await app.create_account("storm@example.com")
     member = created.owner.membership
     account_id = created.account.account_id
@@ -39,7 +42,7 @@ async def add_rules(app: InProcessApp, count: int) -> list[Rule]:
                 device_id=device_id,
                 device_no=device.device_no,
                 name="storm",
-                conditions=(RuleCondition("temperature", Comparator.SILENT, 60.0),),
+                conditions=(condition,),
                 action=RuleAction("OFF"),
                 created_by=member.membership_id,
             )

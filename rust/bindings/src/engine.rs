@@ -204,7 +204,7 @@ fn decode_error(error: UnpackError) -> PyErr {
 type ConditionTuple = (String, String, f64, Option<String>);
 
 /// As `adapters/engine/native.py` builds it:
-/// (rule, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired)
+/// (rule, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired, since)
 type RuleTuple = (
     u32,
     i64,
@@ -217,10 +217,11 @@ type RuleTuple = (
     bool,
     Option<i64>,
     Option<i64>,
+    Option<i64>,
 );
 
 fn rule_spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<EngineRule> {
-    let (rule, priority, any, conditions, clear, for_ms, cooldown_ms, command, matched, held_since, last_fired) = rule;
+    let (rule, priority, any, conditions, clear, for_ms, cooldown_ms, command, matched, held_since, last_fired, since) = rule;
     Ok(EngineRule {
         rule,
         priority,
@@ -233,6 +234,7 @@ fn rule_spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<EngineRule> {
         matched,
         held_since: held_since.unwrap_or(NEVER),
         last_fired: last_fired.unwrap_or(NEVER),
+        since: since.unwrap_or(NEVER),
     })
 }
 

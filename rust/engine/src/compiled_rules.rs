@@ -54,6 +54,8 @@ pub struct EngineRule {
     /// Since when the conditions hold, while the rule waits for `for_ms`.
     pub held_since: i64,
     pub last_fired: i64,
+    /// When the rule was made, switched on or changed: none of its timers is judged at an earlier time. NEVER: unknown.
+    pub since: i64,
 }
 
 /// A rule without its numbers: 24 bits of command, 4 bits of plain conditions, then flags.
@@ -116,6 +118,8 @@ pub struct TimedRule {
     pub for_ms: i64,
     pub cooldown_ms: i64,
     pub held_since: i64,
+    /// As in `EngineRule`.
+    pub since: i64,
     /// When time alone may next change the rule.
     pub deadline_ms: i64,
     /// NEVER: not since the rule or the values were put from outside.
@@ -190,6 +194,7 @@ fn timed_rule(spec: &EngineRule, find_slot: &dyn Fn(&str) -> Option<usize>) -> T
         for_ms: spec.for_ms,
         cooldown_ms: spec.cooldown_ms,
         held_since: spec.held_since,
+        since: spec.since,
         deadline_ms: NO_DEADLINE,
         evaluated_ms: NEVER,
         conditions: bind(&spec.conditions),

@@ -240,8 +240,10 @@ fn shift_rules(record: &mut EngineDeviceRecord<'_>, step_ms: i64, evaluation: &m
         if rule.deadline_ms != NO_DEADLINE {
             rule.deadline_ms = rule.deadline_ms.saturating_add(step_ms);
         }
-        if rule.evaluated_ms != NEVER {
-            rule.evaluated_ms = rule.evaluated_ms.saturating_add(step_ms);
+        for time_ms in [&mut rule.evaluated_ms, &mut rule.since] {
+            if *time_ms != NEVER {
+                *time_ms = time_ms.saturating_add(step_ms);
+            }
         }
         let held_since = rule.held_since;
         if cools_down {

@@ -126,6 +126,7 @@ pub fn current_specs(device: DeviceMetricSlots<'_>) -> Vec<EngineRule> {
             matched: header.matched(words, index),
             held_since: timed.map_or(NEVER, |timed| timed.held_since),
             last_fired: header.last_fired(words, index),
+            since: timed.map_or(NEVER, |timed| timed.since),
         });
     }
     specs

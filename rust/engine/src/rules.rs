@@ -264,11 +264,14 @@ fn set_deadline(record: &mut EngineDeviceRecord<'_>, index: usize, timed_index: 
 }
 
 /// Of a rule that was not evaluated since it was put, earlier instants may be judged already: its deadline becomes the last one
-/// before `until_ms`.
+/// before `until_ms`, or the time since when there is the rule, if that is later.
 pub fn skip_judged_deadlines(record: &mut EngineDeviceRecord<'_>, until_ms: i64) {
     for (timed_index, index) in record.timed_rules().into_iter().enumerate() {
         let rule = timed_rule(record.header, timed_index).filter(|rule| rule.evaluated_ms == NEVER);
-        let past = rule.and_then(|rule| deadlines(record, index, rule).filter(|instant| *instant < until_ms).max());
+        let past = rule.and_then(|rule| {
+            let past = deadlines(record, index, rule).filter(|instant| *instant < until_ms);
+            past.max().map(|instant| instant.max(rule.since))
+        });
         if let (Some(past), Some(rule)) = (past, timed_rule_mut(record.header, timed_index)) {
             rule.deadline_ms = past;
         }

@@ -23,7 +23,9 @@ __all__ = [
 ]
 
 _ConditionTuple = tuple[str, str, float, str | None]
-_RuleTuple = tuple[int, int, bool, list[_ConditionTuple], list[_ConditionTuple], int, int, str, bool, int | None, int | None]
+_RuleTuple = tuple[
+    int, int, bool, list[_ConditionTuple], list[_ConditionTuple], int, int, str, bool, int | None, int | None, int | None
+]
 
 class _PendingLimits(Protocol):
     @property

@@ -56,8 +56,11 @@ MAX_CACHED_WINDOWS = 4096
 _ConditionTuple = tuple[str, str, float, str | None]
 """(metric, comparator, number or milliseconds, text)"""
 
-_RuleTuple = tuple[int, int, bool, list[_ConditionTuple], list[_ConditionTuple], int, int, str, bool, int | None, int | None]
-"""(rule number, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired)"""
+_RuleTuple = tuple[
+    int, int, bool, list[_ConditionTuple], list[_ConditionTuple], int, int, str, bool, int | None, int | None, int | None
+]
+"""(rule number, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired,
+since)"""
 
 
 class NativeBatchResult:
@@ -199,6 +202,7 @@ def _rule_tuple(rule: EngineRule) -> _RuleTuple:
         rule.state.matched,
         rule.state.held_since_ms,
         rule.state.last_fired_ms,
+        rule.since_ms,
     )
 
 

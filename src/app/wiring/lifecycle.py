@@ -140,6 +140,7 @@ def _follow_life(program: ComposedApplication) -> None:
     )
 
     def on_change() -> None:
+        adapters.life.is_stale = True
         if adapters.cluster is not None:
             ownership = adapters.cluster.ownership
             for partition in ownership.partitions:
@@ -154,7 +155,7 @@ def _follow_life(program: ComposedApplication) -> None:
 async def reload_life(program: ComposedApplication) -> None:
     """Read anew what this process holds of the database. Raises Unavailable."""
     adapters, services, workers = program.adapters, program.services, program.workers
-    services.dispatch.begin_life()
+    life = adapters.life.current
     async with services.engine_commit_lock:
         adapters.engine.engine.reset()
         await _restore_engine(program)
@@ -169,6 +170,9 @@ async def reload_life(program: ComposedApplication) -> None:
         program.workers.wake_events.deliveries,
     ):
         event.set()
+    if adapters.life.current == life:
+        adapters.life.is_stale = False
+    services.dispatch.begin_life()
     log.warning("everything was read anew from the database", life=adapters.life.current)
 
 

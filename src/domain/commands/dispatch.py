@@ -152,12 +152,14 @@ class CommandDispatchService:
         self.wake()
 
     async def send_queued(self) -> bool:
-        """Send one bounded batch. True when there is more to send now. Nothing is sent while a new life of the database is
-        pending: what waits may have been sent before."""
-        if self.life.pending is not None:
+        """Send one bounded batch. True when there is more to send now. Nothing is sent before a new life of the database is
+        settled."""
+        if not self.life.is_recovered:
             return False
         await self._record_sent()
         await self._follow_clock()
+        if not self.life.is_recovered:
+            return False
         ready = self._subscriptions.pop_ready(MAX_READY_PER_ROUND)
         try:
             more = await self._dispatch_round(ready)
@@ -165,16 +167,18 @@ class CommandDispatchService:
             self._subscriptions.requeue(ready)
             self.rescan()
             raise
-        return more or len(self._subscriptions) > 0 or len(self.dispatch_queue) > 0
+        return self.life.is_recovered and (more or len(self._subscriptions) > 0 or len(self.dispatch_queue) > 0)
 
     async def expire_batch(self) -> bool:
         """Expire one batch of overdue executions. True when there may be more."""
-        if self.life.pending is not None:
+        if not self.life.is_recovered:
             return False
         await self._follow_clock()
         now_ms = self.deadlines.now_ms()
         self._next_expiry_ms = None
         async with self.uow.write(caller=None) as tx:
+            if not self.life.is_recovered:
+                return False  # the transaction has found another life, which may not know what was sent
             overdue = await tx.executions.list_expired(now_ms, PAGE_SIZE)
             elsewhere = await self._list_held_elsewhere(tx, overdue)
             transitions = [expire_execution(each, now_ms, may_be_sent=each.device_no in elsewhere) for each in overdue]
@@ -192,7 +196,10 @@ class CommandDispatchService:
         return {no for no, front in fronts.items() if front != self.front or not self.link.is_connected(queued[no])}
 
     async def next_expiry_ms(self) -> int | None:
-        """A time not later than the next deadline. Read from the database once, then kept up to date by each new command."""
+        """A time not later than the next deadline. Read from the database once, then kept up to date by each new command. None
+        while a new life of the database is not settled: `begin_life` wakes the worker."""
+        if not self.life.is_recovered:
+            return None
         if self._next_expiry_ms is not None:
             return self._next_expiry_ms
         rescans = self._rescans
@@ -207,7 +214,7 @@ class CommandDispatchService:
             self.dispatch_queue.clear()  # what it has contains the deadlines of before
             self.rescan()
 
-    async def _dispatch_round(self, ready: Mapping[int, CommandLossWindow]) -> bool:
+    async def _dispatch_round(self, ready: dict[int, CommandLossWindow]) -> bool:
         if self.dispatch_queue.has_overflowed:
             self.dispatch_queue.has_overflowed = False
             self._rescan_after_seq = self._rescan_after_seq or 0
@@ -220,7 +227,12 @@ class CommandDispatchService:
                     items = await self._connected_only(tx, group_by_device(commands))
             else:
                 items = await self._connected_only(None, group_by_device(commands))
-        for device, executions, window in await self._drop_unauthorized(items):
+        items = await self._drop_unauthorized(items)
+        if not self.life.is_recovered:  # what was read is of another life
+            self._subscriptions.requeue(ready)
+            self.rescan()
+            return False
+        for device, executions, window in items:
             await self._deliver(device, executions, window)
         await self._record_sent()
         return self._rescan_after_seq is not None

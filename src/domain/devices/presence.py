@@ -93,12 +93,15 @@ class PresenceService:
 
     async def begin_life(self) -> None:
         """The database has gone back and may not know who has connected or left since: announce as online whoever is connected
-        here, and give the others their grace. Raises Unavailable."""
+        here, say that this instance holds them, and give the others their grace. Raises Unavailable."""
         self.on_suspension_ended()
         async with self.uow.read() as tx:
             stored = await tx.credentials.list_of_active_devices()
+            here = {device.device_no: device.device_id for device, _ in stored if self.link.is_connected(device.device_id)}
+            fronts = await tx.device_sessions.fronts(here) if self.front is not None and here else {}
+        unknown = {device_no for device_no in here if self.front is not None and fronts.get(device_no) != self.front}
         missing = {device.device_id for device, _ in stored if not device.is_online and self.link.is_connected(device.device_id)}
-        if not missing:
+        if not missing and not unknown:
             return
         async with self.uow.write(caller=None) as tx:
             batch, now_ms = PresenceBatch(), self.clock.now_ms()
@@ -106,8 +109,9 @@ class PresenceService:
             for device in devices:
                 self.on_connected(batch, device, now_ms)
             await batch.write(tx)
-            if self.front is not None and devices:
-                await tx.device_sessions.attach({device.device_no: now_ms for device in devices}, self.front)
+            if self.front is not None:
+                held = {no: now_ms for no in unknown if self.link.is_connected(here[no])}
+                await tx.device_sessions.attach(held, self.front)
 
     def on_suspension_ended(self) -> None:
         """Devices were disconnected, and what they told then was not stored."""

@@ -54,7 +54,15 @@ class DatabaseLife:
     current: str = ""
     began_ms: int = 0
     pending: LifeCause | None = None
+    is_stale: bool = False
+    """This process holds things that it has read in the life before."""
     _listeners: list[Callable[[], None]] = field(default_factory=list, init=False)
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether the consequences of a change are drawn, by this process too. Until then it sends nothing and ends nothing: what
+        waits may have been sent, and other processes may not know which devices it has."""
+        return self.pending is None and not self.is_stale
 
     def on_change(self, call: Callable[[], None]) -> None:
         """`call` must be quick and must not raise."""
@@ -67,6 +75,13 @@ class DatabaseLife:
         if changed:
             for call in self._listeners:
                 call()
+
+    def is_unannounced(self, found: StoredLife, *, went_back: bool) -> bool:
+        """Whether the database has gone back, and no process has renewed its life for that. `went_back`: it does not have what
+        this process has committed. A life that began before the present one is of a copy that is older than that too."""
+        if found.life == self.current:
+            return went_back
+        return found.pending is None and found.began_ms < self.began_ms
 
     def may_have_run(self, due_ms: int) -> bool:
         """Whether what was due then may have been done in an earlier life that this one does not remember."""

@@ -120,6 +120,8 @@ class EngineRule:
     cooldown_seconds: int = 0
     enabled: bool = True
     state: RuleState = RuleState()
+    since_ms: int | None = None
+    """When the rule was made, switched on or changed: none of its timers is judged at an earlier time. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ class Rule:
     created_ms: int = 0
     revision: int = 1
 
-    def to_spec(self) -> EngineRule:
+    def to_spec(self, changed_ms: int | None = None) -> EngineRule:
+        """`changed_ms`: of a change just now that decides when the rule matches."""
         return EngineRule(
             rule_no=self.rule_no,
             conditions=self.conditions,
@@ -158,6 +161,7 @@ class Rule:
             cooldown_seconds=self.cooldown_seconds,
             enabled=self.enabled,
             state=self.state,
+            since_ms=changed_ms or self.created_ms,
         )
 
     def rearm(self) -> Rule:

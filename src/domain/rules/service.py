@@ -123,9 +123,10 @@ class RuleService:
             rule = replace(rule, created_by=caller.membership_id)  # it runs with the permissions of the member who saved it last
             await self._check_rule(tx, caller, device, rule, now_ms)
             await tx.rules.save(rule)
-            if needs_rearm(before, rule):
+            is_rearmed = needs_rearm(before, rule)
+            if is_rearmed:
                 await tx.rules.rearm(rule.rule_id)
-            await self._emit_change(tx, caller, device, rule, "rule_updated", now_ms)
+            await self._emit_change(tx, caller, device, rule, "rule_updated", now_ms, is_rearmed=is_rearmed)
         return rule
 
     async def delete(self, caller: SessionCaller, device_id: DeviceId, rule_id: RuleId) -> None:
@@ -163,11 +164,21 @@ class RuleService:
             raise action_fault("action", error) from None
 
     async def _emit_change(
-        self, tx: RulesTx, caller: SessionCaller, device: Device, rule: Rule, kind: EventKind, now_ms: int
+        self,
+        tx: RulesTx,
+        caller: SessionCaller,
+        device: Device,
+        rule: Rule,
+        kind: EventKind,
+        now_ms: int,
+        *,
+        is_rearmed: bool = False,
     ) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {rule.name}"
         tx.emit(event_of(caller, kind, text, now_ms, device, ruleId=rule.rule_id))
-        specs = [each.to_spec() for each in await tx.rules.list_by_device(device.device_id)]
+        rearmed = rule.rule_id if is_rearmed else None
+        rules = await tx.rules.list_by_device(device.device_id)
+        specs = [each.to_spec(now_ms if each.rule_id == rearmed else None) for each in rules]
         tx.after_commit(lambda: self._replace_engine_rules(device.device_no, specs))
 
     def _replace_engine_rules(self, device_no: int, specs: Sequence[EngineRule]) -> None:

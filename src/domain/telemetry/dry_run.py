@@ -88,7 +88,7 @@ class RuleDryRunService:
             names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         engine = self.create_engine()
         engine.add_metric_names(list(names.items()))
-        engine.set_rules(device.device_no, [spec])
+        engine.set_rules(device.device_no, [replace(spec, since_ms=None)])
         run = _RuleDryRunReplay(engine, self.make_batch, self.encode, device.device_no, names)
         complete = await self._replay_history(run, device, span)
         evaluation = engine.dry_run(device.device_no, spec, {}, span.until_ms if complete else run.last_message_ms)

@@ -173,14 +173,15 @@ class ReferenceDeviceTelemetryState:
     def advance(self, at_ms: int, result: ReferenceBatchResult) -> None:
         """A message arrived at `at_ms`: evaluate what was due before, each at its time. A timer of the same millisecond is judged
         with the message. Of a rule that was not evaluated since it was put, earlier instants may be judged already: it is
-        evaluated at the last one."""
+        evaluated at the last one, or at the time since when there is the rule, if that is later."""
         if self.deaf_since_ms is not None:
             self.deaf_since_ms = max(self.deaf_since_ms, at_ms)
         reports = self.last_reports()
         for tracked in self.rules:
             if tracked.evaluated_ms is None:
                 past = [due_ms for due_ms in deadlines_ms(tracked.rule, tracked.state, reports) if due_ms < at_ms]
-                tracked.due_ms = max(past, default=tracked.due_ms)
+                if past:
+                    tracked.due_ms = max(*past, tracked.rule.since_ms or past[0])
         while due := [tracked.due_ms for tracked in self.rules if tracked.due_ms is not None and tracked.due_ms < at_ms]:
             due_ms = min(due)
             self.evaluate_rules([tracked for tracked in self.rules if tracked.due_ms == due_ms], due_ms, result)
@@ -245,6 +246,8 @@ class ReferenceDeviceTelemetryState:
                 tracked.due_ms += step_ms
             if tracked.evaluated_ms is not None:
                 tracked.evaluated_ms += step_ms
+            if tracked.rule.since_ms is not None:
+                tracked.rule = replace(tracked.rule, since_ms=tracked.rule.since_ms + step_ms)
             if tracked.state != before:
                 result.rule_transitions.append(_rule_transition(self, tracked, before, now_ms))
 

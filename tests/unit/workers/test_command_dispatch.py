@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from app.workers.command_dispatch import CommandDispatchWorker
-from app.workers.due import WakeEvent
+from app.workers.due import MAX_SLEEP_S, WakeEvent
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus
 from domain.kernel.errors import Unavailable
+from domain.kernel.life import LifeCause
 from support.device_world import DeviceWorld
 from support.waiting import eventually, loop_turns, running
 
@@ -41,6 +44,37 @@ async def test_the_dispatcher_goes_on_after_the_link_failed(world: DeviceWorld) 
         await eventually(lambda: loop.failures > 0)
         world.link.broken = None
         await eventually(lambda: len(world.link.sent) == 1)
+
+
+async def test_while_a_life_is_not_settled_nothing_expires_and_the_loop_goes_to_sleep(world: DeviceWorld) -> None:
+    device = await world.device()
+    await world.commands.submit(world.session(), device.device_id, "ON", ttl_ms=1_000)
+    loop = CommandDispatchWorker(dispatch=world.dispatch, recovery=None, wake_event=WakeEvent())
+    await loop.run_once()
+    world.clock.forward(1_000)
+    world.dispatch.life.pending, world.dispatch.life.is_stale = LifeCause.FAILOVER, True
+    assert await loop.run_once() == MAX_SLEEP_S
+    world.dispatch.life.pending = None
+    assert await loop.run_once() == MAX_SLEEP_S
+    world.dispatch.life.is_stale = False
+    world.dispatch.begin_life()
+    await loop.run_once()
+    assert (await world.control.list_executions(world.session(), device.device_id, limit=1))[0].status is ExecutionStatus.EXPIRED
+
+
+async def test_a_life_that_a_transaction_finds_ends_nothing_in_it(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = await world.device()
+    await world.commands.submit(world.session(), device.device_id, "ON", ttl_ms=1_000)
+    world.clock.forward(1_000)
+    write = world.uow.write
+
+    def write_to_another(*arguments: Any, **options: Any) -> Any:
+        world.dispatch.life.pending = LifeCause.FAILOVER
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(world.uow, "write", write_to_another)
+    assert not await world.dispatch.expire_batch()
+    assert (await world.control.list_executions(world.session(), device.device_id, limit=1))[0].status is ExecutionStatus.QUEUED
 
 
 async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world: DeviceWorld) -> None:

@@ -81,10 +81,11 @@ class PostgresContinuity:
         known = self._life.current
         if found["life"] == known and not found["went_back"]:
             return
-        if found["life"] == known:
+        stored = stored_life(found["life"], found["began_ms"], found["pending"])
+        if self._life.is_unannounced(stored, went_back=found["went_back"]):
             began_ms = min(self._heard_ms + HEARD_MARGIN_MS, self._clock.now_ms())
             renewed = StoredLife(new_life(), began_ms, LifeCause.FAILOVER)
-            mine = await driver.fetchrow(_RENEW, renewed.life, renewed.began_ms, LifeCause.FAILOVER.value, known)
+            mine = await driver.fetchrow(_RENEW, renewed.life, renewed.began_ms, LifeCause.FAILOVER.value, stored.life)
             found = mine or await driver.fetchrow(_READ)
         self._last = None
         log.error("the database does not have what this process has committed", life=found["life"], before=known)
