@@ -28,6 +28,14 @@ async def get_context(tx: CommandsTx, account_id: AccountId, device_id: DeviceId
     return context
 
 
+async def get_contexts_for_caller(
+    tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, device_ids: Sequence[DeviceId]
+) -> Mapping[DeviceId, CommandContext]:
+    """`get_context_for_caller` for many, without the devices for which it raises."""
+    found = await tx.command_contexts.get_many(caller.account_id, device_ids, grant_subject_of(caller))
+    return {each: context for each, context in found.items() if context.device.status is not DeviceStatus.DELETING}
+
+
 async def load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[DeviceId, CommandContext]:
     """The contexts of these devices, without grants."""
     by_id = {device.device_id: device for device in devices}

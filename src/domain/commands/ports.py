@@ -23,6 +23,11 @@ class CommandContextRepository(Protocol):
     async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext | None:
         """None when the account has no such device. Without `subject`, no grants."""
 
+    async def get_many(
+        self, account_id: AccountId, device_ids: Sequence[DeviceId], subject: GrantSubject | None
+    ) -> Mapping[DeviceId, CommandContext]:
+        """`get` for many, without the devices that the account does not have. SQLite needs one thread hop for all."""
+
     async def list_reported(
         self, device_ids: Collection[DeviceId], execution_ids: Collection[ExecutionId]
     ) -> tuple[Sequence[Device], Sequence[Execution]]:

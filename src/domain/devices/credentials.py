@@ -62,13 +62,14 @@ class CredentialIssuer:
     async def issue(
         self, tx: DevicesTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
     ) -> RevealedCredentials:
-        """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. After the commit the
+        """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. `device`: as this
+        transaction has read it. After the commit the
         caller syncs the device to the link. Raises Conflict; PermissionDenied `STEP_UP_REQUIRED` for a rotation, which shows a
         password as a reveal does."""
         if rotated:
             await require_fresh_proof(tx, caller, now_ms)
         password = self.ids.random_alphanumeric(PASSWORD_LENGTH)
-        await save_device(tx, device.transition(DeviceLifecycleAction.GENERATE))
+        await save_device(tx, device.transition(DeviceLifecycleAction.GENERATE), deferred=True)
         await tx.credentials.upsert(DeviceCredentials(device.device_id, self.vault.seal(password, device.device_id), now_ms))
         text = "Credentials rotated" if rotated else "Credentials generated"
         tx.emit(event_of(caller, "credentials_generated", text, now_ms, device, rotated=rotated))

@@ -50,8 +50,10 @@ async def ids_for_log(uow: UnitOfWork[DevicesTx], numbers: Collection[int]) -> l
     return [found.get(number, str(number)) for number in sorted(numbers)]
 
 
-async def save_device(tx: DevicesTx, device: Device) -> Device:
-    """Save the device with its next version. Raises Conflict after a concurrent change."""
-    if not await tx.devices.save(device):
+async def save_device(tx: DevicesTx, device: Device, *, deferred: bool = False) -> Device:
+    """Save the device with its next version. `deferred`: as in `DeviceRepository.save_deferred`. Raises Conflict after a concurrent
+    change."""
+    save = tx.devices.save_deferred if deferred else tx.devices.save
+    if not await save(device):
         raise Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")
     return replace(device, version=device.version + 1)

@@ -26,6 +26,9 @@ class DeviceRepository(Protocol):
     async def add(self, device: Device) -> Device:
         """Assign `device_no` (the one passed is ignored): integers from 1, never reused. Raises Conflict `EXTERNAL_ID_TAKEN`."""
 
+    async def add_many(self, new: Sequence[Device]) -> Sequence[Device]:
+        """`add` of each, in this order. SQLite needs one thread hop for all."""
+
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None: ...
 
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
@@ -54,6 +57,10 @@ class DeviceRepository(Protocol):
         """Oldest first."""
 
     async def count(self, account_id: AccountId) -> int: ...
+
+    async def save_deferred(self, device: Device) -> bool:
+        """`save` of a device that this transaction has read or added, with the `external_id` that it had. On SQLite, where nobody
+        else can have changed it since, it costs no thread hop."""
 
     async def save(self, device: Device) -> bool:
         """Write the fields that people and the lifecycle decide (not relay, presence, plan revision) and increase `version`.

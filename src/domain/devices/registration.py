@@ -61,26 +61,34 @@ async def add_device(
 ) -> Device:
     """A PENDING device. Its references are checked before. Raises Conflict `EXTERNAL_ID_TAKEN`."""
     project_id = registration.project_id or (await tx.projects.get_default(caller.account_id)).project_id
-    device = await tx.devices.add(
-        Device(
-            device_id=device_id,
-            device_no=0,
-            account_id=caller.account_id,
-            project_id=project_id,
-            name=registration.name,
-            board_type=registration.board_type,
-            app_type=registration.app_type,
-            app_type_other=registration.app_type_other,
-            status=DeviceStatus.PENDING,
-            profile=registration.profile or infer_profile(registration.board_type, registration.app_type),
-            device_type_id=registration.device_type_id,
-            about=registration.about,
-            created_ms=now_ms,
-            external_id=registration.external_id,
-        )
-    )
-    tx.emit(event_of(caller, "device_registered", f"Device registered: {device.name}", now_ms, device))
+    device = await tx.devices.add(_new_device(caller.account_id, device_id, project_id, registration, now_ms))
+    _emit_registered(tx, caller, device, now_ms)
     return device
+
+
+def _new_device(
+    account_id: AccountId, device_id: DeviceId, project_id: ProjectId, registration: DeviceRegistrationInput, now_ms: int
+) -> Device:
+    return Device(
+        device_id=device_id,
+        device_no=0,
+        account_id=account_id,
+        project_id=project_id,
+        name=registration.name,
+        board_type=registration.board_type,
+        app_type=registration.app_type,
+        app_type_other=registration.app_type_other,
+        status=DeviceStatus.PENDING,
+        profile=registration.profile or infer_profile(registration.board_type, registration.app_type),
+        device_type_id=registration.device_type_id,
+        about=registration.about,
+        created_ms=now_ms,
+        external_id=registration.external_id,
+    )
+
+
+def _emit_registered(tx: DevicesTx, caller: Caller, device: Device, now_ms: int) -> None:
+    tx.emit(event_of(caller, "device_registered", f"Device registered: {device.name}", now_ms, device))
 
 
 MAX_DEVICES_PER_REQUEST = 200
@@ -136,19 +144,21 @@ class BulkRegistrationService:
             existing = {device.external_id: device for device in found}
             count = await tx.devices.count(caller.account_id)
             places = _RegistrationPlaces(tx=tx, account_id=caller.account_id)
-            results: list[BulkRegistrationRowResult] = []
+            planned: list[BulkRegistrationRowResult] = []
             for row in rows:
-                result = await self._register(tx, caller, row, existing, places, count, now_ms)
-                count += result.outcome is BulkOutcome.CREATED
-                results.append(await self._with_credentials(tx, caller, result, credentials, now_ms))
+                planned.append(await self._plan(caller, row, existing, places, count, now_ms))
+                count += planned[-1].outcome is BulkOutcome.CREATED
+            results = [
+                await self._with_credentials(tx, caller, result, credentials, now_ms)
+                for result in await self._add(tx, caller, planned, now_ms)
+            ]
         for result in results:
             if result.credentials is not None:
                 await self.credential_sync.sync(DeviceId(result.credentials.device_id))
         return results
 
-    async def _register(
+    async def _plan(
         self,
-        tx: DevicesTx,
         caller: SessionCaller,
         row: DeviceRegistrationInput,
         existing: Mapping[str | None, Device],
@@ -156,6 +166,7 @@ class BulkRegistrationService:
         count: int,
         now_ms: int,
     ) -> BulkRegistrationRowResult:
+        """The result of the row; a CREATED device has no number yet."""
         if row.external_id is not None and row.external_id in existing:
             return BulkRegistrationRowResult(BulkOutcome.EXISTS, existing[row.external_id])
         try:
@@ -164,8 +175,22 @@ class BulkRegistrationService:
         except (Conflict, NotFound) as error:
             return BulkRegistrationRowResult(BulkOutcome.FAILED, error=error)
         device_id = DeviceId(self.ids.new_id(IdPrefix.DEVICE))
-        row = replace(row, project_id=project_id)
-        return BulkRegistrationRowResult(BulkOutcome.CREATED, await add_device(tx, caller, device_id, row, now_ms))
+        return BulkRegistrationRowResult(
+            BulkOutcome.CREATED, _new_device(caller.account_id, device_id, project_id, row, now_ms)
+        )
+
+    async def _add(
+        self, tx: DevicesTx, caller: SessionCaller, planned: Sequence[BulkRegistrationRowResult], now_ms: int
+    ) -> Sequence[BulkRegistrationRowResult]:
+        """With the devices as they are stored: all that are new in one step."""
+        new = [each.device for each in planned if each.outcome is BulkOutcome.CREATED and each.device is not None]
+        added = {device.device_id: device for device in await tx.devices.add_many(new)}
+        for device in added.values():
+            _emit_registered(tx, caller, device, now_ms)
+        return [
+            each if each.device is None else replace(each, device=added.get(each.device.device_id, each.device))
+            for each in planned
+        ]
 
     async def _with_credentials(
         self, tx: DevicesTx, caller: SessionCaller, result: BulkRegistrationRowResult, wanted: BulkCredentials, now_ms: int

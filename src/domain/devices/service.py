@@ -63,14 +63,17 @@ class DeviceService:
     erasure: DeviceEraserPort
 
     async def register(self, caller: SessionCaller, registration: DeviceRegistrationInput, *, count: int | None = None) -> Device:
-        """`count`: of the account's devices, from whoever counts them in one transaction with many registrations.
+        """`count`: of the account's devices, from whoever registers many in one transaction: who has counted them in it, and has
+        found there the project and device type that are named.
 
         Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or
         `EXTERNAL_ID_TAKEN`."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
-            check_device_capacity(await tx.devices.count(caller.account_id) if count is None else count)
-            await check_references(tx, caller.account_id, registration.project_id, registration.device_type_id)
+            if count is None:
+                count = await tx.devices.count(caller.account_id)
+                await check_references(tx, caller.account_id, registration.project_id, registration.device_type_id)
+            check_device_capacity(count)
             return await add_device(tx, caller, DeviceId(self.ids.new_id(IdPrefix.DEVICE)), registration, now_ms)
 
     async def get(self, caller: SessionCaller, device_id: DeviceId) -> DeviceDetails:
@@ -82,13 +85,17 @@ class DeviceService:
             raise NotFound.for_resource("project", device.project_id)
         return DeviceDetails(device, project, health.get(device.device_no, UNKNOWN_HEALTH))
 
-    async def update(self, caller: SessionCaller, device_id: DeviceId, changes: Mapping[str, Any]) -> Device:
-        """`changes`: editable fields of `Device` and `DeviceMetadata` by name. Raises NotFound, PermissionDenied,
-        ValidationFailed."""
+    async def update(
+        self, caller: SessionCaller, device_id: DeviceId, changes: Mapping[str, Any], *, known: Device | None = None
+    ) -> Device:
+        """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `known`: the device, from whoever changes many in
+        one transaction and has read it there. Raises NotFound, PermissionDenied, ValidationFailed."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             # A move waits for a group of the former project that the device is joining, and takes it out again.
-            before = await get_device(tx, caller.account_id, device_id, for_update="project_id" in changes)
+            before = known
+            if before is None or "project_id" in changes:
+                before = await get_device(tx, caller.account_id, device_id, for_update="project_id" in changes)
             if not changes:
                 return before
             await check_references(tx, caller.account_id, changes.get("project_id"), changes.get("device_type_id"))
@@ -102,7 +109,7 @@ class DeviceService:
             if changes.get("project_id", before.project_id) != before.project_id:
                 await _check_can_leave(tx, caller, before, "project")
                 await tx.groups.remove_from_all(device_id)  # they are groups of the former project
-            after = await save_device(tx, _apply_changes(before, changes))
+            after = await save_device(tx, _apply_changes(before, changes), deferred="external_id" not in changes)
             changed: list[Json] = [_api_name(name) for name in sorted(changes)]
             text = f"Device updated: {', '.join(map(str, changed))}"
             tx.emit(event_of(caller, "device_updated", text, now_ms, after, fields=changed))

@@ -104,7 +104,7 @@ class DeviceReconciler(KindReconciler):
         if "device_type" in named:
             name = named.pop("device_type")
             named["device_type_id"] = None if name is None else run.names.device_type_id(name)
-        run.names.add_device(await run.writers.devices.update(run.caller, DeviceId(stored.id), named))
+        run.names.add_device(await run.writers.devices.update(run.caller, DeviceId(stored.id), named, known=stored.source))
 
     async def delete(self, run: FleetFileWriteContext, stored: StoredFleetObject) -> None:
         await run.writers.devices.delete(run.caller, DeviceId(stored.id))

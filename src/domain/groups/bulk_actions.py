@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from domain.commands.contexts import get_context_for_caller
+from domain.commands.contexts import get_contexts_for_caller
 from domain.commands.model import CommandRequest
 from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService, checked_ttl_ms
 from domain.devices.lookup import get_device
@@ -126,12 +126,16 @@ class GroupBulkActionService:
     ) -> GroupActionReport[CommandSubmissionResult]:
         now_ms = self.clock.now_ms()
 
+        view = await self._view(tx, caller, group_id)
+        contexts = await get_contexts_for_caller(tx, caller, [each.device_id for each in view.devices])
+
         async def submit(device: Device) -> CommandSubmissionResult:
-            context = await get_context_for_caller(tx, caller, device.device_id)
+            context = contexts.get(device.device_id)
+            if context is None:
+                raise NotFound.for_resource("device", device.device_id)
             request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason)
             return await self.commands.submit_in_transaction(tx, caller, context, request, now_ms)
 
-        view = await self._view(tx, caller, group_id)
         report = await _for_each(caller, view, submit)
         tx.emit(_command_event(caller, report, command, now_ms))
         return report

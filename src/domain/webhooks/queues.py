@@ -4,23 +4,28 @@ A queue has a few attempts in flight and keeps more deliveries queued. When its 
 than may be sent at once, so that it can continue while the next transaction runs; it starts only what it can send within
 SEND_AHEAD_S, because a started attempt is not checked again. A slow queue keeps only what it can send while the lease lasts. The
 rest stays in the database and is claimed again after the lease. All queues share a bounded number of slots, and slow queues
-together may use only a part of them, so fast endpoints always have capacity. A backlog costs disk space and no memory.
+together may use only a part of them, so fast endpoints always have capacity. The last of the slots, and the last of those for slow
+queues, are kept for accounts that use few: however many webhooks an account has, those of another one start at once. A backlog costs disk space and no memory.
 
 Pure bookkeeping: no I/O, no clock; times are steady time.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.ids import WebhookId
+from domain.kernel.ids import AccountId, WebhookId
 from domain.webhooks.model import LEASE_MS, MAX_CONCURRENT_PER_WEBHOOK, RESPONSE_TIMEOUT_S, WebhookDelivery
 
 MAX_IN_FLIGHT = 512
 SLOW_SHARE = 0.75
+RESERVED_SHARE = 0.125
+"""The part of the slots, and of those for slow queues, that only accounts with few attempts in flight may use."""
+FEW_SHARE = 0.0625
+"""An account has few in flight below this part of the slots; two such accounts fill the reserve."""
 SLOW_THRESHOLD_S = 0.25
 """A queue with a longer average, sending four at a time, cannot send a full claim within the lease."""
 CLAIM_ROWS = 256
@@ -41,6 +46,7 @@ LEASE_USABLE_MS = LEASE_MS - int(RESPONSE_TIMEOUT_S * SECOND_MS) - 2 * SECOND_MS
 
 @dataclass(slots=True)
 class EndpointQueue:
+    account_id: AccountId
     in_flight: int = 0
     queued: deque[tuple[WebhookDelivery, int]] = field(default_factory=deque)
     """Each delivery with the Unix ms until which its attempt may begin."""
@@ -72,6 +78,8 @@ class EndpointQueues:
         self._per_webhook = per_webhook
         self._max_in_flight = max_in_flight
         self._max_slow_in_flight = max(1, int(max_in_flight * SLOW_SHARE))
+        self._few = max(1, int(max_in_flight * FEW_SHARE))
+        self._in_flight_by_account: Counter[AccountId] = Counter()
         self._queues: dict[WebhookId, EndpointQueue] = {}
         self.in_flight = 0
         self.slow_in_flight = 0
@@ -81,7 +89,7 @@ class EndpointQueues:
         """Queues claimed deliveries. Returns those to give back at once; what a slow queue cannot keep stays under its lease."""
         rejected: list[WebhookDelivery] = []
         for delivery in claimed:
-            queue = self._queues.setdefault(delivery.webhook_id, EndpointQueue())
+            queue = self._queues.setdefault(delivery.webhook_id, EndpointQueue(delivery.account_id))
             capacity = self._per_webhook if self._is_crowded() else queue.max_queued(self._per_webhook)
             if len(queue.queued) < capacity:
                 usable_ms = (delivery.claimed_until_ms or 0) - LEASE_MS + LEASE_USABLE_MS
@@ -112,6 +120,7 @@ class EndpointQueues:
         queue = self._queues[webhook_id]
         queue.in_flight -= 1
         self.in_flight -= 1
+        self._count(queue.account_id, -1)
         self.slow_in_flight -= queue.is_slow
         was_slow = queue.is_slow
         if duration_s is not None:
@@ -143,25 +152,33 @@ class EndpointQueues:
         while queue.queued and queue.queued[0][1] < now_ms:
             queue.queued.popleft()
             self.queued -= 1
-        if not queue.queued or queue.in_flight >= queue.max_in_flight(self._per_webhook) or self.in_flight >= self._max_in_flight:
-            return False
-        if queue.is_slow and self._is_slow_share_used_up():
+        if not queue.queued or queue.in_flight >= queue.max_in_flight(self._per_webhook) or self._is_used_up(queue):
             return False
         delivery, _ = queue.queued.popleft()
         self.queued -= 1
         queue.in_flight += 1
         self.in_flight += 1
+        self._count(queue.account_id, 1)
         self.slow_in_flight += queue.is_slow
         started.append(delivery)
         return True
 
     def _is_full(self, queue: EndpointQueue) -> bool:
         if queue.is_slow:
-            return bool(queue.queued) or queue.in_flight >= self._per_webhook or self._is_slow_share_used_up()
+            return bool(queue.queued) or queue.in_flight >= self._per_webhook or self._is_used_up(queue)
         return len(queue.queued) >= (self._per_webhook if self._is_crowded() else TARGET_QUEUE_LENGTH)
 
     def _is_crowded(self) -> bool:
         return self.queued >= MAX_QUEUED_TOTAL // 2
 
-    def _is_slow_share_used_up(self) -> bool:
-        return self.slow_in_flight >= self._max_slow_in_flight
+    def _is_used_up(self, queue: EndpointQueue) -> bool:
+        """Whether the slots that this queue may use are all in use."""
+        reserved = 0.0 if self._in_flight_by_account[queue.account_id] < self._few else RESERVED_SHARE
+        if self.in_flight >= self._max_in_flight - int(self._max_in_flight * reserved):
+            return True
+        return queue.is_slow and self.slow_in_flight >= self._max_slow_in_flight - int(self._max_slow_in_flight * reserved)
+
+    def _count(self, account_id: AccountId, change: int) -> None:
+        self._in_flight_by_account[account_id] += change
+        if not self._in_flight_by_account[account_id]:
+            del self._in_flight_by_account[account_id]

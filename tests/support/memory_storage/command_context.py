@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from domain.commands.model import CommandContext, Execution
 from domain.devices.model import Device
@@ -35,6 +35,12 @@ class MemoryCommandContextRepository:
         opened = (await self._executions.count_open_by_device({device_id})).get(device_id, 0)
         held = [] if subject is None else await self._grants.list_by_subject_and_device(subject, device)
         return CommandContext.from_definitions(device, own, opened, held)
+
+    async def get_many(
+        self, account_id: AccountId, device_ids: Sequence[DeviceId], subject: GrantSubject | None
+    ) -> Mapping[DeviceId, CommandContext]:
+        each = [await self.get(account_id, device_id, subject) for device_id in device_ids]
+        return {context.device.device_id: context for context in each if context is not None}
 
     async def list_reported(
         self, device_ids: Collection[DeviceId], execution_ids: Collection[ExecutionId]

@@ -30,6 +30,12 @@ class MemoryDeviceRepository:
         self._database.writable_rows(DEVICES)[device.device_id] = stored
         return stored
 
+    async def add_many(self, new: Sequence[Device]) -> Sequence[Device]:
+        return [await self.add(device) for device in new]
+
+    async def save_deferred(self, device: Device) -> bool:
+        return await self.save(device)
+
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         device = self._database.rows(DEVICES).get(device_id)
         return device if device is not None and device.account_id == account_id else None

@@ -79,6 +79,9 @@ class SqlSession(Protocol):
         Raises UniqueViolationError, ForeignKeyViolationError, ReadOnlyTransactionError, Unavailable.
         """
 
+    async def write_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
+        """`write` of each; SQLite does them in one thread hop."""
+
     async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]], *, defer: bool = False) -> None:
         """Runs the statement once for each of `rows`, all of which have the same keys.
 

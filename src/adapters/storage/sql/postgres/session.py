@@ -82,6 +82,9 @@ class PostgresSession:
         self._require_open()
         return [await self._fetch(statement, params) for statement, params in questions]
 
+    async def write_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
+        return [await self.write(statement, **params) for statement, params in queries]
+
     async def begin_read(self, statement: ClauseElement, **params: Any) -> FetchedQueryResult:
         return FetchedQueryResult(await self.read(statement, **params))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
 
@@ -326,17 +327,25 @@ class SqlCommandContextRepository(SqlRepository):
     async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext | None:
         if self._session.dialect == POSTGRES:
             return await self._get_in_one_statement(account_id, device_id, subject)
-        here = {"at_device": device_id}
-        questions: list[Query] = [
-            (GET_DEVICE, {"at_id": device_id, "at_account": account_id}),
-            (APPLYING_DEFINITIONS, here),
-            (COUNT_OPEN, here),
-        ]
-        if subject is not None:
-            held = GRANTS_BY_KEY if subject.key_id is not None else GRANTS_BY_MEMBERSHIP
-            questions.append((held, here | {"at_subject": subject.key_id or subject.membership_id}))
-        found, own, [[opened]], *rest = await self._session.read_batch(*questions)
+        found, own, [[opened]], *rest = await self._session.read_batch(*_context_queries(account_id, device_id, subject))
         return _context_from_rows(found[0], own, opened, rest[0] if rest else ()) if found else None
+
+    async def get_many(
+        self, account_id: AccountId, device_ids: Sequence[DeviceId], subject: GrantSubject | None
+    ) -> Mapping[DeviceId, CommandContext]:
+        if not device_ids:
+            return {}
+        if self._session.dialect == POSTGRES:
+            each = [await self._get_in_one_statement(account_id, device_id, subject) for device_id in device_ids]
+            return {context.device.device_id: context for context in each if context is not None}
+        queries = [_context_queries(account_id, device_id, subject) for device_id in device_ids]
+        rows = iter(await self._session.read_batch(*chain.from_iterable(queries)))
+        contexts: dict[DeviceId, CommandContext] = {}
+        for device_id, asked in zip(device_ids, queries, strict=True):
+            found, own, [[opened]], *rest = islice(rows, len(asked))
+            if found:
+                contexts[device_id] = _context_from_rows(found[0], own, opened, rest[0] if rest else ())
+        return contexts
 
     async def list_reported(
         self, device_ids: Collection[DeviceId], execution_ids: Collection[ExecutionId]
@@ -360,6 +369,19 @@ class SqlCommandContextRepository(SqlRepository):
             return None
         opened, own, *rest = rows[0][len(DEVICE.columns) :]
         return _context_from_rows(rows[0][: len(DEVICE.columns)], from_json(own), opened, from_json(rest[0]) if rest else ())
+
+
+def _context_queries(account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> list[Query]:
+    here = {"at_device": device_id}
+    questions: list[Query] = [
+        (GET_DEVICE, {"at_id": device_id, "at_account": account_id}),
+        (APPLYING_DEFINITIONS, here),
+        (COUNT_OPEN, here),
+    ]
+    if subject is not None:
+        held = GRANTS_BY_KEY if subject.key_id is not None else GRANTS_BY_MEMBERSHIP
+        questions.append((held, here | {"at_subject": subject.key_id or subject.membership_id}))
+    return questions
 
 
 def _context_from_rows(device: Row, own: Sequence[Row], opened: int, held: Sequence[Row]) -> CommandContext:

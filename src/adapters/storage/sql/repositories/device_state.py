@@ -62,7 +62,7 @@ class SqlDeviceCredentialsRepository(SqlRepository):
         return await self._first(CREDENTIALS, GET_CREDENTIALS, at_id=device_id)
 
     async def upsert(self, credentials: DeviceCredentials) -> None:
-        await self._session.write(UPSERT_CREDENTIALS, **CREDENTIALS.values(credentials))
+        await self._session.execute_many(UPSERT_CREDENTIALS, [CREDENTIALS.values(credentials)], defer=True)
 
     async def delete(self, device_id: DeviceId) -> None:
         await self._session.write(DELETE_CREDENTIALS, at_id=device_id)

@@ -182,11 +182,24 @@ def _folded(device: Device) -> dict[str, str]:
     return {"folded_name": fold(device.name), "search_text": DeviceSearch.text_of(device)}
 
 
+def _saved_values(device: Device) -> dict[str, Any]:
+    of_row = {"at_id": device.device_id, "at_version": device.version}
+    return of_row | DEVICE.values(device, *_NOT_SAVED) | _folded(device) | {"version": device.version + 1}
+
+
 class SqlDeviceRepository(SqlRepository):
     async def add(self, device: Device) -> Device:
         with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
             rows = await self._session.write(ADD, **DEVICE.values(device, "device_no"), **_folded(device))
         return replace(device, device_no=rows[0][0])
+
+    async def add_many(self, new: Sequence[Device]) -> Sequence[Device]:
+        if not new or self._session.dialect == POSTGRES:
+            return [await self.add(device) for device in new]
+        rows = [(ADD, {**DEVICE.values(device, "device_no"), **_folded(device)}) for device in new]
+        with unique_violation_as(lambda: external_id_taken_error(None)):
+            added = await self._session.write_batch(*rows)
+        return [replace(device, device_no=device_no) for device, [[device_no]] in zip(new, added, strict=True)]
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         statement = GET_FOR_UPDATE[self._session.locks_reads]
@@ -226,10 +239,15 @@ class SqlDeviceRepository(SqlRepository):
     async def count(self, account_id: AccountId) -> int:
         return await self._number(COUNT, at_account=account_id)
 
+    async def save_deferred(self, device: Device) -> bool:
+        if self._session.dialect == POSTGRES:
+            return await self.save(device)
+        await self._session.execute_many(SAVE, [_saved_values(device)], defer=True)
+        return True
+
     async def save(self, device: Device) -> bool:
-        values = DEVICE.values(device, *_NOT_SAVED) | _folded(device) | {"version": device.version + 1}
         with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
-            return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
+            return bool(await self._session.write(SAVE, **_saved_values(device)))
 
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         for state in (False, True):

@@ -63,6 +63,13 @@ class SqliteSession:
 
     async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
         self._require_open()
+        return await self._fetch_batch(queries)
+
+    async def write_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
+        self._require_open(writing=True)
+        return await self._fetch_batch(queries)
+
+    async def _fetch_batch(self, queries: Sequence[Query]) -> Sequence[Sequence[Row]]:
         *first_queries, (last_statement, last_params) = queries
         deferred: list[DeferredQueryStatement] = []
         for statement, params in first_queries:
