@@ -55,6 +55,22 @@ async def test_without_a_subject_there_are_no_grants_and_a_foreign_account_gets_
         )
 
 
+async def test_many_contexts_are_those_of_each_device_without_foreign_ones(world: StoredAccount) -> None:
+    account_id, subject = world.account.account_id, GrantSubject(key_id=world.key.key_id)
+    async with world.uow.write() as tx:
+        other = await tx.devices.add(a_device(account_id, world.project.project_id))
+        await tx.definitions.add(a_definition(world, device_id=other.device_id, name="FLUSH"))
+        await tx.grants.add(a_grant(world, device_id=other.device_id))
+        await add_execution(tx, an_execution(world))
+    ids = [other.device_id, new_id("dev"), world.device.device_id]
+    async with world.uow.write() as tx:
+        for held in (subject, None):
+            found = await tx.command_contexts.get_many(account_id, ids, held)
+            assert found == {each: await tx.command_contexts.get(account_id, each, held) for each in (ids[0], ids[2])}
+        assert not await tx.command_contexts.get_many(new_id("acc"), ids, subject)
+        assert not await tx.command_contexts.get_many(account_id, [], subject)
+
+
 async def test_what_reports_name_is_listed_as_far_as_it_exists(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         execution = await add_execution(tx, an_execution(world))

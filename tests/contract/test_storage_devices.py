@@ -56,6 +56,23 @@ async def test_an_external_id_is_unique_in_its_account_and_free_again_when_given
         await tx.devices.add(a_device(account_id, project_id, external_id="SN 1"))
 
 
+async def test_many_devices_are_added_in_order_and_saved_in_the_transaction_that_has_them(world: StoredAccount) -> None:
+    account_id, project_id = world.account.account_id, world.project.project_id
+    new = [a_device(account_id, project_id, name=name, external_id=name) for name in ("one", "two")]
+    async with world.uow.write() as tx:
+        assert list(await tx.devices.add_many([])) == []
+        added = await tx.devices.add_many(new)
+        assert [replace(each, device_no=0) for each in added] == [replace(each, device_no=0) for each in new]
+        assert 0 < added[0].device_no < added[1].device_no
+        assert await tx.devices.save_deferred(replace(added[0], name="renamed"))
+        renamed = await tx.devices.get(account_id, added[0].device_id)
+        assert renamed == replace(added[0], name="renamed", version=added[0].version + 1)
+    with pytest.raises(Conflict) as refused:
+        async with world.uow.write() as tx:
+            await tx.devices.add_many([a_device(account_id, project_id, external_id="one")])
+    assert refused.value.code == "EXTERNAL_ID_TAKEN"
+
+
 async def test_a_hardware_id_is_found_in_any_case_and_in_its_account_alone(world: StoredAccount) -> None:
     account_id, project_id = world.account.account_id, world.project.project_id
     async with world.uow.write() as tx:

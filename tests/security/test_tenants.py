@@ -15,6 +15,7 @@ import pytest_asyncio
 from adapters.http.core.operation import API_DEPENDENCIES, RequestHandlingDependencies
 from adapters.http.core.turns import MAX_WAITING, AccountTurns, TurnKind
 from adapters.http.documents.openapi import iterate_operations
+from adapters.storage.sql.sqlite.connections import SqliteConnection, SqliteLookUpConnection
 from domain.kernel.ids import AccountId
 from domain.kernel.unit_of_work import GIVE_WAY_EVERY
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
@@ -131,6 +132,42 @@ async def test_a_plan_without_differences_waits_for_no_writer(app: InProcessApp,
     async with app.services.uow.write(None):
         answer = await loud.send_ok("POST", "/fleet/plan", PLAN)
     assert answer["counts"] == {"create": 0, "change": 0, "delete": 0, "unchanged": len(DEVICES)}
+
+
+def count_hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the writing connection runs in its thread from now on. Meanwhile the writer is kept: each costs every account."""
+    hops: list[str] = []
+    for name in ("fetch", "flush", "execute_many"):
+        original = getattr(SqliteConnection, name)
+
+        async def counted(self: SqliteConnection, *params: Any, _call: Any = original, _name: str = name) -> Any:
+            if not isinstance(self, SqliteLookUpConnection):
+                hops.append(f"{_name} {params[:1]}")
+            return await _call(self, *params)
+
+        monkeypatch.setattr(SqliteConnection, name, counted)
+    return hops
+
+
+async def test_many_devices_keep_the_writer_for_a_few_thread_hops(loud: ApiCaller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To register them, to switch them as a group, and to change them with a file."""
+    count = 100
+    hops = count_hops(monkeypatch)
+    made = await loud.send_ok("POST", "/devices/register/bulk", {"devices": [NEW] * count, "credentials": "NEW"})
+    assert len(hops) < count / 2
+    ids = [each["deviceId"] for each in made["devices"]]
+    group = await loud.send_ok("POST", "/groups", {"name": "All", "deviceIds": ids})
+    for path in ("command/preview", "command"):
+        hops.clear()
+        report = await loud.send_ok("POST", f"/groups/{group['groupId']}/{path}", {"cmd": "ON"})
+        assert report["queued"] == count
+        assert len(hops) < count / 2
+    changed = {"devices": [{**one, "location": "Hall"} for one in DEVICES]}
+    for path in ("plan", "apply"):
+        hops.clear()
+        answer = await loud.send_ok("POST", f"/fleet/{path}", {"document": changed})
+        assert answer["counts"]["change"] == len(DEVICES)
+        assert len(hops) < len(DEVICES) / 2
 
 
 async def test_a_plan_gives_way_between_its_objects(loud: ApiCaller) -> None:

@@ -15,11 +15,11 @@ NOW = 1_800_000_000_000
 _numbers = itertools.count(1)
 
 
-def pending(webhook: str) -> WebhookDelivery:
+def pending(webhook: str, account: str = "acc_a") -> WebhookDelivery:
     return WebhookDelivery(
         next(_numbers),
         WebhookId(webhook),
-        AccountId("acc_a"),
+        AccountId(account),
         None,
         EventId("evt_a"),
         "ping",
@@ -32,8 +32,8 @@ def pending(webhook: str) -> WebhookDelivery:
     )
 
 
-def slow(queues: EndpointQueues, webhook: str) -> None:
-    queues.enqueue([pending(webhook)])
+def slow(queues: EndpointQueues, webhook: str, account: str = "acc_a") -> None:
+    queues.enqueue([pending(webhook, account)])
     [begun] = queues.start_next(NOW)
     queues.release(begun.webhook_id, 10.0)
 
@@ -79,6 +79,27 @@ def test_slow_queues_never_use_all_slots() -> None:
     assert len(queues.start_next(NOW)) == 6
     queues.enqueue([pending("fresh")])
     assert [delivery.webhook_id for delivery in queues.start_next(NOW)] == ["fresh"]
+
+
+def test_an_account_with_many_webhooks_leaves_slots_to_another_one() -> None:
+    queues = EndpointQueues(max_in_flight=64)
+    queues.enqueue([pending(f"loud {number}") for number in range(40) for _ in range(4)])
+    assert len(queues.start_next(NOW)) == 56
+    queues.enqueue([pending("quiet", "acc_b") for _ in range(2)])
+    assert [delivery.webhook_id for delivery in queues.start_next(NOW)] == ["quiet", "quiet"]
+    queues.release(WebhookId("loud 0"), 0.1)
+    assert not queues.start_next(NOW)
+
+
+def test_an_account_with_many_slow_webhooks_leaves_slots_to_a_slow_one_of_another() -> None:
+    queues = EndpointQueues(max_in_flight=64)
+    for number in range(20):
+        slow(queues, f"loud {number}")
+    slow(queues, "quiet", "acc_b")
+    queues.enqueue([pending(f"loud {number}") for number in range(20) for _ in range(4)])
+    assert len(queues.start_next(NOW)) == 42
+    queues.enqueue([pending("quiet", "acc_b")])
+    assert [delivery.webhook_id for delivery in queues.start_next(NOW)] == ["quiet"]
 
 
 def test_a_slow_queue_keeps_only_what_it_can_send_within_the_lease() -> None:
