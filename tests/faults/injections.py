@@ -245,15 +245,15 @@ async def fail_over(world: World) -> None:
 
 @asynccontextmanager
 async def _older_database(world: World) -> AsyncIterator[OlderDatabase]:
-    database, told = OlderDatabase(world.workload, world.turn + 1), Verdict()
+    database, told = OlderDatabase(world.workload, lambda: world.turn + 1), Verdict()
     async with world.workload.commander.turn:
         await database.prepare()
         yield database
         await database.check_cursors(told)
-    await database.check(told)
 
     async def check(found: Verdict) -> None:
         found.add(told)
+        await database.check(found)
 
     world.workload.checks.append(check)
 

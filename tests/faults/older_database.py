@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from faults.boards import SETTLE_S
@@ -25,9 +26,9 @@ HOUR_S = 3_600
 
 class OlderDatabase:
     """One return. Call `prepare` before the copy, `go_on` after it, `forget` when the service has heard its last message of that
-    database, and `check` at the end. `turns`: the returns up to this one."""
+    database, and `check` at the end. `turns` counts the returns so far."""
 
-    def __init__(self, workload: Workload, turns: int) -> None:
+    def __init__(self, workload: Workload, turns: Callable[[], int]) -> None:
         self._work, self._turns = workload, turns
         self._before: dict[str, set[int]] = {}
         self._runner: Runner
@@ -44,7 +45,7 @@ class OlderDatabase:
         await work.api.wait_until(
             f"{path}/executions?limit=100", lambda page: all(one["status"] in FINAL for one in page["data"])
         )
-        device = await create_device(work.api, f"Goes back {self._turns}")
+        device = await create_device(work.api, f"Goes back {self._turns()}")
         self._runner = Runner(device, lambda: None)
         self._due_ts = int(time.time()) + LEAD_S
         slot = {"slot": 0, "onTs": self._due_ts, "offTs": self._due_ts + HOUR_S, "misfireGraceSeconds": HOUR_S}
@@ -94,10 +95,11 @@ class OlderDatabase:
             found.count("wrong", int(outcome != "MISSED"), f"an edge that ran after the copy is told as {outcome}")
             found.count("doubled", max(0, len(self._runner.came) - 2), "runs of an edge that ran after the copy")
         found.count("doubled", self._runner.came[self._command_id] - 1, "commands that ran after the copy and were sent again")
+        turns = self._turns()
         told = len((await api.get("/events?limit=200&type=database_restored"))["data"])
-        found.count("lost", max(0, self._turns - told), "events that tell of another database")
+        found.count("lost", max(0, turns - told), "events that tell of another database")
         lines = self._work.service.log_file.read_text(errors="replace").count('"level": "critical"')
-        found.count("wrong", abs(lines - self._turns), f"{lines} critical lines for {self._turns} returns")
+        found.count("wrong", abs(lines - turns), f"{lines} critical lines for {turns} returns")
         await cancel_tasks(self._living)
 
     async def _settled(self, path: str, is_so: Any) -> Any:
