@@ -41,7 +41,7 @@ async def cluster_pair(folders: pytest.TempPathFactory) -> AsyncIterator[Pair]:
             stack.push_async_callback(asyncio.to_thread, database.remove)
             await asyncio.to_thread(database.start)
             shared = {
-                "LATCHBOARD_DATABASE_URL": database.url,
+                "LATCHBOARD_DATABASE_URL": database.database_url,
                 "LATCHBOARD_SECRET_KEYS": "shared:" + base64.b64encode(b"k" * 32).decode(),
                 "LATCHBOARD_CLUSTER": nodes.url,
                 "LATCHBOARD_CLUSTER_MONITOR": nodes.monitor_url,

@@ -5,33 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import connect
 
 from support import postgres
-from support.command_line import command_output
+from support.command_line import latchboard
 from support.device import create_device, register_device
 from support.empty_database import bare_postgres
-from support.service import ApiClient, FeedClient, Service, environment
+from support.service import ApiClient, Service
 from support.syslog_receiver import read_and_hang, syslog_receiver
-from support.waiting import TIMEOUT_S
-
-
-async def latchboard(service: Service, *arguments: str | Path) -> tuple[int, str]:
-    """Exit code and output of a command."""
-    return await command_output(*arguments, folder=service.folder, env=environment(**service.settings))
-
-
-@asynccontextmanager
-async def resumed_feed(service: Service, owner: ApiClient, cursor: str) -> AsyncIterator[FeedClient]:
-    address = f"ws://127.0.0.1:{service.port}/api/v1/ws?cursor={cursor}"
-    async with connect(address, additional_headers=owner.headers, open_timeout=TIMEOUT_S, close_timeout=1) as socket:
-        yield FeedClient(socket)
 
 
 async def first_pages(owner: ApiClient, device: str) -> dict[str, str]:
@@ -86,11 +70,11 @@ async def test_every_cursor_from_before_a_restore_is_refused(tmp_path: Path, how
             await change_much(owner, 12)
             for path, mark in lists.items():
                 assert (await owner.get(f"{path}&cursor={mark}", expect=410))["error"] == "OTHER_LIFE"
-            async with resumed_feed(service, owner, cursor) as feed:
+            async with service.resumed_feed(owner, cursor) as feed:
                 assert json.loads(await feed.socket.recv())["type"] == "resync"
                 state = json.loads(await feed.socket.recv())
                 assert state["type"] == "initial_state"
-            async with resumed_feed(service, owner, state["cursor"]) as feed:
+            async with service.resumed_feed(owner, state["cursor"]) as feed:
                 assert json.loads(await feed.socket.recv())["type"] == "initial_state", "a cursor of this life resumes"
             [told] = (await owner.get("/events?type=database_restored"))["data"]
             assert told["source"] == "service"

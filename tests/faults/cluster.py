@@ -13,43 +13,35 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support.ports import free_ports
-from support.postgres import binaries
+from support import postgres
 
 COMMAND_TIMEOUT_S = 60
 QUERY_TIMEOUT_S = 20.0
 
 
-class Cluster:
+class Cluster(postgres.Cluster):
     def __init__(self) -> None:
-        found = binaries()
-        assert found is not None, "PostgreSQL is not installed; `make apt` installs it"
-        self._binaries = found
-        self._user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
-        self._folder = Path(tempfile.mkdtemp(prefix="latchboard-faults-pg-"))
-        if self._user:
-            shutil.chown(self._folder, self._user)
-        [self._port] = free_ports(1)
-        self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C")
+        folder = Path(tempfile.mkdtemp(prefix="latchboard-faults-pg-"))
+        super().__init__(folder)
+        self.create()
 
     @property
-    def url(self) -> str:
-        return f"postgresql+asyncpg://postgres@127.0.0.1:{self._port}/postgres"
+    def database_url(self) -> str:
+        return self.url("postgres")
 
-    def start(self) -> None:
-        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
+    def start(self, *settings: str) -> None:
         deadline = time.monotonic() + COMMAND_TIMEOUT_S
         while True:
             try:
-                return self._run("pg_ctl", "-o", options, "-l", str(self._folder / "log"), "-w", "start")
+                return super().start(*settings)
             except subprocess.CalledProcessError:  # a child of the killed server may still hold its shared memory
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.5)
 
-    def stop(self) -> None:
+    def stop(self, mode: str = "immediate") -> None:
         """Immediate: no checkpoint, connections are cut, the next start recovers from the log."""
-        self._run("pg_ctl", "-m", "immediate", "-w", "stop")
+        super().stop(mode)
 
     def kill(self) -> None:
         """SIGKILL of the server's first process. Returns when the others have noticed and ended: before that none can start."""
@@ -93,7 +85,7 @@ class Cluster:
     async def execute(self, sql: str) -> Any:
         import asyncpg
 
-        connection = await asyncpg.connect(self.url.replace("+asyncpg", ""), timeout=QUERY_TIMEOUT_S)
+        connection = await asyncpg.connect(self.database_url.replace("+asyncpg", ""), timeout=QUERY_TIMEOUT_S)
         try:
             return await connection.fetch(sql)
         finally:
@@ -110,7 +102,7 @@ class Cluster:
     async def lock_table(self, table: str, seconds: float) -> None:
         import asyncpg
 
-        connection = await asyncpg.connect(self.url.replace("+asyncpg", ""), timeout=QUERY_TIMEOUT_S)
+        connection = await asyncpg.connect(self.database_url.replace("+asyncpg", ""), timeout=QUERY_TIMEOUT_S)
         try:
             async with connection.transaction():
                 await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
@@ -127,17 +119,6 @@ class Cluster:
     def _signal_all(self, number: signal.Signals) -> None:
         for pid in self._pids():
             os.kill(pid, number)
-
-    def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(
-            [self._binaries / program, "-D", self._folder / "data", *arguments],
-            check=True,
-            user=self._user,
-            cwd=self._folder,
-            timeout=COMMAND_TIMEOUT_S,
-            stdout=subprocess.DEVNULL,
-            stderr=None,
-        )
 
 
 def _is_running(pid: int) -> bool:

@@ -6,6 +6,7 @@ A function returns when the fault is over; the campaign then waits until the ser
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import shutil
@@ -14,20 +15,28 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import aiomqtt
 
+from adapters.storage.sql.move import move_to_postgres
 from faults.boards import Boards
 from faults.checks import Verdict
 from faults.cluster import Cluster
 from faults.disk import SmallDisk
 from faults.duplicates import DuplicatingDevice
+from faults.older_database import OlderDatabase
+from faults.rule_storm import RULES_PER_DEVICE, RuleStorm
 from faults.setups import Installation, Setup
 from faults.timed_rules import TimedRules
 from faults.waiting_work import WaitingWork
+from faults.wire_kills import WireKills
 from faults.workload import Workload
+from support.command_line import latchboard
 from support.machine_clock import CACHE_S
+from support.service import Service
+from support.waiting import TIMEOUT_S
 from support.webhook_receiver import Behaviour, drip, never_respond, reset
 
 Part = TypeVar("Part")
@@ -49,6 +58,7 @@ class World:
     long: bool
     turn: int = 0
     kept: dict[str, DuplicatingDevice] = field(default_factory=dict)
+    wires: list[WireKills] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -167,6 +177,138 @@ async def _timed_rules(world: World) -> AsyncIterator[tuple[TimedRules, list[aio
         found.add(silence)
 
     world.workload.checks.append(check)
+
+
+async def kill_at_the_wire(world: World) -> None:
+    """The service is killed when devices have commands. It comes back before their deadlines, or after them."""
+    [wire] = world.wires or [await _wire_kills(world, world.workload.service)]
+
+    async def end() -> None:
+        world.workload.service.kill()
+        await asyncio.sleep(random.choice((0, 2)))
+        await asyncio.to_thread(world.workload.service.start)
+
+    await wire.strike(end)
+
+
+async def end_sender_at_the_wire(world: World) -> None:
+    """The instance that devices are connected to is killed, or hangs for longer than their commands last, when they have them."""
+    sender = _present(world.installation.instances).instances[world.turn % 2]
+    wire = await _wire_kills(world, sender)
+
+    async def end() -> None:
+        assert sender.process is not None
+        number = signal.SIGSTOP if world.turn % 4 < 2 else signal.SIGKILL
+        os.kill(sender.process.pid, number)
+        await asyncio.sleep(4)
+        os.kill(sender.process.pid, signal.SIGCONT)
+        if number == signal.SIGKILL:
+            sender.kill()
+            await asyncio.to_thread(sender.start)
+
+    await wire.strike(end)
+
+
+async def _wire_kills(world: World, sender: Service) -> WireKills:
+    wire = WireKills(world.workload, sender)
+    world.wires.append(wire)
+    await wire.prepare()
+    world.workload.checks.append(wire.check)
+    return wire
+
+
+async def restore_backup(world: World) -> None:
+    """A backup; then work goes on; then the service is stopped, and the backup takes the place of its database."""
+    service = world.workload.service
+    backup = service.folder / f"backup-{world.turn}"
+    async with _older_database(world) as database:
+        await _run(service, "backup", backup)
+        await database.go_on()
+        await asyncio.to_thread(service.stop)
+        database.forget()
+        await _run(service, "restore", backup)
+        await asyncio.to_thread(service.start)
+
+
+async def fail_over(world: World) -> None:
+    """PostgreSQL dies, and a standby that lacks its last commits takes over."""
+    cluster = _cluster(world)
+    async with _older_database(world) as database:
+        standby = await asyncio.to_thread(cluster.copy_standby)
+        await database.go_on()
+        await asyncio.to_thread(cluster.stop)
+        await asyncio.sleep(1)  # what the service has confirmed is heard by now
+        database.forget()
+        await asyncio.to_thread(cluster.take_over, standby)
+        await _until_logged(world.workload.service, "everything was read anew", world.turn + 1)
+
+
+@asynccontextmanager
+async def _older_database(world: World) -> AsyncIterator[OlderDatabase]:
+    database, told = OlderDatabase(world.workload, lambda: world.turn + 1), Verdict()
+    async with world.workload.commander.turn:
+        await database.prepare()
+        yield database
+        await database.check_cursors(told)
+
+    async def check(found: Verdict) -> None:
+        found.add(told)
+        await database.check(found)
+
+    world.workload.checks.append(check)
+
+
+async def move_in_two_steps(world: World) -> None:
+    """A move to PostgreSQL is interrupted late and abandoned, the service goes on, and then it is moved."""
+    service, target = world.workload.service, _cluster(world).database_url
+    await asyncio.to_thread(service.stop)
+    with contextlib.suppress(_Interrupted):
+        await move_to_postgres(service.data_dir / "latchboard.db", target, _interrupt_late)
+        raise AssertionError("the move was to be interrupted")
+    code, output = await asyncio.to_thread(service.expect_start_failure)
+    assert (code, "move-to --abandon" in output) == (1, True), output
+    await _run(service, "move-to", "--abandon")
+    await asyncio.to_thread(service.start)
+    await world.workload.progress(2_000 if world.long else 500)
+    await asyncio.to_thread(service.stop)
+    await _run(service, "move-to", target)
+    service.settings["LATCHBOARD_DATABASE_URL"] = target
+    await asyncio.to_thread(service.start)
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def _interrupt_late(table: str, _rows: int) -> None:
+    if table == "readings":
+        raise _Interrupted
+
+
+async def _run(service: Service, *arguments: str | Path) -> None:
+    code, output = await latchboard(service, *arguments)
+    assert code == 0, output
+
+
+async def _until_logged(service: Service, text: str, times: int) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while service.log_file.read_text(errors="replace").count(text) < times:
+            await asyncio.sleep(0.1)
+
+
+async def kill_in_a_storm(world: World) -> None:
+    storm = RuleStorm(world.workload, 1_500 if world.long else 4 * RULES_PER_DEVICE)
+    await storm.prepare()
+    await storm.break_loose()
+    await asyncio.sleep(random.uniform(0, 1))
+    await world.workload.service.kill_and_restart()
+    world.workload.checks.append(storm.check)
+
+
+async def read_no_log(world: World) -> None:
+    """The pipe of the log is full all the time. SIGTERM ends the service under load, and it starts again."""
+    await world.workload.progress(2_000 if world.long else 500)
+    await asyncio.to_thread(world.workload.service.restart)
 
 
 async def kill_postgres(world: World) -> None:
@@ -332,7 +474,7 @@ _SQLITE, _POSTGRES = (Setup.SQLITE,), (Setup.POSTGRES,)
 _BOTH = _SQLITE + _POSTGRES
 _CLUSTER, _SILENT = (Setup.CLUSTER,), (Setup.SILENT_CLUSTER,)
 _DISK, _CLOCK, _MOSQUITTO = (Setup.SMALL_DISK,), (Setup.FALSE_CLOCK,), (Setup.MOSQUITTO,)
-_DOUBTED = (Setup.DOUBTED_CLOCK,)
+_DOUBTED, _MOVE, _UNREAD = (Setup.DOUBTED_CLOCK,), (Setup.MOVE,), (Setup.UNREAD_LOG,)
 
 FAULTS = (
     Fault("kill -9 of the service", _SQLITE, kill_service, short=3, long=1_000),
@@ -353,6 +495,13 @@ FAULTS = (
     Fault("PostgreSQL away, devices go on", _CLUSTER, keep_postgres_away, long=10),
     Fault("PostgreSQL away, timers of rules go on", _CLUSTER, wait_in_log, long=10, per_service=5),
     Fault("the owner of partitions hangs, timers of rules go on", _CLUSTER, wait_for_hung_owner, long=10, per_service=5),
+    Fault("kill -9 while devices have commands", _BOTH, kill_at_the_wire, short=2, long=100, per_service=50),
+    Fault("the sender ends while devices have commands", _CLUSTER, end_sender_at_the_wire, short=2, long=20, per_service=4),
+    Fault("a backup restored", _SQLITE, restore_backup, long=20, per_service=5),
+    Fault("failover to an older standby", _POSTGRES, fail_over, long=20, per_service=5),
+    Fault("a move interrupted, with writes between", _MOVE, move_in_two_steps, long=20, per_service=1),
+    Fault("kill -9 in a storm of rules", _BOTH, kill_in_a_storm, long=10, per_service=2),
+    Fault("nobody reads the log", _UNREAD, read_no_log, short=2, long=20),
     Fault("kill -9 of PostgreSQL", _POSTGRES, kill_postgres, long=20),
     Fault("PostgreSQL stopped (SIGSTOP)", _POSTGRES, pause_postgres, long=5),
     Fault("a table locked", _POSTGRES, lock_table, long=len(LOCKED_TABLES)),

@@ -26,6 +26,7 @@ from support.nats import BINARY as NATS_BINARY
 from support.nats import NatsNodes, nats_nodes
 from support.service import Service
 from support.silent_network import silent_networks
+from support.unread_output import FullPipe, UnreadService
 
 
 class Setup(StrEnum):
@@ -33,6 +34,8 @@ class Setup(StrEnum):
     POSTGRES = "PostgreSQL"
     CLUSTER = "PostgreSQL, three instances"
     SILENT_CLUSTER = "PostgreSQL, three instances, networks that fall silent"
+    MOVE = "SQLite, then PostgreSQL"
+    UNREAD_LOG = "SQLite, nobody reads the log"
     MOSQUITTO = "SQLite, Mosquitto"
     SMALL_DISK = "SQLite, small disk"
     FALSE_CLOCK = "SQLite, false clock"
@@ -41,7 +44,7 @@ class Setup(StrEnum):
 
     def missing(self) -> str | None:
         """Why this setup cannot run here, or None."""
-        if self in (Setup.POSTGRES, *CLUSTERS) and not postgres.available():
+        if self in (Setup.POSTGRES, Setup.MOVE, *CLUSTERS) and not postgres.available():
             return "PostgreSQL is not installed"
         if self in CLUSTERS and (NATS_BINARY is None or HAPROXY_BINARY is None):
             return "NATS or HAProxy is not installed"
@@ -79,10 +82,12 @@ async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation
             stack.push_async_callback(asyncio.to_thread, made.remove)
             return made
 
-        if setup is Setup.POSTGRES:
+        if setup in (Setup.POSTGRES, Setup.MOVE):
             cluster = await keep(await asyncio.to_thread(Cluster))
             await asyncio.to_thread(cluster.start)
-            yield Installation(Service(folder, LATCHBOARD_DATABASE_URL=cluster.url, **settings), cluster=cluster)
+            if setup is Setup.POSTGRES:
+                settings["LATCHBOARD_DATABASE_URL"] = cluster.database_url
+            yield Installation(Service(folder, **settings), cluster=cluster)
         elif setup in CLUSTERS:
             cluster = await keep(await asyncio.to_thread(Cluster))
             await asyncio.to_thread(cluster.start)
@@ -91,9 +96,13 @@ async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation
             ring = "shared:" + base64.b64encode(secrets.token_bytes(32)).decode()
             networks = _networks(stack, cluster, nodes) if setup is Setup.SILENT_CLUSTER else ()
             group = InstanceGroup(
-                folder, nodes, networks, LATCHBOARD_DATABASE_URL=cluster.url, LATCHBOARD_SECRET_KEYS=ring, **settings
+                folder, nodes, networks, LATCHBOARD_DATABASE_URL=cluster.database_url, LATCHBOARD_SECRET_KEYS=ring, **settings
             )
             yield Installation(group, cluster=cluster, instances=group, nodes=nodes)
+        elif setup is Setup.UNREAD_LOG:
+            pipe = FullPipe()
+            stack.callback(pipe.close)
+            yield Installation(UnreadService(folder, pipe, LATCHBOARD_LOG_LEVEL="DEBUG", **settings))
         elif setup is Setup.MOSQUITTO:
             broker = await keep(await asyncio.to_thread(ExternalBroker, folder / "mosquitto"))
             yield Installation(Service(folder, **settings, **broker.settings), broker=broker)
@@ -110,5 +119,5 @@ async def installation(setup: Setup, folder: Path) -> AsyncIterator[Installation
 
 def _networks(stack: AsyncExitStack, cluster: Cluster, nodes: NatsNodes) -> Sequence[InstanceNetworks]:
     """Of each instance, to the database and to every NATS node."""
-    found = [stack.enter_context(silent_networks([cluster.url, *nodes.servers])) for _ in range(INSTANCES)]
+    found = [stack.enter_context(silent_networks([cluster.database_url, *nodes.servers])) for _ in range(INSTANCES)]
     return [InstanceNetworks(database, to_nodes) for database, *to_nodes in found]

@@ -10,7 +10,7 @@ import contextlib
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,16 +73,19 @@ class Switch:
 
 @dataclass
 class Commander:
-    """Sends commands one after another. Each has one key and is retried until the service answers it definitely."""
+    """Sends commands one after another. Each has one key and is retried until the service answers it definitely. A fault that holds
+    `turn` keeps it from sending; no request of it is under way then."""
 
     device: Device
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     executions: dict[str, set[str]] = field(default_factory=dict)
     server_errors: Counter[str] = field(default_factory=Counter)
 
     async def run(self, service: Service, api: ApiClient) -> None:
         number = 0
         while True:
-            await self._send(service, api, f"key-{number}", "ON" if number % 2 else "OFF")
+            async with self.turn:
+                await self._send(service, api, f"key-{number}", "ON" if number % 2 else "OFF")
             number += 1
             await asyncio.sleep(COMMAND_PAUSE_S)
 
@@ -121,6 +124,7 @@ class Workload:
         """Devices with a rule; only where rules may move from one instance to another."""
         self.published: dict[str, set[int]] = {}
         """Numbers of acknowledged readings, by device, that a fault published itself."""
+        self._forgotten: dict[str, set[int]] = {}
         self.checks: list[Callable[[Verdict], Awaitable[None]]] = []
         """What a fault wants checked at the end."""
         self._simulation: Any = None
@@ -167,12 +171,19 @@ class Workload:
             await cancel_tasks(*self._tasks)
 
     def acknowledged_readings(self) -> dict[str, set[int]]:
-        """The numbers that devices have a PUBACK for."""
+        """The numbers that devices have a PUBACK for, and that the database ought to have."""
         found = {
             device_id: {number for first, last in runs for number in range(first, last + 1)}
             for device_id, runs in self._simulation.puback_log()
         }
-        return found | self.published
+        return {
+            device_id: numbers - self._forgotten.get(device_id, set()) for device_id, numbers in (found | self.published).items()
+        }
+
+    def forget_since(self, before: Mapping[str, set[int]]) -> None:
+        """The database goes back to a copy that was made when `before` was acknowledged; what came later may be gone."""
+        for device_id, numbers in self.acknowledged_readings().items():
+            self._forgotten.setdefault(device_id, set()).update(numbers - before.get(device_id, set()))
 
     async def accept(self, receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """How the receiver behaves unless a fault changes it."""

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from support.fork_server import ForkedProcess, fork_server
-from support.service import program_command
+from support.service import Service, environment, program_command
 from support.waiting import TIMEOUT_S
 
 
@@ -45,3 +45,8 @@ async def command_output(*arguments: str | Path, folder: Path, env: dict[str, st
     """Exit code and all output."""
     done = await asyncio.to_thread(run_command, *arguments, folder=folder, env=env)
     return done.returncode, done.stdout
+
+
+async def latchboard(service: Service, *arguments: str | Path) -> tuple[int, str]:
+    """Exit code and all output of a command with the settings of this service."""
+    return await command_output(*arguments, folder=service.folder, env=environment(**service.settings))

@@ -76,7 +76,7 @@ class Cluster:
 
     def stop(self, mode: str) -> None:
         """`mode`: `fast` keeps all that was stored, `immediate` leaves it to the next start."""
-        self._run("pg_ctl", "-m", mode, "stop")
+        self._run("pg_ctl", "-m", mode, "-w", "stop")
 
     async def create_database(self, name: str) -> None:
         connection = await asyncpg.connect(self.url("postgres").replace("+asyncpg", ""))
@@ -97,6 +97,10 @@ class Cluster:
     def fail_over(self, standby: Path) -> None:
         """The server dies, and the standby takes over at its address."""
         self.stop("immediate")
+        self.take_over(standby)
+
+    def take_over(self, standby: Path) -> None:
+        """The standby serves at the address of the server, which has stopped."""
         shutil.rmtree(self._folder / "dead", ignore_errors=True)
         (self._folder / "data").rename(self._folder / "dead")
         standby.rename(self._folder / "data")

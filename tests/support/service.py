@@ -231,6 +231,13 @@ class Service:
             feed.state = await feed.wait_for("initial_state")
             yield feed
 
+    @asynccontextmanager
+    async def resumed_feed(self, api: ApiClient, cursor: str) -> AsyncIterator[FeedClient]:
+        """The live feed from this cursor on; nothing of it has been read."""
+        address = f"ws://127.0.0.1:{self.port}/api/v1/ws?cursor={cursor}"
+        async with connect(address, additional_headers=api.headers, open_timeout=TIMEOUT_S, close_timeout=1) as socket:
+            yield FeedClient(socket)
+
 
 class ApiClient:
     """An API client. Each call names the status that it expects and returns the JSON of the response."""
