@@ -51,8 +51,9 @@ async def ids_for_log(uow: UnitOfWork[DevicesTx], numbers: Collection[int]) -> l
 
 
 async def save_device(tx: DevicesTx, device: Device, *, deferred: bool = False) -> Device:
-    """Save the device with its next version. `deferred`: as in `DeviceRepository.save_deferred`. Raises Conflict after a concurrent
-    change."""
+    """Save the device with its next version. `deferred`: as in `DeviceRepository.save_deferred`.
+
+    Raises Conflict after a concurrent change."""
     save = tx.devices.save_deferred if deferred else tx.devices.save
     if not await save(device):
         raise Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")

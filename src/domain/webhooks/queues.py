@@ -4,8 +4,9 @@ A queue has a few attempts in flight and keeps more deliveries queued. When its 
 than may be sent at once, so that it can continue while the next transaction runs; it starts only what it can send within
 SEND_AHEAD_S, because a started attempt is not checked again. A slow queue keeps only what it can send while the lease lasts. The
 rest stays in the database and is claimed again after the lease. All queues share a bounded number of slots, and slow queues
-together may use only a part of them, so fast endpoints always have capacity. The last of the slots, and the last of those for slow
-queues, are kept for accounts that use few: however many webhooks an account has, those of another one start at once. A backlog costs disk space and no memory.
+together may use only a part of them, so fast endpoints always have capacity. The last of the slots, and the last of those for
+slow queues, are kept for accounts that use few: however many webhooks an account has, those of another one start at once. A
+backlog costs disk space and no memory.
 
 Pure bookkeeping: no I/O, no clock; times are steady time.
 """
