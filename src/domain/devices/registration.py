@@ -175,9 +175,7 @@ class BulkRegistrationService:
         except (Conflict, NotFound) as error:
             return BulkRegistrationRowResult(BulkOutcome.FAILED, error=error)
         device_id = DeviceId(self.ids.new_id(IdPrefix.DEVICE))
-        return BulkRegistrationRowResult(
-            BulkOutcome.CREATED, _new_device(caller.account_id, device_id, project_id, row, now_ms)
-        )
+        return BulkRegistrationRowResult(BulkOutcome.CREATED, _new_device(caller.account_id, device_id, project_id, row, now_ms))
 
     async def _add(
         self, tx: DevicesTx, caller: SessionCaller, planned: Sequence[BulkRegistrationRowResult], now_ms: int
