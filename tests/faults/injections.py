@@ -297,7 +297,7 @@ async def _until_logged(service: Service, text: str, times: int) -> None:
 
 
 async def kill_in_a_storm(world: World) -> None:
-    storm = RuleStorm(world.workload, 1_500 if world.long else 4 * RULES_PER_DEVICE)
+    storm = RuleStorm(world.workload, 1_500 if world.long else 20 * RULES_PER_DEVICE)
     await storm.prepare()
     await storm.break_loose()
     await asyncio.sleep(random.uniform(0, 1))

@@ -53,6 +53,11 @@ FRAMEWORK_ERRORS: dict[int, tuple[str, str]] = {
     413: ("PAYLOAD_TOO_LARGE", "The body is larger than 256 KiB, or a fleet's document than 1 MiB. Send a smaller one."),
     415: ("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json in UTF-8, not compressed."),
     500: ("INTERNAL_ERROR", "Internal error. Try again. If it persists, report the requestId."),
+    503: (
+        "UNAVAILABLE",
+        "The service stopped before it could answer. Look whether the request was carried out, or repeat it with its "
+        "Idempotency-Key.",
+    ),
 }
 
 
@@ -133,7 +138,7 @@ def install_error_handlers(app: Quart) -> None:
 
 def answering_always(inner: Any) -> Any:
     """The ASGI application, which answers also where no handler can: after a fault of the framework or of a hook, or a
-    cancellation that is not of this request. The server's own answer would be a 500 without a body, or none."""
+    cancellation that is not of this request, or by a server that stops. The server's own answer would be a 500 without a body."""
 
     async def answered(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -150,16 +155,19 @@ def answering_always(inner: Any) -> Any:
             await inner(scope, receive, send_noted)
         except (Exception, asyncio.CancelledError) as error:
             task = asyncio.current_task()
-            if has_begun or (isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()):
+            is_stopped = isinstance(error, asyncio.CancelledError) and task is not None and bool(task.cancelling())
+            if is_stopped and not has_begun:
+                await _send_error(send, 503, (b"retry-after", b"1"))
+            if has_begun or is_stopped:
                 raise
             log.error("request failed outside its handler: %s %s", scope["method"], scope["path"], exc_info=error)
-            await _send_internal_error(send)
+            await _send_error(send, 500)
 
     return answered
 
 
-async def _send_internal_error(send: Any) -> None:
-    code, message = FRAMEWORK_ERRORS[500]
+async def _send_error(send: Any, status: int, *more: tuple[bytes, bytes]) -> None:
+    code, message = FRAMEWORK_ERRORS[status]
     request_id = f"req_{secrets.token_hex(10)}"
     body = json.dumps({"error": code, "message": message, "requestId": request_id}).encode()
     headers = [
@@ -168,6 +176,7 @@ async def _send_internal_error(send: Any) -> None:
         (b"x-request-id", request_id.encode()),
         (b"x-content-type-options", b"nosniff"),
         (b"connection", b"close"),
+        *more,
     ]
-    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
