@@ -31,7 +31,6 @@ CASES = [
     ("clock ahead at boot", Setup.DOUBTED_CLOCK),
     ("the sender ends while devices have commands", Setup.CLUSTER),
     ("a move interrupted, with writes between", Setup.MOVE),
-    ("kill -9 in a storm of rules", Setup.SQLITE),
     ("nobody reads the log", Setup.UNREAD_LOG),
     ("service away from Mosquitto", Setup.MOSQUITTO),
     ("service away, boards go on", Setup.SQLITE),
