@@ -23,7 +23,6 @@ ALONE = {
     "adapters/http/documents/guides.py": "prose, which is read and changed alone",
     "adapters/storage/sql/repositories/life.py": "the only statements that a backup, a restore and a failover share",
     "adapters/storage/disk_space.py": "the adapter of one port, of no database",
-    "domain/commands/contexts.py": "what submission, cancellation and the check of authority share, none of which may import another",
     "app/__main__.py": "`python -m app`",
     "app/cli/main.py": "sets the collector before anything else is imported",
     "app/cli/mcp_stdio.py": "the library of the protocol is imported for this command only",
