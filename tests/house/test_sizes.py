@@ -31,7 +31,6 @@ ALONE = {
     "app/version.py": "imported before all others",
     "app/wiring/asyncapi_document.py": "imported when it is asked for: the document is large",
     "app/wiring/compose.py": "breaks a circle: it makes the HTTP application and the metrics, which read the program",
-    "domain/devices/lookup.py": "breaks a circle: all services of the part use it",
     "domain/kernel/backoff.py": "data of every layer",
     "domain/kernel/columnar_records.py": "a container that knows nothing of the program",
     "domain/kernel/ports.py": PORT,
