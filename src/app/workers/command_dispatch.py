@@ -49,15 +49,18 @@ class CommandDispatchWorker(DueLoop):
         if self.recovery is not None:
             await self.recovery.mark_possibly_sent()
             self.recovery = None
-        while await self.dispatch.send_queued():
-            pass
+        await self._send_all()
         before = self.dispatch.expired_in_queue
         due_ms = await self.dispatch.next_expiry_ms()
         while due_ms is not None and due_ms <= self.dispatch.deadlines.now_ms():
-            while await self.dispatch.expire_batch():
-                pass
+            await self.dispatch.expire_batch()
+            await self._send_all()  # what was queued meanwhile does not wait for all that has expired
             due_ms = await self.dispatch.next_expiry_ms()
         expired = self.dispatch.expired_in_queue - before
         if expired:
             log.warning("commands of connected devices expired before they could be sent", expired=expired)
         return seconds_until(due_ms, self.dispatch.deadlines.now_ms())
+
+    async def _send_all(self) -> None:
+        while await self.dispatch.send_queued():
+            pass

@@ -34,6 +34,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 
 PAGE_SIZE = 200
 MAX_READY_PER_ROUND = 50
+MAX_EXPIRED_PER_ROUND = 50
+"""One short transaction; between two of them others write, and what is queued is sent."""
 MAX_RECENTLY_SENT = 5 * PAGE_SIZE
 """Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
 MAX_QUEUED = 20_000
@@ -176,15 +178,15 @@ class CommandDispatchService:
         await self._follow_clock()
         now_ms = self.deadlines.now_ms()
         self._next_expiry_ms = None
-        async with self.uow.write(caller=None) as tx:
+        async with self.uow.write(caller=None, background=True) as tx:
             if not self.life.is_recovered:
                 return False  # the transaction has found another life, which may not know what was sent
-            overdue = await tx.executions.list_expired(now_ms, PAGE_SIZE)
+            overdue = await tx.executions.list_expired(now_ms, MAX_EXPIRED_PER_ROUND)
             elsewhere = await self._list_held_elsewhere(tx, overdue)
             transitions = [expire_execution(each, now_ms, may_be_sent=each.device_no in elsewhere) for each in overdue]
             await self._write_transitions(tx, transitions, now_ms)
         self.expired_in_queue += sum(one.sent_ms is None and self.link.is_connected(one.device_id) for one in overdue)
-        return len(overdue) == PAGE_SIZE
+        return len(overdue) == MAX_EXPIRED_PER_ROUND
 
     async def _list_held_elsewhere(self, tx: CommandsTx, executions: Sequence[Execution]) -> Collection[int]:
         """The numbers of the devices whose connection another instance has, or had when it was last heard of. It may have sent a

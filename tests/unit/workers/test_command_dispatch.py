@@ -8,6 +8,7 @@ import pytest
 
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.due import MAX_SLEEP_S, WakeEvent
+from domain.commands import dispatch
 from domain.commands.dispatch import CommandCrashRecovery
 from domain.commands.model import ExecutionStatus
 from domain.kernel.errors import Unavailable
@@ -97,3 +98,27 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
         loop.on_devices_ready([(device.device_no, world.clock.now_ms() + 1, 0)])
         wake.set()
         await eventually(lambda: len(world.link.sent) == 1)
+
+
+async def test_what_is_queued_does_not_wait_for_all_that_has_expired(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account lets commands of hundreds of devices expire; another one switches."""
+    device, loud = await world.device(online=True), await world.device()
+    monkeypatch.setattr(dispatch, "MAX_EXPIRED_PER_ROUND", 2)
+    for _ in range(5):
+        await world.commands.submit(world.session(), loud.device_id, "ON", ttl_ms=1_000)
+    loop = CommandDispatchWorker(dispatch=world.dispatch, recovery=None, wake_event=WakeEvent())
+    await loop.run_once()
+    world.clock.forward(1_000)
+    sent_before_each: list[int] = []
+    expire = world.dispatch.expire_batch
+
+    async def expire_beside_a_switch() -> bool:
+        sent_before_each.append(len(world.link.sent))
+        more = await expire()
+        if len(sent_before_each) == 1:
+            await world.commands.submit(world.session(), device.device_id, "ON")
+        return more
+
+    monkeypatch.setattr(world.dispatch, "expire_batch", expire_beside_a_switch)
+    await loop.run_once()
+    assert sent_before_each == [0, 1, 1]

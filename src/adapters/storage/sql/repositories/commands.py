@@ -341,8 +341,8 @@ class SqlCommandContextRepository(SqlRepository):
         queries = [_context_queries(account_id, device_id, subject) for device_id in device_ids]
         rows = iter(await self._session.read_batch(*chain.from_iterable(queries)))
         contexts: dict[DeviceId, CommandContext] = {}
-        for device_id, batch in zip(device_ids, queries, strict=True):
-            found, own, [[opened]], *rest = islice(rows, len(batch))
+        for device_id, own_queries in zip(device_ids, queries, strict=True):
+            found, own, [[opened]], *rest = islice(rows, len(own_queries))
             if found:
                 contexts[device_id] = _context_from_rows(found[0], own, opened, rest[0] if rest else ())
         return contexts
