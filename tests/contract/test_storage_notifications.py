@@ -68,19 +68,6 @@ async def test_what_is_owed_is_due_in_order_postponed_and_deleted(world: StoredA
         assert postponed == replace(due[0], due_ms=NOW + 5, attempt=1)
 
 
-async def test_accounts_take_turns_however_much_one_of_them_is_owed(world: StoredAccount) -> None:
-    loud, quiet = a_channel(world), a_channel(world)
-    async with world.uow.write(caller=None) as tx:
-        other = replace(world.account, account_id=new_id("acc"))
-        await tx.accounts.add(other)
-        await tx.notification_channels.add(loud)
-        await tx.notification_channels.add(replace(quiet, account_id=other.account_id))
-        await tx.notifications.add_many([a_notification(world, loud.channel_id, subject=f"loud {each}") for each in range(5)])
-        await tx.notifications.add_many([a_notification(world, quiet.channel_id, subject="quiet")])
-        due = await tx.notifications.list_due(NOW, 2)
-        assert [each.subject for each in due] == ["loud 0", "quiet"]
-
-
 async def test_a_device_that_returns_owes_nothing_for_being_offline(world: StoredAccount) -> None:
     async with world.uow.write(caller=None) as tx:
         await tx.notifications.add_many([a_notification(world)])

@@ -32,8 +32,7 @@ class NotificationOutboxRepository(Protocol):
         """What is owed because these devices are offline."""
 
     async def list_due(self, now_ms: int, limit: int) -> Sequence[Notification]:
-        """Earliest first. When there are more than `limit`, the earliest of each account, then the second of each, and so on.
-        PostgreSQL locks the rows and skips those that another transaction has locked."""
+        """Earliest first. PostgreSQL locks the rows and skips those that another transaction has locked."""
 
     async def next_due_ms(self) -> int | None: ...
 

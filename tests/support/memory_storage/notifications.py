@@ -23,10 +23,6 @@ NOTIFICATIONS: Table[int, Notification] = Table("notifications")
 SERVICE_SECRETS: Table[str, bytes] = Table("service_secrets")
 
 
-def _order(notification: Notification) -> tuple[int, int]:
-    return notification.due_ms, notification.seq
-
-
 class MemoryNotificationOutboxRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -53,16 +49,7 @@ class MemoryNotificationOutboxRepository:
 
     async def list_due(self, now_ms: int, limit: int) -> Sequence[Notification]:
         due = [each for each in self._database.rows(NOTIFICATIONS).values() if each.due_ms <= now_ms]
-        channels = self._database.rows(CHANNELS)
-        counts: Counter[str] = Counter()
-        turns: list[tuple[int, Notification]] = []
-        for each in sorted(due, key=_order):
-            channel = channels.get(each.channel_id)
-            account = "" if channel is None else channel.account_id
-            counts[account] += 1
-            turns.append((counts[account], each))
-        first = sorted(turns, key=lambda one: (one[0], *_order(one[1])))[:limit]
-        return sorted((each for _, each in first), key=_order)
+        return sorted(due, key=lambda each: (each.due_ms, each.seq))[:limit]
 
     async def next_due_ms(self) -> int | None:
         return min((each.due_ms for each in self._database.rows(NOTIFICATIONS).values()), default=None)

@@ -119,16 +119,7 @@ _CHANGED = ("topics", "offline_minutes", "quiet_from_minute", "quiet_to_minute",
 UPSERT_SETTINGS = upsert(notification_settings, *_CHANGED)
 ADD = insert(notifications)
 DELETE_OFFLINE = delete(notifications).where(n.device_id.in_(listed()), n.topic == NotificationTopic.OFFLINE.value)
-_TURN = func.row_number().over(partition_by=notification_channels.c.account_id, order_by=(n.due_ms, n.seq))
-_DUE = (
-    select(n.seq, n.due_ms, _TURN.label("turn"))
-    .outerjoin(notification_channels, notification_channels.c.channel_id == n.channel_id)
-    .where(n.due_ms <= bindparam("at_now"))
-    .subquery()
-)
-_FIRST_OF_ACCOUNTS = select(_DUE.c.seq).order_by(_DUE.c.turn, _DUE.c.due_ms, _DUE.c.seq).limit(bindparam("at_limit"))
-LIST_DUE = NOTIFICATION.select().where(n.seq.in_(_FIRST_OF_ACCOUNTS)).order_by(n.due_ms, n.seq)
-"""The accounts take turns, however much one of them is owed."""
+LIST_DUE = NOTIFICATION.select().where(n.due_ms <= bindparam("at_now")).order_by(n.due_ms, n.seq).limit(bindparam("at_limit"))
 LIST_DUE_FOR_UPDATE = LIST_DUE.with_for_update(skip_locked=True)
 NEXT_DUE = select(func.min(n.due_ms))
 COUNT = select(func.count()).select_from(notifications)
