@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from domain.accounts.model import Project
+from domain.devices.lookup import save_device
 from domain.devices.model import DeviceCredentials, DeviceMetadata, DeviceStatus, DeviceType
 from domain.kernel.errors import Conflict
 from domain.schedules.model import DecidedScheduleEdge, EdgeOutcome, SwitchEdge
@@ -67,6 +68,12 @@ async def test_many_devices_are_added_in_order_and_saved_in_the_transaction_that
         assert await tx.devices.save_deferred(replace(added[0], name="renamed"))
         renamed = await tx.devices.get(account_id, added[0].device_id)
         assert renamed == replace(added[0], name="renamed", version=added[0].version + 1)
+    with pytest.raises(Conflict, match="just changed"):
+        async with world.uow.write() as tx:
+            await save_device(tx, replace(renamed, name="newer"))
+            await save_device(tx, replace(renamed, name="of an older version"), deferred=True)
+    async with world.uow.read() as tx:
+        assert await tx.devices.get(account_id, renamed.device_id) == renamed
     with pytest.raises(Conflict) as refused:
         async with world.uow.write() as tx:
             await tx.devices.add_many([a_device(account_id, project_id, external_id="one")])

@@ -63,9 +63,9 @@ class CredentialIssuer:
         self, tx: DevicesTx, caller: Caller, device: Device, now_ms: int, *, rotated: bool = False
     ) -> RevealedCredentials:
         """New credentials in place of any old ones: the device becomes ACTIVE, a disabled one stays so. `device`: as this
-        transaction has read it. After the commit the
-        caller syncs the device to the link. Raises Conflict; PermissionDenied `STEP_UP_REQUIRED` for a rotation, which shows a
-        password as a reveal does."""
+        transaction has read it. After the commit the caller syncs the device to the link.
+
+        Raises Conflict; PermissionDenied `STEP_UP_REQUIRED` for a rotation, which shows a password as a reveal does."""
         if rotated:
             await require_fresh_proof(tx, caller, now_ms)
         password = self.ids.random_alphanumeric(PASSWORD_LENGTH)

@@ -16,9 +16,14 @@ from domain.kernel.unit_of_work import UnitOfWork
 
 
 def external_id_taken_error(external_id: str | None) -> Conflict:
+    """None: one of several, and which is not known."""
+    code = "EXTERNAL_ID_TAKEN"
+    if external_id is None:
+        return Conflict(
+            "Another device of this account has one of these externalIds. GET /devices?externalId= finds it.", code=code
+        )
     return Conflict(
-        f"Another device of this account has the externalId {external_id!r}. GET /devices?externalId= finds it.",
-        code="EXTERNAL_ID_TAKEN",
+        f"Another device of this account has the externalId {external_id!r}. GET /devices?externalId= finds it.", code=code
     )
 
 
@@ -50,11 +55,15 @@ async def ids_for_log(uow: UnitOfWork[DevicesTx], numbers: Collection[int]) -> l
     return [found.get(number, str(number)) for number in sorted(numbers)]
 
 
+def device_changed_error() -> Conflict:
+    return Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")
+
+
 async def save_device(tx: DevicesTx, device: Device, *, deferred: bool = False) -> Device:
     """Save the device with its next version. `deferred`: as in `DeviceRepository.save_deferred`.
 
     Raises Conflict after a concurrent change."""
     save = tx.devices.save_deferred if deferred else tx.devices.save
     if not await save(device):
-        raise Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")
+        raise device_changed_error()
     return replace(device, version=device.version + 1)

@@ -59,8 +59,8 @@ class DeviceRepository(Protocol):
     async def count(self, account_id: AccountId) -> int: ...
 
     async def save_deferred(self, device: Device) -> bool:
-        """`save` of a device that this transaction has read or added, with the `external_id` that it had. On SQLite, where nobody
-        else can have changed it since, it costs no thread hop."""
+        """`save` of a device that this transaction has read or added, with the `external_id` that it had. On SQLite it costs no
+        thread hop, and a device that was saved since is told later: the transaction ends with Conflict, and nothing is done."""
 
     async def save(self, device: Device) -> bool:
         """Write the fields that people and the lifecycle decide (not relay, presence, plan revision) and increase `version`.

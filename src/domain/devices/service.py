@@ -63,8 +63,8 @@ class DeviceService:
     erasure: DeviceEraserPort
 
     async def register(self, caller: SessionCaller, registration: DeviceRegistrationInput, *, count: int | None = None) -> Device:
-        """`count`: of the account's devices, from whoever registers many in one transaction: who has counted them in it, and has
-        found there the project and device type that are named.
+        """`count`: the number of the account's devices, from a caller that registers many in one transaction. It has counted them
+        there, and has looked up the project and the device type there.
 
         Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES` or
         `EXTERNAL_ID_TAKEN`."""
@@ -88,8 +88,8 @@ class DeviceService:
     async def update(
         self, caller: SessionCaller, device_id: DeviceId, changes: Mapping[str, Any], *, known: Device | None = None
     ) -> Device:
-        """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `known`: the device, from whoever changes many in
-        one transaction and has read it there. Raises NotFound, PermissionDenied, ValidationFailed."""
+        """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `known`: the device, from a caller that
+        changes many in one transaction and has read it there. Raises NotFound, PermissionDenied, ValidationFailed."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             # A move waits for a group of the former project that the device is joining, and takes it out again.

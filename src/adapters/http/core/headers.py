@@ -46,10 +46,6 @@ RESPONSE_HEADERS: Mapping[str, Schema] = {
         "description": "The remaining quota (`r`), and the seconds (`t`) until it grows by one.",
     },
     "Content-Disposition": {"schema": _TEXT, "description": "The file name for a browser that saves the response."},
-    "Set-Cookie": {
-        "schema": _TEXT,
-        "description": "For browsers: it marks a device on which somebody has signed in. It is no credential.",
-    },
 }
 REQUEST_HEADERS: Mapping[str, str] = {
     "If-Match": "The `ETag` that you read. The request fails with 412 if the object has changed since.",
@@ -63,7 +59,7 @@ BY_STATUS: Mapping[int, tuple[str, ...]] = {
 """Of errors, whatever the operation (errors.py)."""
 
 _PACKAGE = "adapters.http."
-_BY_LOWER_CASE = {name.lower(): name for name in (*RESPONSE_HEADERS, *REQUEST_HEADERS)} | {"cookies": "Set-Cookie"}
+_BY_LOWER_CASE = {name.lower(): name for name in (*RESPONSE_HEADERS, *REQUEST_HEADERS)}
 _WORD = re.compile(r"\w+")
 
 

@@ -33,7 +33,7 @@ ResponseObserver = Callable[[str, str, int, float], None]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{8,128}")
 _ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
 _ALLOWED_HEADERS = "Authorization, Content-Type, X-Api-Key, Idempotency-Key, If-Match, X-Request-Id"
-_EXPOSED_HEADERS = ", ".join(name for name in RESPONSE_HEADERS if name != "Set-Cookie")
+_EXPOSED_HEADERS = ", ".join(RESPONSE_HEADERS)
 
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """For responses that are not pages. A blueprint that serves pages sets its own Content-Security-Policy."""

@@ -43,7 +43,7 @@ from adapters.storage.sql.mapping import (
     to_json,
     unique_violation_as,
 )
-from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE
+from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE, Row
 from adapters.storage.sql.statements import (
     behind,
     escape_like,
@@ -71,7 +71,7 @@ from adapters.storage.sql.tables import (
     left_edges,
     tombstones,
 )
-from domain.devices.lookup import external_id_taken_error
+from domain.devices.lookup import device_changed_error, external_id_taken_error
 from domain.devices.model import Device, DeviceGroup, DeviceMetadata, DeviceStatus, DeviceType, FirmwareProfile
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
 from domain.kernel.errors import Conflict
@@ -142,6 +142,8 @@ LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_
 LIST_BY_PROJECT = LIST.where(d.project_id == bindparam("at_project"))
 COUNT = select(func.count()).select_from(devices).where(d.account_id == bindparam("at_account"))
 SAVE = update(devices).where(_ID, d.version == bindparam("at_version")).returning(d.device_no)
+CHANGED_ROWS = select(func.changes())
+"""On SQLite: of the statement before."""
 SET_RELAYS = update(devices).where(d.device_id.in_(listed()), or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY)
 SET_ONLINE = update(devices).where(_ID, d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_no)
 _SET_ONLINE = update(devices).where(d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_id)
@@ -180,6 +182,12 @@ DELETE_REPORTED = [
 def _folded(device: Device) -> dict[str, str]:
     """What no field of a device has: the columns that it is found and sorted by."""
     return {"folded_name": fold(device.name), "search_text": DeviceSearch.text_of(device)}
+
+
+def _require_one(changed: Sequence[Row]) -> tuple[()]:
+    if changed[0][0] != 1:
+        raise device_changed_error()
+    return ()
 
 
 def _saved_values(device: Device) -> dict[str, Any]:
@@ -243,6 +251,7 @@ class SqlDeviceRepository(SqlRepository):
         if self._session.dialect == POSTGRES:
             return await self.save(device)
         await self._session.execute_many(SAVE, [_saved_values(device)], defer=True)
+        await self._session.read_then_write(CHANGED_ROWS, _require_one)
         return True
 
     async def save(self, device: Device) -> bool:
