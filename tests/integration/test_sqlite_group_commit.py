@@ -17,7 +17,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.sqlite import connections
 from adapters.storage.sql.sqlite import writer as group_commit
 from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.sqlite.connections import WalCheckpointer
+from adapters.storage.sql.sqlite.connections import SqliteConnection, WalCheckpointer
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from domain.kernel.errors import Unavailable, UnstorableValue
 from support.empty_database import empty_sqlite
@@ -366,3 +366,16 @@ async def test_a_stop_does_not_wait_for_a_checkpoint_that_hangs(bench: Bench, mo
             await bench.backend.writer.stop()
     finally:
         goes_on.set()
+
+
+async def test_opening_waits_for_who_writes_a_file_without_a_write_ahead_log_but_not_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.executescript("CREATE TABLE kept (id INTEGER); BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="locked"):
+            await SqliteConnection.open(path, reader=False, busy_timeout_ms=100)
+        opening = asyncio.create_task(SqliteConnection.open(path, reader=False, busy_timeout_ms=int(TIMEOUT_S * 1000)))
+        await asyncio.sleep(0.2)
+        assert not opening.done()
+        other.execute("COMMIT")
+        await (await opening).close()

@@ -39,6 +39,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
 import aiosqlite
@@ -49,6 +50,7 @@ from domain.kernel.errors import Unavailable, UnstorableValue
 
 SAVEPOINT = "ticket"
 """The name of each transaction's savepoint: one is released before the next is set."""
+OPEN_PAUSE_S = 0.02
 
 
 class TransactionControlError(Unavailable):
@@ -230,11 +232,24 @@ class SqliteConnection:
         opened = cls(connection, made[0], busy_timeout_ms)
         try:
             for pragma in _pragmas(reader=reader):
-                await opened.fetch(pragma)
+                await opened._set(pragma)
         except BaseException:
             await opened.close()  # otherwise its thread keeps the process alive
             raise
         return opened
+
+    async def _set(self, pragma: str) -> None:
+        """SQLite by itself does not wait when it turns a new file to a write-ahead log and another process writes that file."""
+        deadline = monotonic() + self._busy_timeout_ms / 1000
+        while True:
+            try:
+                await self._connection.execute_fetchall(pragma)
+            except DRIVER_ERRORS as error:
+                if getattr(error, "sqlite_errorname", "") != "SQLITE_BUSY" or monotonic() >= deadline:
+                    raise self.translate(error) from error
+                await asyncio.sleep(OPEN_PAUSE_S)
+            else:
+                return
 
     def defer_control(self, *controls: str) -> None:
         self._deferred.extend(controls)
