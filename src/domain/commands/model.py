@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from domain.devices.channels import ChannelKind
 from domain.devices.model import Device, FirmwareProfile
 from domain.grants.checks import effects_of
 from domain.grants.model import Grant
@@ -67,10 +68,34 @@ class CommandDefinition:
     shape: CommandWidget
     requires_approval: bool
     created_ms: int = 0
+    channels: tuple[int, ...] = ()
+    """The channels that it is for; empty: all."""
+
+    def applies_to(self, channel: int) -> bool:
+        return not self.channels or channel in self.channels
 
 
-def _built_in(name: str, label: str, kind: CommandKind, shape: CommandWidget, description: str) -> CommandDefinition:
-    return CommandDefinition(None, None, None, None, name, label, description, kind, None, shape, requires_approval=False)
+def _built_in(
+    name: str,
+    label: str,
+    kind: CommandKind,
+    shape: CommandWidget,
+    description: str,
+    params: Mapping[str, JsonObject] | None = None,
+    required: Sequence[str] = (),
+) -> CommandDefinition:
+    schema: JsonObject | None = None
+    if params is not None:
+        schema = {"type": "object", "properties": {**params}, "additionalProperties": False}
+        schema |= {"required": [*required]} if required else {"minProperties": 1}
+    return CommandDefinition(None, None, None, None, name, label, description, kind, schema, shape, requires_approval=False)
+
+
+def _action(
+    name: str, label: str, description: str, params: Mapping[str, JsonObject] | None = None, required: Sequence[str] = ()
+) -> CommandDefinition:
+    shape = CommandWidget.BUTTON if params is None else CommandWidget.MULTI
+    return _built_in(name, label, CommandKind.ACTION, shape, description, params, required)
 
 
 BUILT_IN_COMMANDS: tuple[CommandDefinition, ...] = (
@@ -82,7 +107,62 @@ BUILT_IN_COMMANDS: tuple[CommandDefinition, ...] = (
         "GET_SCHEDULES", "Stored schedules", CommandKind.QUERY, CommandWidget.BUTTON, "Ask which schedules the device stores."
     ),
 )
-BUILT_IN_BY_NAME = {definition.name: definition for definition in BUILT_IN_COMMANDS}
+_PERCENT: JsonObject = {"type": "integer", "minimum": 0, "maximum": 100}
+_SECONDS: JsonObject = {"type": "number", "minimum": 0, "maximum": 3600}
+CLIMATE_MODES = ("OFF", "HEAT", "COOL", "AUTO", "DRY", "FAN_ONLY")
+CHANNEL_COMMANDS: tuple[CommandDefinition, ...] = (
+    _action(
+        "SET_LEVEL",
+        "Set level",
+        "Switch on with this level, 0 to 100; 0 switches off. `seconds`: how long the change takes, where the firmware can.",
+        {"level": _PERCENT, "seconds": _SECONDS},
+        ["level"],
+    ),
+    _action(
+        "SET_COLOR",
+        "Set colour",
+        "Switch on with this colour, or white of this colour temperature in kelvin.",
+        {
+            "color": {"type": "string", "pattern": "^#[0-9a-fA-F]{6}$"},
+            "kelvin": {"type": "integer", "minimum": 1000, "maximum": 12000},
+            "level": _PERCENT,
+        },
+    ),
+    _action("OPEN", "Open", "Open the cover."),
+    _action("CLOSE", "Close", "Close the cover."),
+    _action("STOP", "Stop", "Stop the cover where it is."),
+    _action(
+        "SET_POSITION", "Set position", "Move the cover: 0 is closed, 100 is open.", {"position": _PERCENT}, ["position"]
+    ),
+    _action(
+        "SET_TARGET",
+        "Set target",
+        "The temperature to keep, in degrees Celsius.",
+        {"celsius": {"type": "number", "minimum": -50, "maximum": 100}},
+        ["celsius"],
+    ),
+    _action("SET_MODE", "Set mode", "How it heats or cools.", {"mode": {"enum": [*CLIMATE_MODES]}}, ["mode"]),
+)
+"""Beside those that every device has: for kinds of channels other than a relay."""
+BUILT_IN_BY_NAME = {definition.name: definition for definition in (*BUILT_IN_COMMANDS, *CHANNEL_COMMANDS)}
+_SWITCHES = frozenset({"ON", "OFF", "TOGGLE"})
+_COMMANDS_BY_KIND: Mapping[ChannelKind, frozenset[str]] = {
+    ChannelKind.RELAY: _SWITCHES,
+    ChannelKind.LEVEL: _SWITCHES | {"SET_LEVEL"},
+    ChannelKind.COLOR: _SWITCHES | {"SET_LEVEL", "SET_COLOR"},
+    ChannelKind.COVER: frozenset({"OPEN", "CLOSE", "STOP", "SET_POSITION"}),
+    ChannelKind.CLIMATE: frozenset({"SET_TARGET", "SET_MODE"}),
+    ChannelKind.INPUT: frozenset(),
+}
+DEVICE_QUERIES = frozenset({"STATUS", "GET_SCHEDULES"})
+"""They ask the device, whatever channels it has."""
+
+
+def built_in_for(name: str, kind: ChannelKind) -> CommandDefinition | None:
+    """The built-in command of this name, if a channel of this kind has it."""
+    return BUILT_IN_BY_NAME.get(name) if name in _COMMANDS_BY_KIND[kind] or name in DEVICE_QUERIES else None
+
+
 DEFAULT_TTL_MS = 60_000
 MAX_TTL_MS = 24 * 3_600_000
 

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from domain.devices.channels import RELAY_CHANNEL, ChannelKind, ChannelState, DeclaredChannel, InputAction
 from domain.devices.model import FirmwareProfile
 from domain.kernel.domain_event import Json
 from domain.kernel.ids import DeviceId
 
-PlanRow: TypeAlias = tuple[int, int, int, bool]
-"""(slot, onTs, offTs, enabled), Unix seconds."""
+PlanRow: TypeAlias = tuple[int, int, int, bool, int]
+"""(slot, onTs, offTs, enabled, channel), Unix seconds."""
+
+ChannelReference: TypeAlias = int | str
+"""The number of a channel, or its component (`DeclaredChannel.component`) where the firmware has no number for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,10 @@ class OutboundCommand:
     cmd: str
     params: Json
     expires_ms: int
+    channel: int = RELAY_CHANNEL
+    kind: ChannelKind = ChannelKind.RELAY
+    component: str | None = None
+    """What the firmware calls the channel, as `DeclaredChannel.component`."""
 
     def expiry_s(self, now_ms: int) -> int:
         """The remaining time as a message expiry interval: rounded up, at least 1."""
@@ -54,16 +62,44 @@ class PresenceReport:
 
 @dataclass(frozen=True, slots=True)
 class RelayReport:
-    """`execution_id`: the command that caused the state; `cause`: what the device itself gives as the cause."""
+    """Whether a channel is on. `execution_id`: the command that caused the state; `cause`: what the device itself gives as the
+    cause."""
 
     relay: bool
+    execution_id: str | None = None
+    cause: str | None = None
+    channel: ChannelReference = RELAY_CHANNEL
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReport:
+    """What else is known of a channel: its level, position, colour or target. `state.on` is not used: see `RelayReport`."""
+
+    channel: ChannelReference
+    state: ChannelState
     execution_id: str | None = None
     cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class InputReport:
+    """A button was pressed, or a contact has changed. The codec also gives the reading that rules see."""
+
+    channel: ChannelReference
+    action: InputAction
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsReport:
+    """Channels that the firmware names. `is_complete`: these are all; else others that it has named stay."""
+
+    channels: tuple[DeclaredChannel, ...]
+    is_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class CommandResultReport:
-    """`status` is `ack`, `done`, `error` or `expired`."""
+    """`status` is `ack`, `done`, `error` or `expired`. `relay` is that of the command's channel."""
 
     execution_id: str
     status: str
@@ -88,8 +124,11 @@ class DeviceClockReadyReport:
 
 @dataclass(frozen=True, slots=True)
 class HelloReport:
+    """`channels`: all that the firmware names. None: the firmware does not know channels, and has one relay."""
+
     firmware: str | None
     rev: int | None
+    channels: tuple[DeclaredChannel, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +165,9 @@ class UnreadableMessage:
 DeviceReport: TypeAlias = (
     PresenceReport
     | RelayReport
+    | ChannelReport
+    | InputReport
+    | ChannelsReport
     | CommandResultReport
     | DevicePlanRevisionReport
     | DeviceClockReadyReport

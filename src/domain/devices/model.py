@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from domain.devices.channels import RELAY_CHANNEL, Channel, ChannelKind, ChannelState
 from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
@@ -102,6 +103,28 @@ class Device:
     """Edges of its slots were left to it while it was offline, and are not resolved yet."""
     group_ids: tuple[GroupId, ...] = ()
     """The groups that the device is a member of, in order of their ids."""
+    relay_ms: int | None = None
+    """When the device reported its relay state, Unix ms."""
+    channels: tuple[Channel, ...] = ()
+    """Those that were named, by number. `all_channels` has channel 1 in any case, and its relay state."""
+
+    @property
+    def all_channels(self) -> tuple[Channel, ...]:
+        """With the relay state in channel 1, which every device has that describes no other one there."""
+        channels = self.channels
+        if not channels or channels[0].channel != RELAY_CHANNEL:
+            channels = (Channel(RELAY_CHANNEL, ChannelKind.RELAY, "Relay"), *channels)
+        return (self._with_relay(channels[0]), *channels[1:])
+
+    def channel(self, number: int) -> Channel | None:
+        """None for a channel that the device lacks."""
+        return next((each for each in self.all_channels if each.channel == number), None)
+
+    def _with_relay(self, each: Channel) -> Channel:
+        if not each.kind.is_switched:
+            return each
+        times = [at_ms for at_ms in (each.reported_ms, self.relay_ms) if at_ms is not None]
+        return replace(each, state=replace(each.state, on=self.relay), reported_ms=max(times, default=None))
 
     @property
     def places(self) -> tuple[str, ...]:
