@@ -15,7 +15,8 @@ use crate::fast_json::ScannedPayload;
 use crate::payload_parser::MAX_AHEAD_MS;
 use crate::reading_packing::NumberRowPacker;
 use crate::rules::{
-    AllOrDueRules, OFF, ON, RuleEvaluationContext, evaluate, report_transition, reset_deadlines, skip_judged_deadlines,
+    AllOrDueRules, RuleEvaluationContext, contradicting_commands, evaluate, report_transition, reset_deadlines,
+    skip_judged_deadlines,
 };
 use crate::timer_queue::TimerQueue;
 
@@ -52,7 +53,7 @@ impl Default for Engine {
     fn default() -> Self {
         Self {
             devices: DeviceTable::default(),
-            commands: HashMap::from([("ON".to_owned(), ON), ("OFF".to_owned(), OFF)]),
+            commands: contradicting_commands().zip(0..).collect(),
             changed: VecDeque::new(),
             timers: TimerQueue::default(),
             clock_set_ms: NEVER,

@@ -10,9 +10,23 @@ use crate::compiled_rules::{BoundCondition, ConditionTest, NEVER, NO_DEADLINE, P
 use crate::device_record::{DeviceRecordHeader, EngineDeviceRecord, ValueKind};
 use crate::payload_parser::MetricValue;
 
-/// Numbers of the two commands that contradict each other; the engine assigns them before all others.
-pub const ON: u32 = 0;
-pub const OFF: u32 = 1;
+const MAX_CHANNEL: u32 = 64;
+const CONTRADICTING: [&str; 4] = ["ON", "OFF", "OPEN", "CLOSE"];
+const CONTRADICTING_COUNT: u32 = MAX_CHANNEL * CONTRADICTING.len() as u32;
+
+/// The commands that contradict each other, on each channel: numbers 2n and 2n + 1 are a pair. The engine numbers them before all
+/// others.
+pub(crate) fn contradicting_commands() -> impl Iterator<Item = String> {
+    (1..=MAX_CHANNEL).flat_map(|channel| {
+        CONTRADICTING.iter().map(move |name| {
+            if channel == 1 {
+                (*name).to_owned()
+            } else {
+                format!("{name}#{channel}")
+            }
+        })
+    })
+}
 
 /// Which rules an evaluation covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -305,11 +319,7 @@ fn fire(record: &mut EngineDeviceRecord<'_>, index: usize, evaluation: &mut Rule
     let command = record.header.rule(record.words, index).command();
     let device = record.header.number;
     let rule = record.header.rule_number(record.words, index);
-    let opposite = match command {
-        ON => OFF,
-        OFF => ON,
-        other => other,
-    };
+    let opposite = if command < CONTRADICTING_COUNT { command ^ 1 } else { command };
     let mut earlier = evaluation.fired.iter();
     match earlier.find(|(other, _)| *other == command || *other == opposite) {
         Some((_, winner)) => result.suppressed.push((device, rule, at_ms, Some(*winner))),

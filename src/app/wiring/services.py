@@ -235,6 +235,7 @@ class DomainServices:
         )
         self.device_types = DeviceTypeAdminService(**self.creating, validator=adapters.params_checker)
         self.control = DeviceQueries(**self.shared, authorizer=gate)
+        self.awaited_hellos: set[int] = set()
         self.dispatch = CommandDispatchService(
             **self.shared,
             link=adapters.link,
@@ -246,6 +247,7 @@ class DomainServices:
             life=adapters.life,
             authority=self.queued_authority,
             front=adapters.front,
+            awaited_hellos=self.awaited_hellos,
         )
         self.reports = ReportService(execution_waiter=self.execution_waiter)
 
@@ -311,6 +313,7 @@ class DomainServices:
             left_edges=self.left_edges,
             front=adapters.front,
             is_connected=adapters.link.is_connected,
+            awaited_hellos=self.awaited_hellos,
         )
 
     def _wire_webhooks(self, adapters: ServiceAdapters, wake_events: WakeEvents) -> None:

@@ -213,4 +213,5 @@ class ClusterDeviceEventWorker(IngestWorker):
         batch.ack()
         self.batches += 1
         self.events += len(evaluated.messages)
+        self._count_faults(follow_ups.drops)
         await self.pipeline.follow_up(follow_ups)

@@ -9,7 +9,7 @@ parts are set aside as dead letters before the batch is acknowledged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from time import monotonic
 from typing import TypeVar
@@ -21,7 +21,7 @@ from app.workers.due import WakeEvent
 from domain.devices.health import ClockSkewService, LastSeenBuffer
 from domain.devices.link import InboundBatch, InboundDeviceMessagePort, InboundMessage
 from domain.ingest.dead_letters import IngestDeadLetterService
-from domain.ingest.device_messages import FollowUps
+from domain.ingest.device_messages import FollowUps, MessageDrop
 from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedBatchPart, refused_messages
 from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.dataclasses import service
@@ -132,18 +132,22 @@ class IngestWorker(BaseInboundBatchWorker):
         batch.ack()
         self.batches += 1
         self.events += len(evaluated.messages)
+        self._count_faults(follow_ups.drops)
         self.rule_timer_wake.set()
         await self.pipeline.follow_up(follow_ups)
 
     def _record(self, evaluated: EvaluatedBatch) -> None:
         self._only_sender = evaluated.only_sender
-        for fault in evaluated.faults:
-            self.fault_log.count(*fault)
+        self._count_faults(evaluated.faults)
         self.clock_offsets.on_offsets(evaluated.clocks_ahead, ahead=True)
         self.last_seen.update(evaluated.last_seen)
         self._last_arrivals = evaluated.last_seen or self._last_arrivals
         self.messages += evaluated.telemetry_message_count
         self.readings += evaluated.reading_count
+
+    def _count_faults(self, faults: Iterable[MessageDrop]) -> None:
+        for fault in faults:
+            self.fault_log.count(*fault)
 
     async def _set_aside(self, batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedBatchPart]) -> None:
         """Set aside the messages of the refused parts. Raises what the database raises; then the batch is not acknowledged."""

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from domain.devices.channels import RELAY_CHANNEL
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import DAY_MS, HOUR_MS, to_iso
 from domain.kernel.domain_event import Json
@@ -78,6 +79,7 @@ class Approval:
     """Why the requester wants it."""
     note: str | None = None
     """What the decider says about it."""
+    channel: int = RELAY_CHANNEL
     seq: int = field(default=0, compare=False, repr=False)
     """Its place among those of its kind, in the order of their making. The storage gives it."""
 

@@ -38,7 +38,7 @@ class ApprovalRepository(Protocol):
     async def list_pending_devices(self, account_id: AccountId, key_id: KeyId) -> Sequence[DeviceId]:
         """The devices for which a request of this key is PENDING."""
 
-    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str]]:
+    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str, int]]:
         """The device and the command of each PENDING approval."""
 
     async def decide_if_pending(self, approval: Approval) -> bool:

@@ -55,6 +55,7 @@ async def create_approval(
         created_ms=now_ms,
         expires_ms=expires_ms,
         reason=request.reason,
+        channel=request.channel,
     )
     await tx.approvals.add(approval)
     return approval

@@ -174,13 +174,13 @@ class QueuedCommandAuthority:
             return requester.code
         if requester.ends_ms is not None and at_ms >= requester.ends_ms:
             return KEY_EXPIRED
-        definition = find_definition(context, execution.cmd)
+        definition = find_definition(context, execution.cmd, execution.channel)
         if definition is None:
             return "UNKNOWN_COMMAND"
         principal = requester.principal
         if definition.requires_approval and principal.subject_to_approval and execution.approval_id is None:
             return "COMMAND_NEEDS_APPROVAL"
-        request = permission_request(context.device, definition)
+        request = permission_request(context.device, definition, execution.channel)
         try:
             subject = required_grant_subject(principal, request)
         except PermissionDenied as error:

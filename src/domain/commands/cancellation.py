@@ -77,8 +77,12 @@ class CommandCancellationService:
             return
         if execution.key_id is None and execution.membership_id == caller.membership_id:
             return
-        definition = find_definition(context, execution.cmd)
-        request = GrantCheckInput(execution.cmd) if definition is None else permission_request(context.device, definition)
+        definition = find_definition(context, execution.cmd, execution.channel)
+        request = (
+            GrantCheckInput(execution.cmd)
+            if definition is None
+            else permission_request(context.device, definition, execution.channel)
+        )
         await self.authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=context.grants)
 
     async def _end(self, tx: CommandsTx, caller: SessionCaller | ApiKeyCaller, queued: Sequence[Execution], now_ms: int) -> int:

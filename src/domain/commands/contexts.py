@@ -55,6 +55,8 @@ async def load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[De
     }
 
 
-def permission_request(device: Device, definition: CommandDefinition, *, runs_later: bool = False) -> GrantCheckInput:
+def permission_request(
+    device: Device, definition: CommandDefinition, channel: int, *, runs_later: bool = False
+) -> GrantCheckInput:
     is_query = definition.kind is CommandKind.QUERY
-    return GrantCheckInput.for_device(device, definition.name, is_query=is_query, runs_later=runs_later)
+    return GrantCheckInput.for_device(device, definition.name, channel, is_query=is_query, runs_later=runs_later)

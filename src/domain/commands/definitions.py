@@ -42,6 +42,7 @@ class CommandDefinitionInput:
     params_schema: JsonObject | None = None
     shape: CommandWidget = CommandWidget.BUTTON
     requires_approval: bool = False
+    channels: tuple[int, ...] = ()
 
     def to_definition(
         self,
@@ -175,16 +176,24 @@ async def check_lifts_no_pending(
     """While a request waits for approval, an Admin cannot change its command so that it would need none: an Admin whose key asks
     could otherwise lift the approval instead of asking another person. An Owner may. `affects`: whether the change concerns a
     device. Raises Conflict `REQUEST_PENDING`."""
-    lifted = {one.name for one in before if one.requires_approval} - {one.name for one in after if one.requires_approval}
+    held = _needing_approval(after)
+    lifted = {(name, channel) for name, channel in _needing_approval(before) if not {(name, channel), (name, None)} & held}
     if not lifted or caller.role is Role.OWNER:
         return
-    waiting = {device_id for device_id, cmd in await tx.approvals.list_pending_commands(caller.account_id) if cmd in lifted}
+    pending = await tx.approvals.list_pending_commands(caller.account_id)
+    waiting = {device_id for device_id, cmd, channel in pending if {(cmd, channel), (cmd, None)} & lifted}
     if any(affects(device) for device in await tx.devices.list_by_ids(waiting)):
+        names = ", ".join(sorted({name for name, _ in lifted}))
         raise Conflict(
-            f"A request for {', '.join(sorted(lifted))} waits for approval, which this change would lift. Have the request "
-            "decided first, or ask an Owner.",
+            f"A request for {names} waits for approval, which this change would lift. Have the request decided first, or ask an "
+            "Owner.",
             code="REQUEST_PENDING",
         )
+
+
+def _needing_approval(definitions: Iterable[CommandDefinition]) -> set[tuple[str, int | None]]:
+    """Names with channels; None: of all channels."""
+    return {(one.name, channel) for one in definitions if one.requires_approval for channel in one.channels or (None,)}
 
 
 def _query_names(definitions: Sequence[CommandDefinition]) -> frozenset[str]:

@@ -22,9 +22,10 @@ from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution
 from domain.devices.absence import Absence, AbsenceTracker
+from domain.devices.channels import RELAY_CHANNEL
 from domain.devices.link import OutboundDeviceMessagePort, PublishResult
 from domain.devices.messages import DeviceCodec, OutboundCommand
-from domain.devices.model import Device
+from domain.devices.model import Device, FirmwareProfile, takes_channel
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock, ClockStepDetector
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import Json
@@ -46,6 +47,8 @@ MAX_UNNOTICED_MS = MINUTE_MS
 their deadlines by the new time."""
 _FAILURES: Mapping[PublishResult | None, str] = {None: "UNSUPPORTED", PublishResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
 """Result codes of commands that no later attempt can deliver."""
+UNKNOWN_CHANNEL = "UNKNOWN_CHANNEL"
+"""Result code of a command for a channel that the firmware does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ class CommandDispatchService:
     """None: nothing is checked again."""
     front: str | None = None
     """This instance of a cluster."""
+    awaited_hellos: Collection[int] = frozenset()
+    """The numbers of devices that have connected and not said yet which channels they have."""
     deadlines: DeadlineClock = field(init=False)
     _subscriptions: Subscriptions = field(init=False)
     _needs_backlog: set[DeviceId] = field(default_factory=set, init=False)
@@ -328,8 +333,13 @@ class CommandDispatchService:
             if not self._subscriptions.can_send(device, window):
                 self._needs_backlog.add(device.device_id)
                 return
+            if self._awaits_channel(device, execution):
+                self._needs_backlog.add(device.device_id)
+                continue
             result = await self._send(device, execution, now_ms)
             failure = _FAILURES.get(result)
+            if result is None and not takes_channel(device, execution.channel):
+                failure = UNKNOWN_CHANNEL
             if failure is None and not result:
                 self._needs_backlog.add(device.device_id)
                 if result is PublishResult.UNCONFIRMED:
@@ -342,6 +352,13 @@ class CommandDispatchService:
                 self.resent += 1
             else:
                 self._add_sent(execution, now_ms)
+
+    def _awaits_channel(self, device: Device, execution: Execution) -> bool:
+        """Whether the command waits for the device's `hello`: its firmware may be another one than at the last connection, and
+        one that does not know channels would switch its relay."""
+        if execution.channel == RELAY_CHANNEL or device.profile is not FirmwareProfile.NATIVE:
+            return False
+        return device.device_no in self.awaited_hellos
 
     def _add_sent(self, execution: Execution, now_ms: int) -> None:
         self.sent += 1
@@ -365,7 +382,18 @@ class CommandDispatchService:
 
     async def _send(self, device: Device, execution: Execution, now_ms: int) -> PublishResult | None:
         """None when the device's firmware cannot express the command."""
-        command = OutboundCommand(execution.execution_id, execution.cmd, execution.params, execution.expires_ms)
+        channel = device.channel(execution.channel)
+        if channel is None or not takes_channel(device, execution.channel):
+            return None
+        command = OutboundCommand(
+            execution.execution_id,
+            execution.cmd,
+            execution.params,
+            execution.expires_ms,
+            channel.channel,
+            channel.kind,
+            channel.component,
+        )
         messages = self.codec.encode_command(device.profile, device.device_id, command, now_ms)
         if not messages:
             return None

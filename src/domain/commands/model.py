@@ -11,13 +11,13 @@ the outbox entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from domain.devices.channels import ChannelKind
-from domain.devices.model import Device, FirmwareProfile
-from domain.grants.checks import effects_of
+from domain.devices.channels import RELAY_CHANNEL, ChannelKind, channel_suffix, find_channel
+from domain.devices.model import Device
+from domain.grants.checks import channels_of, effects_of
 from domain.grants.model import Grant
 from domain.kernel.caller import ApiKeyCaller, SessionCaller, SystemCaller
 from domain.kernel.dataclasses import fast_frozen
@@ -131,9 +131,7 @@ CHANNEL_COMMANDS: tuple[CommandDefinition, ...] = (
     _action("OPEN", "Open", "Open the cover."),
     _action("CLOSE", "Close", "Close the cover."),
     _action("STOP", "Stop", "Stop the cover where it is."),
-    _action(
-        "SET_POSITION", "Set position", "Move the cover: 0 is closed, 100 is open.", {"position": _PERCENT}, ["position"]
-    ),
+    _action("SET_POSITION", "Set position", "Move the cover: 0 is closed, 100 is open.", {"position": _PERCENT}, ["position"]),
     _action(
         "SET_TARGET",
         "Set target",
@@ -250,6 +248,7 @@ class Execution:
     """The membership that asked, or for which a schedule or rule ran. None for both: the service itself."""
     session_id: SessionId | None = None
     """The service session that asked for the membership; the command waits no longer than it lasts."""
+    channel: int = RELAY_CHANNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +261,7 @@ class CommandRequest:
     ttl_ms: int
     reason: str | None = None
     """Why the caller wants it: shown to who approves, and kept in the log."""
+    channel: int = RELAY_CHANNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,15 +298,24 @@ class CommandContext:
 
 
 def effective_definitions(
-    of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition], profile: FirmwareProfile
+    of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition], device: Device
 ) -> tuple[CommandDefinition, ...]:
-    """One definition per name: built-ins in their order, then the others by name. One that stands for others needs their
-    approval."""
-    effective = dict(BUILT_IN_BY_NAME)
-    for definition in (*of_type, *of_device):
-        effective[definition.name] = definition
-    own = sorted(name for name in effective if name not in BUILT_IN_BY_NAME)
-    return tuple(_judged_by_effect(effective[name], effective.get, profile) for name in (*BUILT_IN_BY_NAME, *own))
+    """The commands of all channels: built-ins in their order, then the others by name. Of one name there may be several, each
+    for its own `channels` (empty: all that have none of their own). One that stands for others needs their approval."""
+    context = CommandContext.from_definitions(device, [*of_type, *of_device], 0, ())
+    channels = device.all_channels
+    found: dict[tuple[str, CommandId | None, bool], tuple[CommandDefinition, list[int]]] = {}
+    own = sorted({*context.device_definitions, *context.type_definitions} - BUILT_IN_BY_NAME.keys())
+    for name in (*BUILT_IN_BY_NAME, *own):
+        for each in channels:
+            definition = find_definition(context, name, each.channel)
+            if definition is not None:
+                key = (name, definition.command_id, definition.requires_approval)
+                found.setdefault(key, (definition, []))[1].append(each.channel)
+    return tuple(
+        definition if len(numbers) == len(channels) else replace(definition, channels=tuple(numbers))
+        for definition, numbers in found.values()
+    )
 
 
 def place_among_built_in(name: str) -> int:
@@ -314,32 +323,43 @@ def place_among_built_in(name: str) -> int:
     return next((place for place, each in enumerate(BUILT_IN_BY_NAME) if each == name), len(BUILT_IN_BY_NAME))
 
 
-def find_definition(context: CommandContext, cmd: str) -> CommandDefinition | None:
-    """The definition that applies to the device under this name; it needs the approval of the commands that it stands for."""
-
-    def find(name: str) -> CommandDefinition | None:
-        return context.device_definitions.get(name) or context.type_definitions.get(name) or BUILT_IN_BY_NAME.get(name)
-
-    found = find(cmd)
-    return None if found is None else _judged_by_effect(found, find, context.device.profile)
-
-
-def _judged_by_effect(
-    definition: CommandDefinition, find: Callable[[str], CommandDefinition | None], profile: FirmwareProfile
-) -> CommandDefinition:
-    effects = map(find, effects_of(profile, definition.name))
-    needs_approval = any(effect is not None and effect.requires_approval for effect in effects)
-    return replace(definition, requires_approval=True) if needs_approval else definition
+def find_definition(context: CommandContext, cmd: str, channel: int = RELAY_CHANNEL) -> CommandDefinition | None:
+    """The definition of this name for the channel; it needs the approval of the commands that it stands for, on any channel that
+    it may switch."""
+    found = _find_plain(context, cmd, channel)
+    if found is None or found.requires_approval:
+        return found
+    profile = context.device.profile
+    wanted = channels_of(profile, cmd, channel)
+    for each in [one.channel for one in context.device.all_channels] if wanted is None else wanted:
+        effects = (_find_plain(context, name, each) for name in effects_of(profile, cmd))
+        if any(effect is not None and effect.requires_approval for effect in effects):
+            return replace(found, requires_approval=True)
+    return found
 
 
-def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
-    """`find_definition`. Raises ValidationFailed `UNKNOWN_COMMAND`."""
-    found = find_definition(context, cmd)
+def _find_plain(context: CommandContext, name: str, channel: int) -> CommandDefinition | None:
+    for defined in (context.device_definitions.get(name), context.type_definitions.get(name)):
+        if defined is not None and defined.applies_to(channel):
+            return defined
+    known = context.device.channel(channel)
+    return None if known is None else built_in_for(name, known.kind)
+
+
+def require_definition(context: CommandContext, cmd: str, channel: int = RELAY_CHANNEL) -> CommandDefinition:
+    """`find_definition`. Raises ValidationFailed `UNKNOWN_CHANNEL`, `UNKNOWN_COMMAND`."""
+    if find_channel(context.device.channels, channel) is None:
+        raise ValidationFailed(
+            f"This device has no channel {channel}. Its channels are in GET /devices/{context.device.device_id}.",
+            code="UNKNOWN_CHANNEL",
+            details=(FieldError("channel", "is not a channel of this device."),),
+        )
+    found = find_definition(context, cmd, channel)
     if found is not None:
         return found
     listed = f"GET /devices/{context.device.device_id}/commands lists them"  # for those who may read the device
     raise ValidationFailed(
-        f"This device has no command {cmd[:64]!r}. Names are in capitals; {listed}.",
+        f"This device has no command {cmd[:64]!r}{channel_suffix(channel)}. Names are in capitals; {listed}.",
         code="UNKNOWN_COMMAND",
         details=(FieldError("cmd", "is not a command of this device."),),
     )

@@ -11,15 +11,27 @@ sent again, what ends without an answer, and what a relay report can mean.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
-from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus, TriggeredBy
+from domain.commands.model import ALLOWED_TRANSITIONS, BUILT_IN_BY_NAME, Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
+from domain.devices.channels import (
+    MAX_LEVEL,
+    RELAY_CHANNEL,
+    Channel,
+    ChannelState,
+    DeclaredChannel,
+    InputAction,
+    channel_suffix,
+    number_channels,
+    says_something_new,
+)
+from domain.devices.messages import ChannelReport
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import DomainEvent, Json
+from domain.kernel.domain_event import DomainEvent, EventKind, Json
 from domain.kernel.ids import DeviceId, ExecutionId
 
 MAX_ATTEMPTS = 3
@@ -62,14 +74,62 @@ class ReportService:
         execution_id: str | None,
         reported_cause: str | None,
         at_ms: int,
+        channel: int = RELAY_CHANNEL,
     ) -> None:
-        """Store the relay state; emit `relay_changed` only if it changed."""
+        """Store whether the channel is on; emit `relay_changed` only if it changed."""
         if device.status is DeviceStatus.DELETING:
             return
-        cause = await self._find_cause(changes, device, relay, execution_id, at_ms)
-        self._set_relay(changes, device, relay, cause, reported_cause, at_ms)
+        cause = await self._find_cause(
+            changes, device, execution_id, channel, at_ms, lambda one: is_confirmed_by_state(device.profile, one, relay, at_ms)
+        )
+        self._set_relay(changes, device, channel, relay, cause, reported_cause, at_ms)
         if cause is not None and execution_id is None and device.profile is FirmwareProfile.ESPHOME:
             self._transition(changes, device, cause, ExecutionStatus.DONE, build_result("STATE_MATCH", relay), at_ms)
+
+    async def on_channel_report(
+        self, changes: ExecutionChangeCollector, device: Device, channel: int, report: ChannelReport, at_ms: int
+    ) -> None:
+        """Store what else is known of the channel; emit `state_changed` if it changed, of a cover when it has stopped."""
+        before = changes.channel_of(device, channel)
+        if device.status is DeviceStatus.DELETING or before is None:
+            return
+        cause = await self._find_cause(
+            changes,
+            device,
+            report.execution_id,
+            channel,
+            at_ms,
+            lambda one: is_confirmed_by_channel(device.profile, one, report.state, at_ms),
+        )
+        after = changes.set_channel(device, before, report.state)
+        if after is not None and after.state.details.get("moving") is None:
+            changes.add_event(_state_changed_event(device, after, cause, report.cause, at_ms))
+        if cause is not None and report.execution_id is None and device.profile is FirmwareProfile.ESPHOME:
+            result = build_result("STATE_MATCH", data=after.shown_state if after is not None else None)
+            self._transition(changes, device, cause, ExecutionStatus.DONE, result, at_ms)
+
+    def on_input_report(
+        self, changes: ExecutionChangeCollector, device: Device, channel: int, action: InputAction, at_ms: int
+    ) -> None:
+        """Each press is an event; a contact that says again what is known is none."""
+        known = changes.channel_of(device, channel)
+        if device.status is DeviceStatus.DELETING or known is None:
+            return
+        changed = changes.set_channel(device, known, ChannelState(details={"action": action.value}))
+        if changed is None and action.is_contact:
+            return
+        changes.add_event(
+            DomainEvent(
+                account_id=device.account_id,
+                kind="input_changed",
+                description=f"{known.name}: {action.value}",
+                at_ms=at_ms,
+                source=TriggeredBy.DEVICE.value,
+                device_id=device.device_id,
+                data={"channel": channel, "name": known.name, "action": action.value},
+                device_name=device.name,
+            )
+        )
 
     async def on_result_report(
         self,
@@ -89,16 +149,23 @@ class ReportService:
         if execution is None or execution.device_id != device.device_id or status not in STATUS_BY_REPORT:
             changes.ignored["unknown"] += 1
             execution = None
-        if relay is not None:
+        channel = execution.channel if execution is not None else RELAY_CHANNEL
+        if relay is not None and (execution is not None or not device.channels):  # else nobody knows whose state it is
             cause = execution if execution and can_have_caused(execution, device, at_ms) else None
-            self._set_relay(changes, device, relay, cause, None, at_ms)
+            self._set_relay(changes, device, channel, relay, cause, None, at_ms)
         if execution is not None:
-            known = changes.relay_of(device)
+            known = changes.relay_of(device, channel)
             after, code = judge_result(device.profile, execution, STATUS_BY_REPORT[status], code, relay, known)
             self._transition(changes, device, execution, after, build_result(code, relay, data), at_ms)
 
     async def _find_cause(
-        self, changes: ExecutionChangeCollector, device: Device, relay: bool, execution_id: str | None, at_ms: int
+        self,
+        changes: ExecutionChangeCollector,
+        device: Device,
+        execution_id: str | None,
+        channel: int,
+        at_ms: int,
+        is_confirmed: Callable[[Execution], bool],
     ) -> Execution | None:
         """The execution that the report names; for firmware that names none, the oldest unanswered one that matches."""
         if execution_id is not None:
@@ -107,7 +174,7 @@ class ReportService:
         if device.profile is FirmwareProfile.NATIVE:
             return None
         for execution in await changes.list_open_by_device(device):
-            if is_confirmed_by_state(device.profile, execution, relay, at_ms):
+            if execution.channel == channel and is_confirmed(execution):
                 return execution
         return None
 
@@ -115,28 +182,19 @@ class ReportService:
         self,
         changes: ExecutionChangeCollector,
         device: Device,
+        channel: int,
         relay: bool,
         cause: Execution | None,
         reported_cause: str | None,
         at_ms: int,
     ) -> None:
-        if not changes.set_relay(device, relay):
+        known = changes.channel_of(device, channel)
+        if known is None or not changes.set_relay(device, known, relay):
             return
-        ran_plan = reported_cause in SCHEDULE_CAUSES  # everything else is a button, wiring, or the device's own logic
-        triggered_by = cause.source if cause is not None else TriggeredBy.SCHEDULE if ran_plan else TriggeredBy.DEVICE
         word = "ON" if relay else "OFF"
-        changes.add_event(
-            DomainEvent(
-                account_id=device.account_id,
-                kind="relay_changed",
-                description=f"Relay is {word}",
-                at_ms=at_ms,
-                source=cause.requested_by if cause is not None else triggered_by.value,
-                device_id=device.device_id,
-                data={"relay": word, "triggeredBy": triggered_by.value},
-                device_name=device.name,
-            )
-        )
+        name = known.name if device.channels else "Relay"
+        data: dict[str, Json] = {"relay": word, "channel": channel}
+        changes.add_event(_reported_event(device, "relay_changed", f"{name} is {word}", data, cause, reported_cause, at_ms))
 
     def _transition(
         self,
@@ -159,13 +217,16 @@ class ExecutionChangeCollector:
     transition, from its stored status to its last one, and each relay is set once. A transition that a concurrent write (the
     dispatcher's) has overtaken is retried from the new status."""
 
-    def __init__(self, tx: CommandsTx, executions: Sequence[Execution]) -> None:
-        """`executions`: those that the reports of the batch name."""
+    def __init__(self, tx: CommandsTx, executions: Sequence[Execution], at_ms: int) -> None:
+        """`executions`: those that the reports of the batch name. `at_ms`: when the batch was received, Unix ms."""
         self.tx = tx
+        self.at_ms = at_ms
         self._stored = {execution.execution_id: execution for execution in executions}
         self._current = dict(self._stored)
-        self._relay_states: dict[DeviceId, bool | None] = {}
+        self._channels: dict[tuple[DeviceId, int], Channel] = {}
+        """After the reports so far; each as stored, but for what they have changed."""
         self._changed_relays: dict[DeviceId, bool] = {}
+        self._changed_states: set[tuple[DeviceId, int]] = set()
         self._events: list[tuple[DomainEvent, ExecutionId | None]] = []
         """Each with the execution whose transition it reports, if any."""
         self.ignored: Counter[str] = Counter()
@@ -182,16 +243,61 @@ class ExecutionChangeCollector:
             self._current.setdefault(execution.execution_id, execution)
         return [self._current[execution.execution_id] for execution in found]
 
-    def relay_of(self, device: Device) -> bool | None:
-        """The relay state after the reports so far."""
-        return self._relay_states.get(device.device_id, device.relay)
+    def channel_of(self, device: Device, channel: int) -> Channel | None:
+        """The channel after the reports so far; None for one that the device lacks."""
+        return self._channels.get((device.device_id, channel)) or device.channel(channel)
 
-    def set_relay(self, device: Device, relay: bool) -> bool:
-        """True if this changes the relay state."""
-        if self._relay_states.setdefault(device.device_id, device.relay) is relay:
-            return False
-        self._relay_states[device.device_id] = self._changed_relays[device.device_id] = relay
-        return True
+    def relay_of(self, device: Device, channel: int = RELAY_CHANNEL) -> bool | None:
+        """Whether the channel is on after the reports so far."""
+        known = self.channel_of(device, channel)
+        return None if known is None else known.state.on
+
+    def set_relay(self, device: Device, known: Channel, relay: bool) -> bool:
+        """True if this changes whether the channel is on."""
+        after = self.set_channel(device, known, ChannelState(on=relay))
+        if after is not None and known.channel == RELAY_CHANNEL:
+            self._changed_relays[device.device_id] = relay
+        return after is not None
+
+    def set_channel(self, device: Device, known: Channel, report: ChannelState) -> Channel | None:
+        """The channel after the report; None if this changes nothing."""
+        key = (device.device_id, known.channel)
+        state = known.state.merged(report)
+        if state == known.state:
+            return None
+        after = self._channels[key] = replace(known, state=state)
+        if device.channels:
+            self._changed_states.add(key)
+        return after
+
+    async def declare_channels(
+        self, device: Device, declared: Sequence[DeclaredChannel], at_ms: int, *, is_complete: bool
+    ) -> tuple[Device, int]:
+        """The device with what its firmware names from now on, and how many channels were left out."""
+        numbered, left_out = number_channels(device.channels, declared)
+        if not says_something_new(device.channels, numbered, is_complete=is_complete):
+            return device, left_out
+        await self.tx.devices.declare_channels(device.device_id, numbered, is_complete=is_complete)
+        [after] = await self.tx.devices.list_by_ids([device.device_id]) or [device]
+        for each in after.channels:
+            known = self._channels.get((device.device_id, each.channel))
+            if known is not None:
+                self._channels[(device.device_id, each.channel)] = replace(each, state=known.state)
+        if after.channels:
+            names = ", ".join(f"{each.channel} {each.name} ({each.kind})" for each in after.channels if each.is_declared)
+            self.add_event(
+                DomainEvent(
+                    account_id=device.account_id,
+                    kind="device_updated",
+                    description=f"Channels named by the firmware: {names or 'none'}",
+                    at_ms=at_ms,
+                    source=TriggeredBy.DEVICE.value,
+                    device_id=device.device_id,
+                    data={"fields": ["channels"]},
+                    device_name=device.name,
+                )
+            )
+        return after, left_out
 
     def transition(self, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int) -> Execution | None:
         """The execution after the transition; None when its status no longer allows it."""
@@ -209,7 +315,9 @@ class ExecutionChangeCollector:
     async def write(self, execution_waiter: ExecutionWaiter) -> None:
         """Write all changes and emit their events in the transaction."""
         if self._changed_relays:
-            await self.tx.devices.set_relay_many(self._changed_relays)
+            await self.tx.devices.set_relay_many(self._changed_relays, self.at_ms)
+        if self._changed_states:
+            await self.tx.devices.set_channel_states({key: self._channels[key].state for key in self._changed_states}, self.at_ms)
         stored = await self._transition_all()
         for event, execution_id in self._events:
             if execution_id is None:
@@ -279,7 +387,7 @@ def target_relay_state(cmd: str) -> bool | None:
 def can_resend(profile: FirmwareProfile, cmd: str) -> bool:
     """Our firmware recognises a repeated id. Stock firmware would run the command again, so only idempotent commands may be
     resent to it."""
-    return profile is FirmwareProfile.NATIVE or target_relay_state(cmd) is not None or cmd in ("STATUS", "GET_SCHEDULES")
+    return profile is FirmwareProfile.NATIVE or (cmd != "TOGGLE" and cmd in BUILT_IN_BY_NAME)
 
 
 def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay: bool, at_ms: int) -> bool:
@@ -290,6 +398,36 @@ def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay:
     if execution.sent_ms is not None and at_ms < execution.sent_ms:
         return False
     return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay
+
+
+def is_confirmed_by_channel(profile: FirmwareProfile, execution: Execution, state: ChannelState, at_ms: int) -> bool:
+    """As `is_confirmed_by_state`, for commands that set more than on and off."""
+    if profile is FirmwareProfile.NATIVE or execution.status is not ExecutionStatus.SENT:
+        return False
+    if execution.sent_ms is not None and at_ms < execution.sent_ms:
+        return False
+    params = execution.params if isinstance(execution.params, dict) else {}
+    moving = state.details.get("moving")
+    match execution.cmd:
+        case "SET_LEVEL":
+            return state.level == params.get("level")
+        case "SET_POSITION":
+            return moving is None and state.level == params.get("position")
+        case "OPEN":
+            return moving == "OPENING" or state.level == MAX_LEVEL
+        case "CLOSE":
+            return moving == "CLOSING" or state.level == 0
+        case "STOP":
+            return moving is None and state.level is not None
+        case "SET_COLOR":
+            color = params.get("color")
+            wanted = {"color": color.lower() if isinstance(color, str) else None, "kelvin": params.get("kelvin")}
+            return all(value is None or state.details.get(name) == value for name, value in wanted.items())
+        case "SET_TARGET":
+            return state.details.get("targetCelsius") == params.get("celsius")
+        case "SET_MODE":
+            return state.details.get("mode") == params.get("mode")
+    return False
 
 
 def judge_result(
@@ -332,19 +470,53 @@ def command_result_event(execution: Execution, source: str, at_ms: int, device_n
     return DomainEvent(
         account_id=execution.account_id,
         kind="command_result",
-        description=f"Command {execution.cmd}: {execution.status}{because}",
+        description=f"Command {execution.cmd}{channel_suffix(execution.channel)}: {execution.status}{because}",
         at_ms=at_ms,
         source=source,
         device_id=execution.device_id,
         data={
             "executionId": execution.execution_id,
             "cmd": execution.cmd,
+            "channel": execution.channel,
             "status": execution.status.value,
             "code": code,
             "requestedBy": execution.requested_by,
         },
         device_name=device_name,
     )
+
+
+def _reported_event(
+    device: Device,
+    kind: EventKind,
+    text: str,
+    data: Mapping[str, Json],
+    cause: Execution | None,
+    reported_cause: str | None,
+    at_ms: int,
+) -> DomainEvent:
+    ran_plan = reported_cause in SCHEDULE_CAUSES  # everything else is a button, wiring, or the device's own logic
+    triggered_by = cause.source if cause is not None else TriggeredBy.SCHEDULE if ran_plan else TriggeredBy.DEVICE
+    return DomainEvent(
+        account_id=device.account_id,
+        kind=kind,
+        description=text,
+        at_ms=at_ms,
+        source=cause.requested_by if cause is not None else triggered_by.value,
+        device_id=device.device_id,
+        data={**data, "triggeredBy": triggered_by.value},
+        device_name=device.name,
+    )
+
+
+def _state_changed_event(
+    device: Device, channel: Channel, cause: Execution | None, reported_cause: str | None, at_ms: int
+) -> DomainEvent:
+    shown = channel.shown_state
+    words = [f"{name} {value}" for name, value in shown.items() if value is not None] if isinstance(shown, dict) else [str(shown)]
+    data: dict[str, Json] = {"channel": channel.channel, "name": channel.name, "state": shown}
+    text = f"{channel.name}: {', '.join(words)}"
+    return _reported_event(device, "state_changed", text, data, cause, reported_cause, at_ms)
 
 
 def _with_correction(event: DomainEvent, transition: ExecutionTransition) -> DomainEvent:

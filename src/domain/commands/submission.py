@@ -35,6 +35,7 @@ from domain.commands.model import (
     require_definition,
 )
 from domain.commands.ports import CommandsTx, ParamsValidator
+from domain.devices.channels import RELAY_CHANNEL, channel_suffix
 from domain.devices.model import Device, DeviceStatus
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckInput
 from domain.grants.checks import GrantCheckInput
@@ -89,17 +90,18 @@ class CommandSubmissionService:
         *,
         ttl_ms: int | None = None,
         reason: str | None = None,
+        channel: int = RELAY_CHANNEL,
     ) -> CommandSubmissionResult:
         """`reason`: a line for who approves and for the log.
 
-        Raises, in this order: NotFound; ValidationFailed `UNKNOWN_COMMAND`, `INVALID_PARAMS`; Conflict
+        Raises, in this order: NotFound; ValidationFailed `UNKNOWN_CHANNEL`, `UNKNOWN_COMMAND`, `INVALID_PARAMS`; Conflict
         `DEVICE_PENDING`, PermissionDenied `DEVICE_DISABLED`; what the authorizer raises; Conflict `TOO_MANY_QUEUED`."""
         ttl_ms = checked_ttl_ms(ttl_ms)
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
             context = await get_context_for_caller(tx, caller, device_id)
             return await self.submit_in_transaction(
-                tx, caller, context, CommandRequest(context.device, cmd, params, ttl_ms, reason), now_ms
+                tx, caller, context, CommandRequest(context.device, cmd, params, ttl_ms, reason, channel), now_ms
             )
 
     async def submit_in_transaction(
@@ -107,7 +109,7 @@ class CommandSubmissionService:
     ) -> CommandSubmissionResult:
         """`submit` as a part of the caller's transaction. When it raises, it has written nothing."""
         if caller.is_replay:
-            await self._end_replay(tx, caller, context, [request.cmd], now_ms)
+            await self._end_replay(tx, caller, context, [(request.cmd, request.channel)], now_ms)
         definition = self._require_definition(context, request)
         _check_accepts_commands(context.device)
         has_room = definition.requires_approval or not _is_queue_full(context)
@@ -115,7 +117,7 @@ class CommandSubmissionService:
             tx,
             caller,
             context.device,
-            permission_request(context.device, definition),
+            permission_request(context.device, definition, request.channel),
             now_ms,
             spend=has_room,
             known=context.grants,
@@ -129,26 +131,28 @@ class CommandSubmissionService:
         return CommandSubmissionResult(execution=execution, quota=permit.quota)
 
     async def effective_definitions(self, tx: CommandsTx, device: Device) -> Sequence[CommandDefinition]:
-        """The device's commands, one definition per name."""
+        """The device's commands; of one name several, if its channels have different ones."""
         of_type = [] if device.device_type_id is None else await tx.definitions.list_by_device_type(device.device_type_id)
-        return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id), device.profile)
+        return effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id), device)
 
     async def check_unattended(
-        self, tx: CommandsTx, caller: SessionCaller, device: Device, cmd: str, params: Json, now_ms: int
+        self, tx: CommandsTx, caller: SessionCaller, device: Device, cmd: str, params: Json, channel: int, now_ms: int
     ) -> CommandDefinition:
         """For a schedule or rule that is being saved: what can switch needs the operation that switches. Raises ValidationFailed,
         also `COMMAND_NEEDS_APPROVAL`, and PermissionDenied."""
         check_operation(caller, COMMANDS, is_read=False)
         context = (await load_contexts(tx, [device]))[device.device_id]
-        definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS))
+        definition = self._require_definition(context, CommandRequest(device, cmd, params, DEFAULT_TTL_MS, channel=channel))
         _check_needs_no_approval(definition)
-        await self.authorizer.authorize(tx, caller, device, permission_request(device, definition, runs_later=True), now_ms)
+        request = permission_request(device, definition, channel, runs_later=True)
+        await self.authorizer.authorize(tx, caller, device, request, now_ms)
         return definition
 
     async def authorize_replay(
-        self, tx: CommandsTx, caller: SessionCaller, device: Device, cmds: Sequence[str], now_ms: int
+        self, tx: CommandsTx, caller: SessionCaller, device: Device, cmds: Sequence[tuple[str, int]], now_ms: int
     ) -> None:
-        """For a schedule or rule with these commands. Ends the transaction of a replay; nothing for a first request.
+        """For a schedule or rule with these commands, each with its channel. Ends the transaction of a replay; nothing for a
+        first request.
 
         Raises IdempotentReplayRollbackError, PermissionDenied."""
         if caller.is_replay:
@@ -165,7 +169,9 @@ class CommandSubmissionService:
         checked = [self._check_before_permission(contexts, command) for command in commands]
         requests = [
             AutomationGrantCheckInput(
-                command.caller, command.request.device, permission_request(command.request.device, definition)
+                command.caller,
+                command.request.device,
+                permission_request(command.request.device, definition, command.request.channel),
             )
             for command, definition in zip(commands, checked, strict=True)
             if isinstance(definition, CommandDefinition)
@@ -186,12 +192,14 @@ class CommandSubmissionService:
     async def submit_approved(self, tx: CommandsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
         """Check everything again as of now, except the rate limit, which counted the original request."""
         context = await get_context(tx, device.account_id, device.device_id, None)
-        request = CommandRequest(context.device, approval.cmd, approval.params, approval.ttl_ms, approval.reason)
+        request = CommandRequest(
+            context.device, approval.cmd, approval.params, approval.ttl_ms, approval.reason, approval.channel
+        )
         definition = self._require_definition(context, request)
         _check_accepts_commands(context.device)
         caller = await resolve_requester(tx, approval, now_ms)
         permit = await self.authorizer.authorize(
-            tx, caller, context.device, permission_request(context.device, definition), now_ms, spend=False
+            tx, caller, context.device, permission_request(context.device, definition, approval.channel), now_ms, spend=False
         )
         _reserve_slot(context)
         execution = self._new_execution(caller, request, TriggeredBy.of(caller), permit.grant_id, now_ms, approval.approval_id)
@@ -203,7 +211,7 @@ class CommandSubmissionService:
         tx: CommandsTx,
         caller: SessionCaller | ApiKeyCaller,
         context: CommandContext,
-        cmds: Sequence[str],
+        cmds: Sequence[tuple[str, int]],
         now_ms: int,
         *,
         run_later: bool = False,
@@ -212,16 +220,16 @@ class CommandSubmissionService:
         again. `run_later`: for the commands of a schedule or rule.
 
         Raises IdempotentReplayRollbackError, or PermissionDenied as `Authorizer.authorize` does."""
-        for cmd in cmds:
-            definition = find_definition(context, cmd)
+        for cmd, channel in cmds:
+            definition = find_definition(context, cmd, channel)
             is_query = definition is not None and definition.kind is CommandKind.QUERY
-            request = GrantCheckInput.for_device(context.device, cmd, is_query=is_query, runs_later=run_later)
+            request = GrantCheckInput.for_device(context.device, cmd, channel, is_query=is_query, runs_later=run_later)
             known = None if run_later else context.grants
             await self.authorizer.authorize(tx, caller, context.device, request, now_ms, spend=False, known=known)
         raise IdempotentReplayRollbackError
 
     def _require_definition(self, context: CommandContext, request: CommandRequest) -> CommandDefinition:
-        definition = require_definition(context, request.cmd)
+        definition = require_definition(context, request.cmd, request.channel)
         _check_params(definition, request.params, self.validator)
         return definition
 
@@ -278,6 +286,7 @@ class CommandSubmissionService:
             key_id=caller.key_id if isinstance(caller, ApiKeyCaller) else None,
             membership_id=_membership_of(caller),
             session_id=caller.session_id if isinstance(caller, SessionCaller) and caller.operations is not None else None,
+            channel=request.channel,
         )
 
     async def _queue(
@@ -388,12 +397,17 @@ def _reserve_slot(context: CommandContext) -> None:
 
 def _command_sent_event(caller: Caller, command: DispatchEntry, now_ms: int, reason: str | None) -> DomainEvent:
     execution, device = command.execution, command.device
-    data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": execution.source.value}
+    data: dict[str, Json] = {
+        "executionId": execution.execution_id,
+        "cmd": execution.cmd,
+        "channel": execution.channel,
+        "source": execution.source.value,
+    }
     if execution.approval_id is not None:
         data["approvalId"] = execution.approval_id
     if reason is not None:
         data["reason"] = reason
-    text = f"Command {execution.cmd} accepted for the device{_because(reason)}"
+    text = f"Command {execution.cmd} accepted for the device{channel_suffix(execution.channel)}{_because(reason)}"
     return event_of(caller, "command_sent", text, now_ms, device, **data)
 
 
@@ -403,11 +417,12 @@ def _approval_requested_event(
     return event_of(
         caller,
         "approval_requested",
-        f"Command {request.cmd} waits for approval{_because(approval.reason)}",
+        f"Command {request.cmd}{channel_suffix(request.channel)} waits for approval{_because(approval.reason)}",
         now_ms,
         request.device,
         approvalId=approval.approval_id,
         cmd=request.cmd,
+        channel=request.channel,
         requestedBy=approval.requested_by.label,
         reason=approval.reason,
         expiresAt=to_iso(approval.expires_ms),

@@ -8,8 +8,8 @@ last `hello` named the channel.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from domain.kernel.domain_event import Json, JsonObject
@@ -17,6 +17,7 @@ from domain.kernel.errors import FieldError, ValidationFailed
 
 RELAY_CHANNEL = 1
 MAX_CHANNEL = 64
+MAX_LEVEL = 100
 MAX_CHANNEL_NAME = 64
 
 
@@ -73,7 +74,7 @@ class ChannelState:
 
     def merged(self, report: ChannelState) -> ChannelState:
         """What is known after a report. A detail that is None is known no more."""
-        details = {name: value for name, value in {**self.details, **report.details}.items() if value is not None}
+        details: JsonObject = {k: v for k, v in {**self.details, **report.details}.items() if v is not None}
         return ChannelState(
             self.on if report.on is None else report.on, self.level if report.level is None else report.level, details
         )
@@ -142,28 +143,49 @@ def check_channel_inputs(inputs: Sequence[ChannelInput]) -> None:
         raise ValidationFailed("The channels are not valid; see details.", details=faults)
 
 
-def apply_declaration(channels: Iterable[Channel], declared: Iterable[DeclaredChannel]) -> tuple[Channel, ...]:
-    """The channels after the firmware has named its own. One that it does not name any more stays with its name, for the slots,
-    rules and grants that refer to it, but it is not declared; a kind that changes forgets the state."""
-    known = {each.channel: replace(each, is_declared=False) for each in channels}
-    for each in declared:
-        before = known.get(each.channel, Channel(each.channel, each.kind))
-        after = replace(before, kind=each.kind, firmware_name=each.name or before.firmware_name, is_declared=True)
-        known[each.channel] = after if before.kind is each.kind else replace(after, state=UNKNOWN_STATE, reported_ms=None)
-    return tuple(known[number] for number in sorted(known))
+def find_channel(channels: Iterable[Channel], reference: int | str) -> int | None:
+    """The number of a channel by its number or component. Number 1 is always there."""
+    if isinstance(reference, str):
+        return next((each.channel for each in channels if each.component == reference), None)
+    return reference if reference == RELAY_CHANNEL or any(each.channel == reference for each in channels) else None
 
 
-def apply_inputs(channels: Iterable[Channel], inputs: Iterable[ChannelInput]) -> tuple[Channel, ...]:
-    """The channels after a person has described them: all that the firmware names stay, others only if they are listed."""
-    before = {each.channel: each for each in channels}
-    given = {each.channel: each for each in inputs}
-    kept = {number: each for number, each in before.items() if each.is_declared or number in given}
-    for number, each in given.items():
-        known = kept.get(number, Channel(number, each.kind))
-        kind = known.kind if known.is_declared else each.kind
-        state = (known.state, known.reported_ms) if kind is known.kind else (UNKNOWN_STATE, None)
-        kept[number] = replace(known, kind=kind, given_name=each.name, state=state[0], reported_ms=state[1])
-    return tuple(kept[number] for number in sorted(kept))
+def number_channels(
+    channels: Sequence[Channel], declared: Iterable[DeclaredChannel]
+) -> tuple[list[tuple[int, DeclaredChannel]], int]:
+    """What the firmware names with its numbers, and how many were left out because there are more than `MAX_CHANNEL`."""
+    ordered = list(declared)
+    taken = {RELAY_CHANNEL, *(each.channel for each in channels), *(each.channel for each in ordered if each.channel is not None)}
+    found: dict[int, DeclaredChannel] = {}
+    left_out = 0
+    for each in ordered:
+        number = each.channel
+        if number is None and each.component is not None:
+            number = find_channel(channels, each.component)
+        if number is None:
+            number = next((free for free in range(RELAY_CHANNEL + 1, MAX_CHANNEL + 1) if free not in taken), None)
+        if number is None or not 1 <= number <= MAX_CHANNEL:
+            left_out += 1
+            continue
+        taken.add(number)
+        found[number] = each
+    return sorted(found.items()), left_out
+
+
+def says_something_new(
+    channels: Sequence[Channel], declared: Sequence[tuple[int, DeclaredChannel]], *, is_complete: bool
+) -> bool:
+    """Whether a declaration changes what is known."""
+    known = {each.channel: each for each in channels if each.is_declared}
+    if is_complete and known.keys() != {number for number, _ in declared}:
+        return True
+    return any(
+        number not in known
+        or known[number].kind is not each.kind
+        or each.name not in (None, known[number].firmware_name)
+        or each.component not in (None, known[number].component)
+        for number, each in declared
+    )
 
 
 def channel_suffix(channel: int) -> str:
@@ -171,9 +193,11 @@ def channel_suffix(channel: int) -> str:
     return "" if channel == RELAY_CHANNEL else f" on channel {channel}"
 
 
+def channels_suffix(channels: Collection[int]) -> str:
+    """The same for a choice of channels; none are all."""
+    return f", channel {', '.join(map(str, channels))}" if channels else ""
+
+
 def covers_channels(granted: Collection[int], wanted: Collection[int] | None) -> bool:
     """Whether a grant for these channels (empty: all) covers the wanted ones (None: any that the device has)."""
     return not granted or (wanted is not None and set(wanted) <= set(granted))
-
-
-ChannelStates = Mapping[int, ChannelState]

@@ -166,8 +166,11 @@ EXPLANATIONS = {
     "NOT_FINITE": "a number is NaN or infinite",
     "QUEUE_FULL": "sent at QoS 0 while the service was behind; use QoS 1 for what must arrive",
     "TOO_LARGE": "the payload is too large; send less at once",
+    "RETAINED_PRESS": "a retained message is no press of a button; publish presses without the retain flag",
+    "TOO_MANY_CHANNELS": "a device has at most 64 channels",
     "TOO_MANY_METRICS": "the device has used up its 128 metrics, so readings of further metrics are not kept; use fewer names",
     "TOO_DEEP": "values are nested more than six levels deep",
+    "UNKNOWN_CHANNEL": "the device has not named that channel; name it in hello, or describe it at the device's channels",
     "UNKNOWN_METHOD": "a notification that is neither a status nor an event",
     "UNKNOWN_TOPIC": "the firmware profile of the device does not use that topic",
 }

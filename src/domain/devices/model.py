@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from domain.devices.channels import RELAY_CHANNEL, Channel, ChannelKind, ChannelState
+from domain.devices.channels import RELAY_CHANNEL, Channel, ChannelKind
 from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
@@ -150,6 +150,14 @@ class Device:
                 code="DEVICE_STATE",
             )
         return replace(self, status=status)
+
+
+def takes_channel(device: Device, channel: int) -> bool:
+    """Whether the firmware understands a command for the channel. Native firmware that has not named it would switch its relay;
+    stock firmware has a topic for each."""
+    if channel == RELAY_CHANNEL or device.profile is not FirmwareProfile.NATIVE:
+        return True
+    return any(each.channel == channel and each.is_declared for each in device.channels)
 
 
 @dataclass(frozen=True, slots=True)

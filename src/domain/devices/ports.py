@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from domain.devices.channels import ChannelInput, ChannelState, DeclaredChannel
 from domain.devices.model import (
     Device,
     DeviceCredentials,
@@ -67,8 +68,21 @@ class DeviceRepository(Protocol):
 
         False, and nothing written, when the stored version differs from the device's. Raises Conflict `EXTERNAL_ID_TAKEN`."""
 
-    async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
-        """Set the relay states; unknown devices are ignored."""
+    async def set_relay_many(self, relays: Mapping[DeviceId, bool], at_ms: int) -> None:
+        """Set the relay states, reported at `at_ms`; unknown devices are ignored."""
+
+    async def declare_channels(
+        self, device_id: DeviceId, declared: Sequence[tuple[int, DeclaredChannel]], *, is_complete: bool
+    ) -> None:
+        """What the firmware names, with its number. `is_complete`: all others are declared no more; they stay, for the slots,
+        rules and grants that refer to them. A kind that changes forgets the state."""
+
+    async def describe_channels(self, device_id: DeviceId, channels: Sequence[ChannelInput]) -> None:
+        """What a person says: of a declared channel its name, of others the kind too. Those that are not listed lose their name;
+        the undeclared of them are deleted."""
+
+    async def set_channel_states(self, states: Mapping[tuple[DeviceId, int], ChannelState], at_ms: int) -> None:
+        """The states of channels, reported at `at_ms`; unknown ones are ignored. Whether channel 1 is on is its relay."""
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         """True when this call changed it: each change emits one presence event."""

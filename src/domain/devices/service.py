@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
+from domain.devices.channels import check_channel_inputs
 from domain.devices.lookup import get_device, get_device_to_cut_off, save_device
 from domain.devices.model import UNKNOWN_HEALTH, Device, DeviceHealth, DeviceLifecycleAction, DeviceMetadata, DeviceStatus
 from domain.devices.ports import DevicesTx
@@ -88,8 +89,8 @@ class DeviceService:
     async def update(
         self, caller: SessionCaller, device_id: DeviceId, changes: Mapping[str, Any], *, known: Device | None = None
     ) -> Device:
-        """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `known`: the device, from a caller that
-        changes many in one transaction and has read it there. Raises NotFound, PermissionDenied, ValidationFailed."""
+        """`changes`: editable fields of `Device` and `DeviceMetadata` by name; `channels`: of ChannelInput. `known`: the device,
+        from a caller that changes many in one transaction and has read it there. Raises NotFound, PermissionDenied, ValidationFailed."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             # A move waits for a group of the former project that the device is joining, and takes it out again.
@@ -98,6 +99,10 @@ class DeviceService:
                 before = await get_device(tx, caller.account_id, device_id, for_update="project_id" in changes)
             if not changes:
                 return before
+            channels = changes.get("channels")
+            if channels is not None:
+                check_channel_inputs(channels)
+                await tx.devices.describe_channels(device_id, channels)
             await check_references(tx, caller.account_id, changes.get("project_id"), changes.get("device_type_id"))
             if any(
                 changes.get(name, getattr(before, name)) != getattr(before, name) for name in ("project_id", "device_type_id")
@@ -109,7 +114,8 @@ class DeviceService:
             if changes.get("project_id", before.project_id) != before.project_id:
                 await _check_can_leave(tx, caller, before, "project")
                 await tx.groups.remove_from_all(device_id)  # they are groups of the former project
-            after = await save_device(tx, _apply_changes(before, changes), deferred="external_id" not in changes)
+            edited = {name: value for name, value in changes.items() if name != "channels"}
+            after = await save_device(tx, _apply_changes(before, edited), deferred="external_id" not in changes)
             changed: list[Json] = [_api_name(name) for name in sorted(changes)]
             text = f"Device updated: {', '.join(map(str, changed))}"
             tx.emit(event_of(caller, "device_updated", text, now_ms, after, fields=changed))

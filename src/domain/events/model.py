@@ -18,6 +18,8 @@ from domain.kernel.folding import fold
 from domain.kernel.ids import AccountId, DeviceId, EventId
 
 RELAY_CHANGED: Final = "relay_changed"
+STATE_CHANGED: Final = "state_changed"
+INPUT_CHANGED: Final = "input_changed"
 TELEMETRY: Final = "telemetry"
 DEVICE_ONLINE: Final = "device_online"
 DEVICE_OFFLINE: Final = "device_offline"
@@ -31,7 +33,18 @@ DEVICE_CLOCK_SKEW: Final = "device_clock_skew"
 
 DEFAULT_TYPES = (RELAY_CHANGED, TELEMETRY, DEVICE_ONLINE, DEVICE_OFFLINE, SCHEDULE_FIRED)
 """What a webhook receives that names no types."""
-PUBLIC_TYPES = frozenset({*DEFAULT_TYPES, APPROVAL_REQUESTED, APPROVAL_DECIDED, COMMAND_RESULT, RULE_DISABLED, DEVICE_CLOCK_SKEW})
+PUBLIC_TYPES = frozenset(
+    {
+        *DEFAULT_TYPES,
+        STATE_CHANGED,
+        INPUT_CHANGED,
+        APPROVAL_REQUESTED,
+        APPROVAL_DECIDED,
+        COMMAND_RESULT,
+        RULE_DISABLED,
+        DEVICE_CLOCK_SKEW,
+    }
+)
 
 
 @fast_frozen

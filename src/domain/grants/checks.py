@@ -1,7 +1,7 @@
 """Whether a grant allows a call, decided without I/O.
 
-A grant has five checks in a fixed order: command, scope, expiry, window, rate. It allows the call when none fails. The rate check
-uses up a count, so it comes last and is not made here. When all grants fail, the error names the closest denial: the grant
+A grant has six checks in a fixed order: command, channel, scope, expiry, window, rate. It allows the call when none fails. The
+rate check uses up a count, so it comes last and is not made here. When all grants fail, the error names the closest denial: the grant
 that got furthest along this order, because it needs the smallest change.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from domain.devices.channels import RELAY_CHANNEL, covers_channels
 from domain.devices.model import Device, FirmwareProfile
 from domain.grants.model import RATE_WINDOW_S, Grant, GrantEvaluator, Scope, WeeklyGrantWindow
 from domain.kernel.clock import SECOND_MS, to_iso
@@ -22,14 +23,16 @@ class GrantCheckStep(IntEnum):
     """In the order of the checks; a higher value is a closer denial."""
 
     COMMAND = 0
-    SCOPE = 1
-    EXPIRY = 2
-    WINDOW = 3
-    RATE = 4
+    CHANNEL = 1
+    SCOPE = 2
+    EXPIRY = 3
+    WINDOW = 4
+    RATE = 5
 
 
 DENIAL_CODES: dict[GrantCheckStep, str] = {
     GrantCheckStep.COMMAND: "COMMAND_NOT_GRANTED",
+    GrantCheckStep.CHANNEL: "CHANNEL_NOT_GRANTED",
     GrantCheckStep.SCOPE: "SCOPE_TOO_NARROW",
     GrantCheckStep.EXPIRY: "GRANT_EXPIRED",
     GrantCheckStep.WINDOW: "OUTSIDE_GRANT_WINDOW",
@@ -47,12 +50,18 @@ class GrantCheckInput:
     runs_later: bool = False
     effects: tuple[str, ...] = ()
     """The commands that it stands for (`effects_of`); the grant must cover them too."""
+    channels: tuple[int, ...] | None = (RELAY_CHANNEL,)
+    """The channels that it may switch (`channels_of`); the grant must cover them all."""
 
     @classmethod
-    def for_device(cls, device: Device, command: str, *, is_query: bool, runs_later: bool = False) -> GrantCheckInput:
+    def for_device(
+        cls, device: Device, command: str, channel: int, *, is_query: bool, runs_later: bool = False
+    ) -> GrantCheckInput:
         """A command is judged by its effect: what may switch is no query, whatever its definition says."""
         effects = effects_of(device.profile, command)
-        return cls(command, is_query and not effects, runs_later, effects)
+        is_query = is_query and not effects
+        channels = () if is_query and channel == RELAY_CHANNEL else channels_of(device.profile, command, channel)
+        return cls(command, is_query, runs_later, effects, channels)
 
     def missing_command(self, grant: Grant) -> str | None:
         """The first command that the grant does not cover: this one, or one that it stands for."""
@@ -70,11 +79,29 @@ _STOCK_SWITCHING: Mapping[FirmwareProfile, re.Pattern[str]] = {
 """Commands of stock firmware, sent under their own names, that switch a relay, at once or later."""
 
 
+_EFFECTS: Mapping[str, tuple[str, ...]] = {
+    "TOGGLE": SWITCHING,
+    "SET_LEVEL": SWITCHING,
+    "SET_COLOR": SWITCHING,
+    "SET_POSITION": ("OPEN", "CLOSE"),
+}
+_STOCK_CHANNEL = re.compile(r"POWER([1-9]\d?)?")
+
+
+def channels_of(profile: FirmwareProfile, command: str, channel: int) -> tuple[int, ...] | None:
+    """The channels that a command for this channel may switch. None: any of the device, because stock firmware takes it under its
+    own name, whatever channel is meant."""
+    if command in _EFFECTS or not effects_of(profile, command):
+        return (channel,)
+    named = _STOCK_CHANNEL.fullmatch(command)
+    return None if named is None else (int(named[1] or RELAY_CHANNEL),)
+
+
 def effects_of(profile: FirmwareProfile, command: str) -> tuple[str, ...]:
     """The built-in commands that this one stands for, whichever it would do: it needs the permission and the approval that they
     need. Empty for a command that switches nothing."""
-    if command == "TOGGLE":
-        return SWITCHING
+    if command in _EFFECTS:
+        return _EFFECTS[command]
     stock = _STOCK_SWITCHING.get(profile)
     return SWITCHING if stock is not None and stock.fullmatch(command) else ()
 
@@ -100,6 +127,8 @@ def first_failed_check(grant: Grant, request: GrantCheckInput, now_ms: int, eval
     if request.command is not None:
         if request.missing_command(grant) is not None:
             return FailedGrantCheck(grant, GrantCheckStep.COMMAND)
+        if not covers_channels(grant.channels, request.channels):
+            return FailedGrantCheck(grant, GrantCheckStep.CHANNEL)
         if grant.scope is Scope.READ and not request.is_query:
             return FailedGrantCheck(grant, GrantCheckStep.SCOPE)
     if grant.is_expired(now_ms):
@@ -157,6 +186,17 @@ def explain_denial(denial: FailedGrantCheck, request: GrantCheckInput) -> str:
                 f"{name} covers {', '.join(grant.commands)}, not {missing}, which {request.command} may do. "
                 f"An Owner or Admin can add {missing} to its commands."
             )
+        case GrantCheckStep.CHANNEL:
+            covered = ", ".join(map(str, grant.channels))
+            if request.channels is None:
+                return (
+                    f"{name} covers channel {covered} only, and {request.command} may switch any channel. "
+                    "An Owner or Admin can give it all channels."
+                )
+            wanted = ", ".join(map(str, request.channels))
+            return (
+                f"{name} covers channel {covered} only, not channel {wanted}. An Owner or Admin can add channel {wanted} to it."
+            )
         case GrantCheckStep.SCOPE:
             return (
                 f"{name} has the scope READ, which covers reads and QUERY commands; {request.command} is an ACTION. "
@@ -209,6 +249,7 @@ def is_wider(after: Grant, before: Grant) -> bool:
     scopes = list(Scope)
     return (
         any(not before.covers_command(command) for command in after.commands)
+        or not covers_channels(before.channels, after.channels or None)
         or scopes.index(after.scope) > scopes.index(before.scope)
         or _is_above(after.expires_ms, before.expires_ms)
         or _is_above(after.rate_limit_per_minute, before.rate_limit_per_minute)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from domain.devices.channels import RELAY_CHANNEL, channel_suffix, find_channel
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
@@ -71,6 +72,7 @@ class AccessExplainer(Generic[TxT]):
         device_id: DeviceId,
         *,
         command: str | None = None,
+        channel: int = RELAY_CHANNEL,
         key_id: KeyId | None = None,
         membership_id: MembershipId | None = None,
     ) -> AccessExplanation:
@@ -85,20 +87,28 @@ class AccessExplainer(Generic[TxT]):
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             principal = await _resolve_principal(tx, caller, key_id, membership_id)
-            request, requires_approval = await self._permission_request(tx, device, command)
+            request, requires_approval = await self._permission_request(tx, device, command, channel)
             explanation = await self._explain(tx, device, principal, request, now_ms)
         waits = requires_approval and explanation.allowed and principal.subject_to_approval
         return replace(explanation, needs_approval=waits, device_is_active=device.is_active)
 
-    async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[GrantCheckInput, bool]:
+    async def _permission_request(
+        self, tx: TxT, device: Device, command: str | None, channel: int
+    ) -> tuple[GrantCheckInput, bool]:
         if command is None:
             return READ_REQUEST, False
+        if find_channel(device.channels, channel) is None:
+            raise ValidationFailed(
+                f"This device has no channel {channel}. Its channels are in GET /devices/{device.device_id}.",
+                code="UNKNOWN_CHANNEL",
+            )
         for definition in await self.commands.effective_definitions(tx, device):
-            if definition.name == command:
-                request = GrantCheckInput.for_device(device, command, is_query=definition.kind == "QUERY")
+            if definition.name == command and channel in (definition.channels or (channel,)):
+                request = GrantCheckInput.for_device(device, command, channel, is_query=definition.kind == "QUERY")
                 return request, definition.requires_approval
         raise ValidationFailed(
-            f"This device has no command {command!r}. GET /devices/{device.device_id}/commands lists those it has.",
+            f"This device has no command {command!r}{channel_suffix(channel)}. "
+            f"GET /devices/{device.device_id}/commands lists those it has.",
             code="UNKNOWN_COMMAND",
         )
 

@@ -116,6 +116,8 @@ class Grant:
     """The labels of those who have changed it since."""
 
     group_id: GroupId | None = None
+    channels: tuple[int, ...] = ()
+    """Of each device that it covers; empty: all."""
 
     @property
     def applies_via(self) -> AppliesVia:

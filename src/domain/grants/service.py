@@ -8,10 +8,11 @@ definitions can be added later; the response contains a warning.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from domain.devices.channels import MAX_CHANNEL, channels_suffix
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup
 from domain.devices.ports import get_group
@@ -56,6 +57,7 @@ class GrantInput:
     active_to_minute: int | None = None
     timezone: str = "UTC"
     rate_limit_per_minute: int | None = None
+    channels: tuple[int, ...] = ()
 
     @classmethod
     def from_grant(cls, grant: Grant) -> GrantInput:
@@ -68,6 +70,7 @@ class GrantInput:
             active_to_minute=grant.window.to_minute,
             timezone=grant.window.timezone,
             rate_limit_per_minute=grant.rate_limit_per_minute,
+            channels=grant.channels,
         )
 
     def with_changes(self, changes: Mapping[str, Any]) -> GrantInput:
@@ -93,6 +96,7 @@ class GrantInput:
             "expires_ms": self.expires_ms,
             "window": self.to_window(),
             "rate_limit_per_minute": self.rate_limit_per_minute,
+            "channels": self.channels,
         }
 
 
@@ -132,6 +136,10 @@ class GrantCommandDefinition(Protocol):
 
     @property
     def requires_approval(self) -> bool: ...
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """Those that it is for; empty: all."""
 
 
 class DeviceCommandLister(Protocol[TxT_contra]):
@@ -276,13 +284,15 @@ class GrantService(Generic[TxT]):
             return ()
         definitions = await self.commands.effective_definitions(tx, place.device)
         kinds = {definition.name: str(definition.kind) for definition in definitions}
-        return tuple(input_warnings(grant_input, kinds))
+        known = {each.channel for each in place.device.all_channels}
+        return (*input_warnings(grant_input, kinds), *_channel_warnings(grant_input, known))
 
     def _emit_change(
         self, tx: TxT, caller: SessionCaller, place: GrantTarget, grant: Grant, kind: EventKind, now_ms: int
     ) -> None:
         subject_id = grant.subject.key_id or grant.subject.membership_id or ""
         reach = _REACHES[grant.applies_via] if place.group is None else f"group {place.group.name}"
+        reach += channels_suffix(grant.channels)
         description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {subject_id} on {reach}"
         tx.emit(event_of(caller, kind, description, now_ms, place.device, **_event_data(grant)))
         tx.after_commit(lambda: self.on_grants_changed(place.account_id))
@@ -310,6 +320,7 @@ def _event_data(grant: Grant) -> dict[str, Json]:
         "scope": grant.scope.value,
         "expiresAtMs": grant.expires_ms,
         "rateLimitPerMinute": grant.rate_limit_per_minute,
+        "channels": list(grant.channels),
     }
 
 
@@ -395,7 +406,8 @@ def check_input(grant_input: GrantInput, now_ms: int, windows: GrantEvaluator, *
             faults.append(FieldError("timezone", f"{timezone!r} is not an IANA time zone such as Europe/Berlin or UTC."))
     if faults:
         raise ValidationFailed("The grant is not valid: " + faults[0].field + ": " + faults[0].message, details=faults)
-    return replace(grant_input, commands=tuple(dict.fromkeys(grant_input.commands)))
+    channels = tuple(sorted(set(grant_input.channels)))
+    return replace(grant_input, commands=tuple(dict.fromkeys(grant_input.commands)), channels=channels)
 
 
 def _command_faults(commands: Sequence[str]) -> Iterator[FieldError]:
@@ -410,11 +422,20 @@ def _command_faults(commands: Sequence[str]) -> Iterator[FieldError]:
 
 
 def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> Iterator[FieldError]:
+    for index, channel in enumerate(grant_input.channels):
+        if not 1 <= channel <= MAX_CHANNEL:
+            yield FieldError(f"channels.{index}", f"a channel is 1 to {MAX_CHANNEL}.")
     if grant_input.expires_ms is not None and grant_input.expires_ms <= now_ms and not expiry_kept:
         yield FieldError("expiresAt", "is in the past; give a later time, or omit it for a grant that does not expire.")
     rate = grant_input.rate_limit_per_minute
     if rate is not None and not 1 <= rate <= MAX_RATE_PER_MINUTE:
         yield FieldError("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
+
+
+def _channel_warnings(grant_input: GrantInput, known: Collection[int]) -> Iterator[FieldError]:
+    for index, channel in enumerate(grant_input.channels):
+        if channel not in known:
+            yield FieldError(f"channels.{index}", f"this device has no channel {channel} yet; the grant covers it when it has.")
 
 
 def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldError]:

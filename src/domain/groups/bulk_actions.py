@@ -2,7 +2,7 @@
 
 One transaction for all members, in order of their age, so that a request which is repeated with its `Idempotency-Key` after a
 crash is done once or not at all. Each device is decided on its own, by the checks of a single request: its authority, grants,
-approval and limits. The report has one outcome per device.
+approval and limits. The report has one outcome per device, and of a command one per channel that it is for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from domain.commands.contexts import get_contexts_for_caller
 from domain.commands.model import CommandRequest
 from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService, checked_ttl_ms
+from domain.devices.channels import RELAY_CHANNEL, ChannelKind
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup
 from domain.groups.service import DeviceGroupService, GroupsTx, GroupWithMembers
@@ -23,6 +24,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json, event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
+from domain.kernel.folding import fold
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
@@ -38,11 +40,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GroupDeviceOutcome(Generic[T]):
-    """Of one device: `error` is None exactly when it was done."""
+    """Of one device, or of one of its channels: `error` is None exactly when it was done."""
 
     device: Device
     result: T | None = None
     error: DomainError | None = None
+    channel: int = RELAY_CHANNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,20 @@ class GroupCommandInput:
     params: Json = None
     ttl_ms: int | None = None
     reason: str | None = None
+    channel: int = RELAY_CHANNEL
+    channel_kind: ChannelKind | None = None
+    """With a kind or a name, every channel that has it is meant instead of `channel`."""
+    channel_name: str | None = None
+
+    def channels_of(self, device: Device) -> Sequence[int]:
+        if self.channel_kind is None and self.channel_name is None:
+            return [self.channel]
+        return [
+            each.channel
+            for each in device.all_channels
+            if self.channel_kind in (None, each.kind)
+            and (self.channel_name is None or fold(each.name) == fold(self.channel_name))
+        ]
 
 
 @service
@@ -129,14 +146,14 @@ class GroupBulkActionService:
         view = await self._view(tx, caller, group_id)
         contexts = await get_contexts_for_caller(tx, caller, [each.device_id for each in view.devices])
 
-        async def submit(device: Device) -> CommandSubmissionResult:
+        async def submit(device: Device, channel: int) -> CommandSubmissionResult:
             context = contexts.get(device.device_id)
             if context is None:
                 raise NotFound.for_resource("device", device.device_id)
-            request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason)
+            request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason, channel)
             return await self.commands.submit_in_transaction(tx, caller, context, request, now_ms)
 
-        report = await _for_each(caller, view, submit)
+        report = await _for_each_channel(caller, view, submit, command.channels_of)
         tx.emit(_command_event(caller, report, command, now_ms))
         return report
 
@@ -161,17 +178,31 @@ class _GroupPreviewRollbackError(Exception):
 async def _for_each(
     caller: SessionCaller | ApiKeyCaller, view: GroupWithMembers, act: Callable[[Device], Awaitable[T]]
 ) -> GroupActionReport[T]:
+    return await _for_each_channel(caller, view, lambda device, _: act(device), lambda _: (RELAY_CHANNEL,))
+
+
+async def _for_each_channel(
+    caller: SessionCaller | ApiKeyCaller,
+    view: GroupWithMembers,
+    act: Callable[[Device, int], Awaitable[T]],
+    channels_of: Callable[[Device], Sequence[int]],
+) -> GroupActionReport[T]:
     """Of a replay, nothing is left to report: it raises what denies the caller one of the devices."""
     outcomes: list[GroupDeviceOutcome[T]] = []
     for device in view.devices:
-        try:
-            outcomes.append(GroupDeviceOutcome(device, result=await act(device)))
-        except IdempotentReplayRollbackError:
-            continue
-        except _REFUSALS as error:
-            if caller.is_replay:
-                raise
-            outcomes.append(GroupDeviceOutcome(device, error=error))
+        channels = channels_of(device)
+        if not channels:
+            missing = ValidationFailed("The device has no such channel; it was left out.", code="UNKNOWN_CHANNEL")
+            outcomes.append(GroupDeviceOutcome(device, error=missing))
+        for channel in channels:
+            try:
+                outcomes.append(GroupDeviceOutcome(device, await act(device, channel), channel=channel))
+            except IdempotentReplayRollbackError:
+                continue
+            except _REFUSALS as error:
+                if caller.is_replay:
+                    raise
+                outcomes.append(GroupDeviceOutcome(device, error=error, channel=channel))
     return GroupActionReport(view.group, outcomes)
 
 
@@ -192,6 +223,7 @@ def _command_event(
         now_ms,
         groupId=report.group.group_id,
         cmd=command.cmd,
+        channel=command.channel if command.channel_kind is None and command.channel_name is None else None,
         queued=queued,
         waiting=waiting,
         refused={**refused},

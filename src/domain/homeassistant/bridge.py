@@ -111,8 +111,8 @@ class HomeAssistantBridge:
                 of_type[definition.device_type_id].append(definition)
         return {
             device.device_id: (
-                effective_definitions(of_type[device.device_type_id], of_device[device.device_id], device.profile),
-                [cmd for device_id, cmd in waiting if device_id == device.device_id],
+                effective_definitions(of_type[device.device_type_id], of_device[device.device_id], device),
+                [cmd for device_id, cmd, _ in waiting if device_id == device.device_id],
             )
             for device in devices
         }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from domain.commands.reports import ExecutionChangeCollector, ReportService
+from domain.devices.channels import DeclaredChannel, find_channel
 from domain.devices.health import DeviceHealthBatch
 from domain.devices.link import (
     FORBIDDEN_TOPIC,
@@ -22,12 +23,15 @@ from domain.devices.link import (
     InboundMessagesDropped,
 )
 from domain.devices.messages import (
+    ChannelReport,
+    ChannelsReport,
     CommandResultReport,
     DeviceClockReadyReport,
     DeviceCodec,
     DevicePlanRevisionReport,
     DeviceReport,
     HelloReport,
+    InputReport,
     OutboundMessage,
     PresenceReport,
     RelayReport,
@@ -86,11 +90,14 @@ class FollowUps:
     """(device number, since when in Unix ms, `InboundDeviceSubscribed.held_until_ms`) of devices that receive commands now."""
     subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
     """(device number, when in Unix ms) of devices that have subscribed to other topics."""
+    drops: list[MessageDrop] = field(default_factory=list)
+    """What turned out to be of no use only now."""
 
     def extend(self, other: FollowUps) -> None:
         self.messages += other.messages
         self.ready_devices += other.ready_devices
         self.subscribed_devices += other.subscribed_devices
+        self.drops += other.drops
 
 
 @dataclass(slots=True)
@@ -99,6 +106,8 @@ class MessageBatchChanges:
 
     tx: IngestTx
     changes: ExecutionChangeCollector
+    devices: dict[DeviceId, Device] = field(default_factory=dict)
+    """The senders, with the channels that they have named so far."""
     presence: PresenceBatch = field(default_factory=PresenceBatch)
     health: DeviceHealthBatch = field(default_factory=DeviceHealthBatch)
     follow_ups: FollowUps = field(default_factory=FollowUps)
@@ -127,6 +136,8 @@ class DeviceMessageHandler:
     left_edges: LeftEdgeResolver
     front: str | None = None
     is_connected: Callable[[str], bool] = lambda _: True
+    awaited_hellos: set[int] = field(default_factory=set)
+    """The numbers of native devices that have connected and not said hello yet."""
     _senders: dict[int, Device] = field(default_factory=dict, init=False)
     """Device number → device, for its profile. Refreshed at every connect; as large as the connected fleet."""
     _connected_ms: dict[int, int] = field(default_factory=dict, init=False)
@@ -145,9 +156,11 @@ class DeviceMessageHandler:
                 decoded.messages.append(DecodedMessage(event))
             if isinstance(event, InboundDeviceConnected):
                 self._connected_ms[event.device_no] = event.at_ms
+                self.awaited_hellos.add(event.device_no)
             elif isinstance(event, InboundDeviceDisconnected):
                 self._senders.pop(event.device_no, None)
                 self._connected_ms.pop(event.device_no, None)
+                self.awaited_hellos.discard(event.device_no)
         return decoded
 
     async def apply(self, tx: IngestTx, messages: Sequence[DecodedMessage]) -> FollowUps:
@@ -158,7 +171,8 @@ class DeviceMessageHandler:
         named = {ExecutionId(execution_id) for message in messages for execution_id in _execution_ids(message)}
         found, executions = await tx.command_contexts.list_reported(senders, named)
         devices = {device.device_id: device for device in found}
-        context = MessageBatchChanges(tx, ExecutionChangeCollector(tx, executions))
+        received_ms = max(message.event.at_ms for message in messages)
+        context = MessageBatchChanges(tx, ExecutionChangeCollector(tx, executions, received_ms), devices)
         for message in messages:
             device = devices.get(DeviceId(message.event.device_id))
             if device is not None:  # None: deleted after it sent the message
@@ -211,17 +225,14 @@ class DeviceMessageHandler:
                     context.follow_ups.subscribed_devices.append((device.device_no, at_ms))
             case InboundMessage(at_ms=at_ms):
                 for report in message.reports:
-                    await self._apply_report(context, device, report, at_ms)
+                    await self._apply_report(context, context.devices[device.device_id], report, at_ms)
 
     async def _apply_report(self, context: MessageBatchChanges, device: Device, report: DeviceReport, at_ms: int) -> None:
         match report:
-            case RelayReport(relay, execution_id, by):
-                await self.reports.on_relay_report(
-                    context.changes, device, relay, execution_id=execution_id, reported_cause=by, at_ms=at_ms
-                )
-                if device.has_left_edges:
-                    evidence = RelayEvidence(relay, at_ms, by, is_by_command=execution_id is not None)
-                    context.relay_evidence.append((device, evidence))
+            case RelayReport() | ChannelReport() | InputReport():
+                await self._apply_channel_report(context, device, report, at_ms)
+            case ChannelsReport(channels, is_complete):
+                await self._declare_channels(context, device, channels, at_ms, is_complete=is_complete)
             case CommandResultReport(execution_id, status, code, relay, data):
                 await self.reports.on_result_report(context.changes, device, execution_id, status, code, relay, data, at_ms)
             case PresenceReport(online):
@@ -235,16 +246,60 @@ class DeviceMessageHandler:
             case DeviceClockReadyReport(rev) if rev == device.sched_rev:
                 jobs = await self.plans.encode_jobs(context.tx, device)
                 context.follow_ups.messages += [(device.device_id, message) for message in jobs]
-            case HelloReport(firmware, rev):
-                if firmware is not None:
-                    context.health.set_firmware(device.device_no, firmware)
-                if rev is not None:
-                    context.add_plan_revision(device, rev)
+            case HelloReport():
+                await self._apply_hello(context, device, report, at_ms)
             case TimeRequest() | StateQuestion():
                 message = self.codec.encode_time(self.clock.now_ms()) if isinstance(report, TimeRequest) else report.message
                 context.follow_ups.messages.append((device.device_id, message))
             case _:
                 pass  # the engine has evaluated telemetry; unreadable messages have been counted
+
+    async def _apply_hello(self, context: MessageBatchChanges, device: Device, hello: HelloReport, at_ms: int) -> None:
+        await self._declare_channels(context, device, hello.channels or (), at_ms)
+        if device.device_no in self.awaited_hellos:
+            self.awaited_hellos.discard(device.device_no)
+            if device.channels or hello.channels:  # commands for them have waited
+                context.follow_ups.ready_devices.append((device.device_no, at_ms, at_ms))
+        if hello.firmware is not None:
+            context.health.set_firmware(device.device_no, hello.firmware)
+        if hello.rev is not None:
+            context.add_plan_revision(device, hello.rev)
+
+    async def _declare_channels(
+        self,
+        context: MessageBatchChanges,
+        device: Device,
+        declared: Sequence[DeclaredChannel],
+        at_ms: int,
+        *,
+        is_complete: bool = True,
+    ) -> None:
+        after, left_out = await context.changes.declare_channels(device, declared, at_ms, is_complete=is_complete)
+        context.devices[device.device_id] = after
+        if after.channels != device.channels and device.sched_rev > 0:  # it stores the slots of the channels that it has
+            await self.plans.revise_if_changed(context.tx, after, await self.plans.plan_rows(context.tx, device))
+        if left_out:
+            context.follow_ups.drops.append(MessageDrop(device.device_no, "TOO_MANY_CHANNELS", left_out))
+
+    async def _apply_channel_report(
+        self, context: MessageBatchChanges, device: Device, report: RelayReport | ChannelReport | InputReport, at_ms: int
+    ) -> None:
+        channel = find_channel(device.channels, report.channel)
+        if channel is None:
+            context.follow_ups.drops.append(MessageDrop(device.device_no, "UNKNOWN_CHANNEL", reason=str(report.channel)[:64]))
+            return
+        match report:
+            case RelayReport(relay, execution_id, by):
+                await self.reports.on_relay_report(
+                    context.changes, device, relay, execution_id=execution_id, reported_cause=by, at_ms=at_ms, channel=channel
+                )
+                if device.has_left_edges:
+                    evidence = RelayEvidence(relay, at_ms, by, is_by_command=execution_id is not None, channel=channel)
+                    context.relay_evidence.append((device, evidence))
+            case ChannelReport():
+                await self.reports.on_channel_report(context.changes, device, channel, report, at_ms)
+            case InputReport(_, action):
+                self.reports.on_input_report(context.changes, device, channel, action, at_ms)
 
     def _is_expected_drop(self, event: InboundMessagesDropped) -> bool:
         """What a correctly configured stock firmware publishes elsewhere when it connects is no fault."""

@@ -191,7 +191,7 @@ class EngineResultWriter:
         commands = [
             AutomationCommand(
                 _rule_caller(rule),
-                CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS),
+                CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS, channel=rule.action.channel),
                 TriggeredBy.RULE,
             )
             for rule, device in active
@@ -221,7 +221,15 @@ class EngineResultWriter:
 
 def _rule_event(rule: Rule, kind: EventKind, text: str, at_ms: int, **code: str) -> DomainEvent:
     return event_of(
-        _rule_caller(rule), kind, text, at_ms, rule.device_id, ruleId=rule.rule_id, command=rule.action.command, **code
+        _rule_caller(rule),
+        kind,
+        text,
+        at_ms,
+        rule.device_id,
+        ruleId=rule.rule_id,
+        command=rule.action.command,
+        channel=rule.action.channel,
+        **code,
     )
 
 

@@ -40,7 +40,7 @@ _CredentialsKind = Literal["credentials_generated", "credentials_revealed", "cre
 _CommandKind = Literal[
     "command_defined", "command_updated", "command_removed", "command_sent", "command_sent_to_group", "command_result"
 ]
-_ReportKind = Literal["relay_changed", "telemetry"]
+_ReportKind = Literal["relay_changed", "state_changed", "input_changed", "telemetry"]
 _ScheduleKind = Literal[
     "schedule_created", "schedule_replaced", "schedule_updated", "schedule_cancelled", "schedule_fired", "schedule_skipped"
 ]

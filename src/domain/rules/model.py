@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from domain.devices.channels import RELAY_CHANNEL
 from domain.kernel.domain_event import Json
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, RuleId
@@ -86,6 +87,12 @@ class RuleAction:
 
     command: str
     params: Json = None
+    channel: int = RELAY_CHANNEL
+
+    @property
+    def engine_command(self) -> str:
+        """Rules exclude each other by it: on one channel, not on another."""
+        return self.command if self.channel == RELAY_CHANNEL else f"{self.command}#{self.channel}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +160,7 @@ class Rule:
         return EngineRule(
             rule_no=self.rule_no,
             conditions=self.conditions,
-            command=self.action.command,
+            command=self.action.engine_command,
             match=self.match,
             clear_conditions=self.clear_conditions,
             priority=self.priority,

@@ -137,15 +137,22 @@ def shift_state(rule: EngineRule, state: RuleState, step_ms: int, now_ms: int) -
     return RuleState(state.matched, held_since_ms, last_fired_ms)
 
 
-OPPOSITE_COMMANDS = {"ON": "OFF", "OFF": "ON"}
+OPPOSITE_COMMANDS = {"ON": "OFF", "OFF": "ON", "OPEN": "CLOSE", "CLOSE": "OPEN"}
 
 
 def find_winner(rule: EngineRule, fired: Iterable[EngineRule]) -> EngineRule | None:
     """The first of the rules firing at the same time whose command equals the rule's or is its opposite."""
     for other in fired:
-        if other.command in (rule.command, OPPOSITE_COMMANDS.get(rule.command)):
+        if other.command in (rule.command, _opposite_of(rule.command)):
             return other
     return None
+
+
+def _opposite_of(command: str) -> str | None:
+    """`OFF#2` of `ON#2` (`RuleAction.engine_command`)."""
+    name, separator, channel = command.partition("#")
+    opposite = OPPOSITE_COMMANDS.get(name)
+    return None if opposite is None else f"{opposite}{separator}{channel}"
 
 
 def explain_rule(rule: EngineRule, reports: LastReports, at_ms: int) -> InstantDryRunResult:

@@ -93,7 +93,7 @@ class RuleService:
     ) -> Rule:
         """`create` as a part of the caller's transaction, which holds the engine's commit lock. When it raises, it has written
         nothing. `unless_named`: raises Conflict `RULE_EXISTS` if the device has a rule of this name."""
-        await self.commands.authorize_replay(tx, caller, device, [fields["action"].command], now_ms)
+        await self.commands.authorize_replay(tx, caller, device, [(fields["action"].command, fields["action"].channel)], now_ms)
         present = await tx.rules.list_by_device(device.device_id)
         if unless_named and any(rule.name == fields["name"] for rule in present):
             raise Conflict(f"The device has a rule {fields['name']!r} already; it was not changed.", code="RULE_EXISTS")
@@ -159,7 +159,8 @@ class RuleService:
         known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         check_rule(rule, known)
         try:
-            await self.commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
+            action = rule.action
+            await self.commands.check_unattended(tx, caller, device, action.command, action.params, action.channel, now_ms)
         except ValidationFailed as error:
             raise action_fault("action", error) from None
 

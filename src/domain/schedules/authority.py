@@ -54,7 +54,7 @@ class PlannedSlotAuthority:
     async def _review(self, tx: SchedulesTx, event: DomainEvent, active: Sequence[Schedule]) -> list[DomainEvent]:
         found = await tx.devices.list_by_ids({each.device_id for each in active}) if active else ()
         devices = {device.device_id: device for device in found}
-        held = [each for each in active if each.device_id in devices and fits_firmware(devices[each.device_id].profile, each)]
+        held = [each for each in active if each.device_id in devices and fits_firmware(devices[each.device_id], each)]
         codes = await self._find_lost(tx, held, event.at_ms)
         changed = [each for each in held if each.withdrawn is not (each.schedule_id in codes)]
         if not changed:
@@ -83,15 +83,16 @@ def _device_ids(schedules: Sequence[Schedule]) -> Sequence[DeviceId]:
 
 def _probes(schedule: Schedule, now_ms: int) -> Sequence[Execution]:
     """What the slot would still run, as if it were queued when it is due."""
-    edges = (schedule.on_ts, schedule.on_command.command), (schedule.off_ts, schedule.off_command.command)
+    edges = (schedule.on_ts, schedule.on_command), (schedule.off_ts, schedule.off_command)
     return [
         Execution(
-            execution_id=ExecutionId(f"{schedule.schedule_id} {command}"),
+            execution_id=ExecutionId(f"{schedule.schedule_id} {command.command}"),
             seq=0,
             account_id=schedule.account_id,
             device_id=schedule.device_id,
             device_no=schedule.device_no,
-            cmd=command,
+            cmd=command.command,
+            channel=command.channel,
             params=None,
             status=ExecutionStatus.QUEUED,
             source=TriggeredBy.SCHEDULE,

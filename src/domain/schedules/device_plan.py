@@ -12,14 +12,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
+from domain.devices.channels import RELAY_CHANNEL
 from domain.devices.link import OutboundDeviceMessagePort
 from domain.devices.messages import DeviceCodec, OutboundMessage, PlanRow
-from domain.devices.model import Device, DeviceStatus, FirmwareProfile
+from domain.devices.model import Device, DeviceStatus, FirmwareProfile, takes_channel
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.model import PLAIN_OFF, PLAIN_ON, Schedule
+from domain.schedules.model import Schedule
 from domain.schedules.ports import SchedulesTx
 
 MAX_PLAN_BYTES = 200
@@ -132,7 +133,7 @@ class DevicePlanSyncService:
 
 def is_firmware_synced(device: Device, schedule: Schedule) -> bool:
     """Whether the device stores this slot in its current version."""
-    return not schedule.withdrawn and fits_firmware(device.profile, schedule) and device.sched_rev == device.sched_rev_device
+    return not schedule.withdrawn and fits_firmware(device, schedule) and device.sched_rev == device.sched_rev_device
 
 
 def runs_on_device(device: Device, schedule: Schedule) -> bool:
@@ -140,12 +141,16 @@ def runs_on_device(device: Device, schedule: Schedule) -> bool:
     return not device.is_online and is_firmware_synced(device, schedule)
 
 
-def fits_firmware(profile: FirmwareProfile, schedule: Schedule) -> bool:
-    """Whether the firmware can store this slot. Tasmota's timers have no seconds."""
-    if schedule.rrule is not None or schedule.on_command != PLAIN_ON or schedule.off_command != PLAIN_OFF:
+def fits_firmware(device: Device, schedule: Schedule) -> bool:
+    """Whether the firmware can store this slot. Tasmota's timers have no seconds. Native firmware that has not named the channel
+    would take the slot for its relay."""
+    on, off, profile = schedule.on_command, schedule.off_command, device.profile
+    if schedule.rrule is not None or (on.command, off.command) != ("ON", "OFF") or not (on.is_plain and off.is_plain):
+        return False
+    if on.channel != off.channel:
         return False
     if profile is FirmwareProfile.NATIVE:
-        return True
+        return takes_channel(device, on.channel)
     horizon_s = _MAX_HORIZON_S.get(profile)
     if horizon_s is None or (profile is FirmwareProfile.TASMOTA and (schedule.on_ts % 60 or schedule.off_ts % 60)):
         return False
@@ -155,14 +160,14 @@ def fits_firmware(profile: FirmwareProfile, schedule: Schedule) -> bool:
 def _build_plan(device: Device, schedules: Iterable[Schedule]) -> tuple[PlanRow, ...]:
     """The rows by slot, without the slots that the firmware cannot store; the service runs those. It has those that it must not
     run by itself as paused."""
-    fitting = sorted(
-        (schedule for schedule in schedules if fits_firmware(device.profile, schedule)), key=lambda schedule: schedule.slot
-    )
-    return tuple((row.slot, row.on_ts, row.off_ts, row.enabled and not row.withdrawn) for row in fitting)
+    fitting = sorted((schedule for schedule in schedules if fits_firmware(device, schedule)), key=lambda schedule: schedule.slot)
+    return tuple((row.slot, row.on_ts, row.off_ts, row.enabled and not row.withdrawn, row.on_command.channel) for row in fitting)
 
 
 def encode_sched_payload(revision: int, rows: Iterable[PlanRow]) -> bytes:
-    payload = json.dumps({"rev": revision, "s": [list(row) for row in rows]}, separators=(",", ":")).encode()
+    """A row names its channel if it is not the relay."""
+    listed = [row if row[-1] != RELAY_CHANNEL else row[:-1] for row in rows]
+    payload = json.dumps({"rev": revision, "s": listed}, separators=(",", ":")).encode()
     if len(payload) >= MAX_PLAN_BYTES:
         raise ValueError(f"a plan of {len(payload)} bytes exceeds the {MAX_PLAN_BYTES} bytes of the firmware")
     return payload

@@ -17,6 +17,7 @@ from typing import Final
 from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, AutomationCommand, CommandRequest, Execution, TriggeredBy
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.absence import AbsenceTracker
+from domain.devices.channels import channel_suffix
 from domain.devices.model import Device, DeviceStatus
 from domain.events.model import SCHEDULE_FIRED
 from domain.kernel.caller import SystemCaller
@@ -289,6 +290,7 @@ class ScheduleFiringService:
                 due.ts,
                 plan_rev,
                 None if following is None else following.ts,
+                _command_for_edge(schedule, due.edge).channel,
                 resolve_ms=resolve_ms,
             )
             for due, following in self._due_edges(slot)
@@ -318,7 +320,8 @@ def may_have_run(life: DatabaseLife, slot: DueSlotWithDecision) -> bool:
     """Whether the edge may have run in an earlier life of the database, and must not run twice. Switching off twice does no
     harm, and leaving something on may."""
     due = slot.decision.due
-    return life.may_have_run(due.ts * SECOND_MS) and _command_for_edge(slot.schedule, due.edge) != PLAIN_OFF
+    command = _command_for_edge(slot.schedule, due.edge)
+    return life.may_have_run(due.ts * SECOND_MS) and not (command.command == PLAIN_OFF.command and command.is_plain)
 
 
 def automation_command(slot: DueSlotWithDecision, now_ms: int) -> AutomationCommand | ScheduleEdgeResult:
@@ -332,7 +335,13 @@ def automation_command(slot: DueSlotWithDecision, now_ms: int) -> AutomationComm
         )
     slot_command = _command_for_edge(schedule, decision.due.edge)
     caller = SystemCaller(schedule.account_id, "schedule", schedule.schedule_id, on_behalf_of=schedule.created_by)
-    request = CommandRequest(device, slot_command.command, slot_command.params, _command_ttl_ms(schedule, decision, now_ms))
+    request = CommandRequest(
+        device,
+        slot_command.command,
+        slot_command.params,
+        _command_ttl_ms(schedule, decision, now_ms),
+        channel=slot_command.channel,
+    )
     return AutomationCommand(caller, request, TriggeredBy.SCHEDULE)
 
 
@@ -370,10 +379,11 @@ def edge_event(slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: in
     extra: dict[str, Json] = {"lateSeconds": decision.late_s}
     edge = decision.due.edge
     if result.outcome in RAN_OUTCOMES:
-        command = _command_for_edge(schedule, edge).command
-        text = f"Slot {schedule.slot} switched {edge}: {command}"
+        command = _command_for_edge(schedule, edge)
+        shown = f"{command.command}{channel_suffix(command.channel)}"
+        text = f"Slot {schedule.slot} switched {edge}: {shown}"
         if result.outcome is EdgeOutcome.RAN_ON_DEVICE:
-            text = f"Slot {schedule.slot} switched {edge} by the device: {command}"
+            text = f"Slot {schedule.slot} switched {edge} by the device: {shown}"
         if result.execution is not None:
             extra["executionId"] = result.execution.execution_id
         return _schedule_event(schedule, SCHEDULE_FIRED, text, now_ms, edge, extra, slot.device)
@@ -406,6 +416,7 @@ def _schedule_event(
             "slot": schedule.slot,
             "edge": edge.value,
             "command": _command_for_edge(schedule, edge).command,
+            "channel": _command_for_edge(schedule, edge).channel,
             **extra,
         },
         device_name=None if device is None else device.name,

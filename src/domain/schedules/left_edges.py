@@ -5,7 +5,7 @@ until the device is back and tells: by a relay state that it gives its schedule 
 wanted it, or, when it reports no relay, by the plan revision that it still holds. An edge that it has not run falls under the
 misfire policy of its slot.
 
-A device has one relay, so only its latest edge can be made good; and it is not made good against a later edge, a later command,
+Of each channel only the latest edge can be made good; and it is not made good against a later edge, a later command,
 or somebody at the device. A report from before the due second tells nothing about the edge.
 """
 
@@ -20,6 +20,7 @@ from domain.commands.model import AutomationCommand
 from domain.commands.reports import SCHEDULE_CAUSES
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.absence import AbsenceTracker
+from domain.devices.channels import RELAY_CHANNEL
 from domain.devices.model import Device
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
@@ -59,6 +60,7 @@ class RelayEvidence:
     at_ms: int
     cause: str | None = None
     is_by_command: bool = False
+    channel: int = RELAY_CHANNEL
 
 
 class Conclusion(Enum):
@@ -122,7 +124,7 @@ class LeftEdgeResolver:
             if new:
                 await tx.schedules.set_resolve_time(new, due_ms)
             due = [edge for edge in heard if edge.resolve_ms is not None and edge.resolve_ms <= now_ms]
-            for device_id, edges in groupby(sorted(due, key=lambda edge: edge.device_id), key=lambda edge: edge.device_id):
+            for (device_id, _), edges in groupby(sorted(due, key=_device_and_channel), key=_device_and_channel):
                 await self._resolve(tx, devices[device_id], _judge_by_plan(list(edges)))
         waiting = [edge.resolve_ms for edge in heard if edge.resolve_ms is not None and now_ms < edge.resolve_ms <= due_ms]
         unheard_ms = [now_ms + UNHEARD_POLL_MS] if len(heard) < len(found) else []
@@ -185,8 +187,9 @@ class LeftEdgeResolver:
 
 
 def _judge_by_relay(edges: Sequence[OfflineScheduleEdge], evidence: RelayEvidence) -> Mapping[OfflineScheduleEdge, Conclusion]:
-    """Conclusions on the left edges of one device; empty when the report says nothing about them."""
-    relevant = sorted((edge for edge in edges if edge.due_ts * SECOND_MS <= evidence.at_ms), key=lambda edge: edge.due_ts)
+    """Conclusions on the left edges of one channel; empty when the report says nothing about them."""
+    due = (edge for edge in edges if edge.channel == evidence.channel and edge.due_ts * SECOND_MS <= evidence.at_ms)
+    relevant = sorted(due, key=lambda edge: edge.due_ts)
     if not relevant or evidence.is_by_command:
         return {}
     latest, is_by_schedule = relevant[-1], evidence.cause in SCHEDULE_CAUSES
@@ -198,7 +201,7 @@ def _judge_by_relay(edges: Sequence[OfflineScheduleEdge], evidence: RelayEvidenc
 
 
 def _judge_by_plan(edges: Sequence[OfflineScheduleEdge]) -> Mapping[OfflineScheduleEdge, Conclusion]:
-    """Conclusions for a device that is back and has not reported its relay."""
+    """Conclusions for a channel of a device that is back and has not reported it."""
     ordered = sorted(edges, key=lambda edge: edge.due_ts)
     latest = ordered[-1]
     if latest.holds_plan:
@@ -226,8 +229,12 @@ async def _is_overtaken(tx: SchedulesTx, schedule: Schedule, edge: OfflineSchedu
     newest = await tx.executions.page(schedule.device_id, limit=RECENT_COMMANDS)
     current = await tx.schedules.get_by_slot(schedule.device_id, schedule.slot)
     replaced = current is not None and current.schedule_id != schedule.schedule_id
-    later = (one for one in newest if one.created_ms >= edge.due_ts * SECOND_MS)
+    later = (one for one in newest if one.channel == edge.channel and one.created_ms >= edge.due_ts * SECOND_MS)
     return replaced or any(one.cmd not in _QUERIES for one in later)
+
+
+def _device_and_channel(edge: OfflineScheduleEdge) -> tuple[DeviceId, int]:
+    return edge.device_id, edge.channel
 
 
 async def _list_by_device(tx: SchedulesTx, device_ids: Collection[DeviceId]) -> dict[DeviceId, list[OfflineScheduleEdge]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from domain.devices.channels import RELAY_CHANNEL
 from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.domain_event import Json
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, ScheduleId
@@ -69,6 +70,12 @@ SKIPPED_OUTCOMES = frozenset(
 class ScheduledCommand:
     command: str
     params: Json = None
+    channel: int = RELAY_CHANNEL
+
+    @property
+    def is_plain(self) -> bool:
+        """Firmware that stores schedules can run it by itself."""
+        return self.command in ("ON", "OFF") and self.params is None
 
 
 PLAIN_ON = ScheduledCommand("ON")
@@ -142,6 +149,7 @@ class OfflineScheduleEdge:
     due_ts: int
     plan_rev: int
     next_ts: int | None
+    channel: int = RELAY_CHANNEL
     holds_plan: bool | None = None
     """What the device said first after its return: whether it still holds the plan."""
     resolve_ms: int | None = None

@@ -186,7 +186,7 @@ class ScheduleService:
     ) -> ScheduleWithSyncState:
         """`put` as a part of the caller's transaction. When it raises, it has written nothing."""
         schedule = self._new_schedule(caller, device, slot, schedule_input, now_ms)
-        cmds = [schedule.on_command.command, schedule.off_command.command]
+        cmds = [(each.command, each.channel) for each in (schedule.on_command, schedule.off_command)]
         await self.commands.authorize_replay(tx, caller, device, cmds, now_ms)
         await self._check_schedule(tx, caller, device, schedule, now_ms)
         current = await tx.schedules.get_by_slot(device.device_id, slot)
@@ -227,7 +227,9 @@ class ScheduleService:
         _check_fields(schedule, self.recurrence)
         for field, slot_command in (("onCommand", schedule.on_command), ("offCommand", schedule.off_command)):
             try:
-                await self.commands.check_unattended(tx, caller, device, slot_command.command, slot_command.params, now_ms)
+                await self.commands.check_unattended(
+                    tx, caller, device, slot_command.command, slot_command.params, slot_command.channel, now_ms
+                )
             except ValidationFailed as error:
                 raise action_fault(field, error) from None
 

@@ -53,8 +53,8 @@ class MemoryApprovalRepository:
         wanted = (account_id, key_id)
         return list({a.device_id for a in self._pending() if (a.account_id, a.requested_by.key_id) == wanted})
 
-    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str]]:
-        return list({(a.device_id, a.cmd) for a in self._pending() if a.account_id == account_id})
+    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str, int]]:
+        return list({(a.device_id, a.cmd, a.channel) for a in self._pending() if a.account_id == account_id})
 
     async def decide_if_pending(self, approval: Approval) -> bool:
         rows = self._database.writable_rows(APPROVALS)

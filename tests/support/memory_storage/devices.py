@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from domain.devices.channels import UNKNOWN_STATE, Channel, ChannelInput, ChannelState, DeclaredChannel
 from domain.devices.lookup import external_id_taken_error
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType, FirmwareProfile
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
@@ -91,6 +92,8 @@ class MemoryDeviceRepository:
             created_ms=stored.created_ms,
             version=stored.version + 1,
             relay=stored.relay,
+            relay_ms=stored.relay_ms,
+            channels=stored.channels,
             is_online=stored.is_online,
             last_seen_ms=stored.last_seen_ms,
             sched_rev=stored.sched_rev,
@@ -99,11 +102,56 @@ class MemoryDeviceRepository:
         )
         return True
 
-    async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
+    async def set_relay_many(self, relays: Mapping[DeviceId, bool], at_ms: int) -> None:
         for device_id, relay in relays.items():
             rows = self._database.writable_rows(DEVICES)
-            if device_id in rows:
-                rows[device_id] = replace(rows[device_id], relay=relay)
+            if device_id in rows and rows[device_id].relay is not relay:
+                rows[device_id] = replace(rows[device_id], relay=relay, relay_ms=at_ms)
+
+    async def declare_channels(
+        self, device_id: DeviceId, declared: Sequence[tuple[int, DeclaredChannel]], *, is_complete: bool
+    ) -> None:
+        known = self._channels_of(device_id)
+        if is_complete:
+            known = {number: replace(each, is_declared=False) for number, each in known.items()}
+        for number, each in declared:
+            before = known.get(number, Channel(number, each.kind))
+            if before.kind is not each.kind:
+                before = replace(before, kind=each.kind, state=UNKNOWN_STATE, reported_ms=None)
+            known[number] = replace(
+                before,
+                firmware_name=each.name or before.firmware_name,
+                component=each.component or before.component,
+                is_declared=True,
+            )
+        self._set_channels(device_id, known)
+
+    async def describe_channels(self, device_id: DeviceId, channels: Sequence[ChannelInput]) -> None:
+        before, given = self._channels_of(device_id), {each.channel: each for each in channels}
+        known = {number: replace(each, given_name=None) for number, each in before.items() if each.is_declared}
+        known |= {number: before[number] for number in given if number in before}
+        for number, each in given.items():
+            channel = known.get(number, Channel(number, each.kind))
+            if channel.kind is not each.kind and not channel.is_declared:
+                channel = replace(channel, kind=each.kind, state=UNKNOWN_STATE, reported_ms=None)
+            known[number] = replace(channel, given_name=each.name)
+        self._set_channels(device_id, known)
+
+    async def set_channel_states(self, states: Mapping[tuple[DeviceId, int], ChannelState], at_ms: int) -> None:
+        for (device_id, number), state in states.items():
+            known = self._channels_of(device_id)
+            if number in known:
+                known[number] = replace(known[number], state=state, reported_ms=at_ms)
+                self._set_channels(device_id, known)
+
+    def _channels_of(self, device_id: DeviceId) -> dict[int, Channel]:
+        device = self._database.writable_rows(DEVICES).get(device_id)
+        return {} if device is None else {each.channel: each for each in device.channels}
+
+    def _set_channels(self, device_id: DeviceId, known: Mapping[int, Channel]) -> None:
+        rows = self._database.writable_rows(DEVICES)
+        if device_id in rows:
+            rows[device_id] = replace(rows[device_id], channels=tuple(known[number] for number in sorted(known)))
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         rows = self._database.writable_rows(DEVICES)

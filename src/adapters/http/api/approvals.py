@@ -33,6 +33,7 @@ class ApprovalResponse(ResponseModel):
     approval_id: str
     device_id: str
     cmd: str
+    channel: int
     params: Any
     status: ApprovalStatus
     created_at: Timestamp

@@ -12,6 +12,8 @@ from adapters.http.core.errors import rate_limit_headers
 from adapters.http.core.operation import ApiBlueprint, ApiOperationOptions, HttpHandlerResult
 from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, cursor_at, list_response, page_of
 from adapters.http.core.schemas import (
+    ChannelNumber,
+    ChannelNumbers,
     EnumValue,
     OkResponse,
     PatchBody,
@@ -25,9 +27,17 @@ from adapters.http.core.turns import TurnKind
 from domain.approvals.model import ApprovalStatus
 from domain.commands.cancellation import CommandCancellationService
 from domain.commands.definitions import CommandDefinitionInput, CommandDefinitionService
-from domain.commands.model import CommandKind, CommandWidget, ExecutionStatus, TriggeredBy, place_among_built_in
+from domain.commands.model import (
+    CommandDefinition,
+    CommandKind,
+    CommandWidget,
+    ExecutionStatus,
+    TriggeredBy,
+    place_among_built_in,
+)
 from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
 from domain.commands.submission import CommandSubmissionResult, CommandSubmissionService
+from domain.devices.channels import RELAY_CHANNEL
 from domain.grants.model import RATE_WINDOW_S
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
 
@@ -40,6 +50,7 @@ CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
 
 class CommandSendRequest(RequestBodyModel):
     cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
+    channel: ChannelNumber = RELAY_CHANNEL
     params: Any = Field(
         default=None, description="Any JSON that matches the command's schema; its texts must not contain NUL (`\\u0000`)."
     )
@@ -87,9 +98,10 @@ class CommandDefinitionCreateRequest(RequestBodyModel):
     params_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema 2020-12; only local `$ref`.")
     shape: EnumValue[CommandWidget] = CommandWidget.BUTTON
     requires_approval: bool = False
+    channels: ChannelNumbers = Field(default_factory=list)
 
     def to_input(self) -> CommandDefinitionInput:
-        return self.to_domain(CommandDefinitionInput)
+        return self.to_domain(CommandDefinitionInput, channels=tuple(sorted(set(self.channels))))
 
 
 class CommandDefinitionUpdateRequest(PatchBody):
@@ -104,6 +116,13 @@ class CommandDefinitionUpdateRequest(PatchBody):
     params_schema: dict[str, Any] | None = None
     shape: EnumValue[CommandWidget] | None = None
     requires_approval: bool | None = None
+    channels: ChannelNumbers | None = None
+
+    def to_changes(self) -> dict[str, Any]:
+        given = super().to_changes()
+        if "channels" in given:
+            given["channels"] = tuple(sorted(set(given["channels"])))
+        return given
 
 
 class CommandDefinitionResponse(ResponseModel):
@@ -115,6 +134,7 @@ class CommandDefinitionResponse(ResponseModel):
     params_schema: dict[str, Any] | None
     shape: CommandWidget
     requires_approval: bool
+    channels: list[int] = Field(description="The channels that it is for; empty: all of the device.")
 
 
 class CommandDefinitionChangedResponse(CommandDefinitionResponse):
@@ -128,6 +148,7 @@ class CommandExecutionsQueryParameters(TimedPageQueryParameters):
 class ExecutionResponse(ResponseModel):
     execution_id: str
     cmd: str
+    channel: int
     params: Any
     status: ExecutionStatus
     source: TriggeredBy
@@ -152,7 +173,8 @@ class CommandsCancelledResponse(OkResponse):
 
 READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED"}
 CANCEL_ERRORS = {
-    403: "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
+    403: "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED CHANNEL_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
+    "OUTSIDE_GRANT_WINDOW",
     409: "ALREADY_SENT",
 }
 DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 409: "COMMAND_EXISTS TOO_MANY_COMMANDS REQUEST_PENDING"}
@@ -162,8 +184,8 @@ SendResponse = HttpHandlerResult[CommandResultResponse | CommandQueuedResponse |
 SEND_OPTIONS: ApiOperationOptions = {
     "returns": {200: CommandResultResponse | CommandQueuedResponse, 202: ApprovalPendingResponse},
     "errors": {
-        400: "UNKNOWN_COMMAND INVALID_PARAMS",
-        403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
+        400: "UNKNOWN_CHANNEL UNKNOWN_COMMAND INVALID_PARAMS",
+        403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED CHANNEL_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
         "OUTSIDE_GRANT_WINDOW",
         409: "DEVICE_PENDING TOO_MANY_QUEUED",
         429: "RATE_LIMITED TOO_MANY_REQUESTS_WAIT",
@@ -193,7 +215,9 @@ def _add_send_routes(bp: ApiBlueprint, commands: CommandSubmissionService, waite
         """Responds with 202 if the command needs approval first. With `waitSeconds`, the response waits for the device's
         `result`, and for the decision before that."""
         ttl_ms = body.ttl_seconds * 1000 if body.ttl_seconds is not None else None
-        submitted = await commands.submit(current_caller(), device_id, body.cmd, body.params, ttl_ms=ttl_ms, reason=body.reason)
+        submitted = await commands.submit(
+            current_caller(), device_id, body.cmd, body.params, ttl_ms=ttl_ms, reason=body.reason, channel=body.channel
+        )
         if body.wait_seconds:
             submitted = await waiter.wait(submitted, body.wait_seconds)
         return _submission_response(submitted, with_result=bool(body.wait_seconds))
@@ -214,9 +238,10 @@ def _add_definition_routes(bp: ApiBlueprint, definitions: CommandDefinitionServi
     async def list_commands(
         device_id: DeviceId, query: PageQueryParameters
     ) -> HttpHandlerResult[list[CommandDefinitionResponse]]:
-        """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
+        """Built-in commands first, those that the kinds of the device's channels have. One entry per name: the device's
+        definition, or its type's, or the built-in one; several, where `channels` differ."""
         found = await definitions.list(current_caller(), device_id)
-        return list_response(found, query, CommandDefinitionResponse.of, lambda one: (place_among_built_in(one.name), one.name))
+        return list_response(found, query, CommandDefinitionResponse.of, _place_in_list)
 
     @bp.operation(
         "POST /devices/<device_id>/commands",
@@ -306,6 +331,10 @@ def _add_cancel_routes(bp: ApiBlueprint, cancellation: CommandCancellationServic
     async def cancel_executions(device_id: DeviceId) -> CommandsCancelledResponse:
         """All that wait for the device end as CANCELLED, or none if the caller may not call off one of them."""
         return CommandsCancelledResponse(cancelled=await cancellation.cancel_all(current_session(), device_id))
+
+
+def _place_in_list(definition: CommandDefinition) -> tuple[int, str, int]:
+    return place_among_built_in(definition.name), definition.name, min(definition.channels, default=0)
 
 
 def _submission_response(submitted: CommandSubmissionResult, *, with_result: bool = False) -> SendResponse:

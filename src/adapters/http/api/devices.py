@@ -14,6 +14,7 @@ from adapters.http.core.paging import PageQueryParameters, page_response
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     VISIBLE_LINE_SCHEMA,
+    ChannelNumber,
     EnumValue,
     IdText,
     OneLine,
@@ -25,6 +26,7 @@ from adapters.http.core.schemas import (
 )
 from adapters.http.core.turns import TurnKind
 from domain.commands.queries import DeviceQueries
+from domain.devices.channels import MAX_CHANNEL, Channel, ChannelInput, ChannelKind
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile, RefusalReason
 from domain.devices.registration import (
     MAX_DEVICES_PER_REQUEST,
@@ -110,12 +112,24 @@ class DeviceUpdateRequest(PatchBody):
     industry: SingleLineText | None = None
     tags: Tags | None = None
     external_id: ExternalId | None = None
+    channels: Annotated[list[ChannelRequest], Field(max_length=MAX_CHANNEL)] | None = Field(
+        default=None,
+        description="All channels. Those that the firmware has named stay without being listed, and lose the name given to them.",
+    )
 
     def to_changes(self) -> dict[str, Any]:
         given = super().to_changes()
         if "tags" in given:
             given["tags"] = tuple(dict.fromkeys(given["tags"] or ()))
+        if self.channels is not None:
+            given["channels"] = [each.to_domain(ChannelInput) for each in self.channels]
         return given
+
+
+class ChannelRequest(RequestBodyModel):
+    channel: ChannelNumber
+    kind: EnumValue[ChannelKind] = Field(description="Of a channel that the firmware has named, its kind stays.")
+    name: ShortText | None = Field(default=None, description="Omitted or null: as the firmware names it, or by its kind.")
 
 
 class DevicesQueryParameters(PageQueryParameters):
@@ -184,6 +198,21 @@ class DeviceHealthResponse(ResponseModel):
     max_packet_size: int | None = Field(description="Bytes, as the last connection announced them (MQTT 5).")
 
 
+class ChannelResponse(ResponseModel):
+    channel: int
+    kind: ChannelKind
+    name: str
+    state: Any = Field(
+        description="Of a RELAY `ON` or `OFF`, of an INPUT the last action; of a LEVEL `{power, level}`, a COLOR `{power, level, "
+        "color, kelvin}`, a COVER `{position, moving}`, a CLIMATE `{targetCelsius, mode}`. null until the device reports it."
+    )
+    reported_at: Timestamp | None = Field(description="When the device reported this state.")
+
+    @classmethod
+    def from_domain(cls, channel: Channel) -> Self:
+        return cls.of(channel, state=channel.shown_state)
+
+
 class DeviceResponse(ResponseModel):
     device_id: str
     name: str
@@ -207,13 +236,20 @@ class DeviceResponse(ResponseModel):
     tags: list[str]
     external_id: str | None = Field(description="The user's own id of the device.")
     group_ids: list[str]
+    channels: list[ChannelResponse] = Field(description="What can be switched, set or pressed. Channel 1 is the relay.")
     health: DeviceHealthResponse
 
     @classmethod
     def from_domain(cls, details: DeviceDetails) -> Self:
         device = details.device
         return cls.of(
-            device, device.about, details, device_status=device.status, enabled=device.is_active, relay_state=device.relay
+            device,
+            device.about,
+            details,
+            device_status=device.status,
+            enabled=device.is_active,
+            relay_state=device.relay,
+            channels=[ChannelResponse.from_domain(each) for each in device.all_channels],
         )
 
 

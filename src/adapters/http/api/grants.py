@@ -13,6 +13,8 @@ from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandle
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
+    ChannelNumber,
+    ChannelNumbers,
     EnumValue,
     PatchBody,
     QueryParametersModel,
@@ -22,6 +24,7 @@ from adapters.http.core.schemas import (
     TimestampText,
     is_none,
 )
+from domain.devices.channels import RELAY_CHANNEL
 from domain.grants.explanation import AccessExplainer, AccessExplanation, SingleGrantResult
 from domain.grants.model import AppliesVia, Grant, Scope
 from domain.grants.service import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantInput, GrantService, NewGrantInput
@@ -53,11 +56,13 @@ class GrantBody(RequestBodyModel):
     )
     timezone: TimeZoneName = "UTC"
     rate_limit_per_minute: RatePerMinute | None = None
+    channels: ChannelNumbers = Field(default_factory=list)
 
     def to_content(self) -> GrantInput:
         return self.to_domain(
             GrantInput,
             commands=tuple(self.commands),
+            channels=tuple(self.channels),
             expires_ms=None if self.expires_at is None else parse_timestamp("expiresAt", self.expires_at),
             active_days=tuple(self.active_days or ()),
         )
@@ -97,11 +102,12 @@ class GrantUpdateRequest(PatchBody):
     active_to_minute: MinuteOfDay | None = None
     timezone: TimeZoneName | None = None
     rate_limit_per_minute: RatePerMinute | None = None
+    channels: ChannelNumbers | None = None
 
     def to_changes(self) -> dict[str, Any]:
         """The changed fields by their names in `GrantInput`."""
         given = super().to_changes()
-        for name in given.keys() & {"active_days", "commands"}:
+        for name in given.keys() & {"active_days", "commands", "channels"}:
             given[name] = tuple(given[name] or ())
         if "expires_at" in given:
             text = given.pop("expires_at")
@@ -127,6 +133,7 @@ class GrantResponse(ResponseModel):
     active_to_minute: int | None
     timezone: str
     rate_limit_per_minute: int | None
+    channels: list[int] = Field(description="The channels that it covers; empty: all.")
     created_at: Timestamp
 
     @classmethod
@@ -168,6 +175,7 @@ class AccessExplanationQueryParameters(QueryParametersModel):
     asks for itself only."""
 
     cmd: str | None = Field(default=None, min_length=1, max_length=64)
+    channel: ChannelNumber = RELAY_CHANNEL
     api_key_id: KeyId | None = Field(default=None, max_length=64)
     membership_id: MembershipId | None = Field(default=None, max_length=64)
 
@@ -226,13 +234,18 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         "GET /devices/<device_id>/access",
         AllowedCallers.KEY,
         "Explain an access decision",
-        errors={400: "UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED"},
+        errors={400: "UNKNOWN_CHANNEL UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED"},
     )
     async def explain_access(device_id: DeviceId, query: AccessExplanationQueryParameters) -> AccessExplanationResponse:
         """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a
         rate limit. An API key can ask for itself before it acts."""
         explanation = await access.explain(
-            current_caller(), device_id, command=query.cmd, key_id=query.api_key_id, membership_id=query.membership_id
+            current_caller(),
+            device_id,
+            command=query.cmd,
+            channel=query.channel,
+            key_id=query.api_key_id,
+            membership_id=query.membership_id,
         )
         return AccessExplanationResponse.from_domain(explanation)
 

@@ -21,9 +21,21 @@ from adapters.http.api.schedules import ScheduleCreateRequest
 from adapters.http.core.callers import AllowedCallers, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, SearchPageQueryParameters, list_response
-from adapters.http.core.schemas import DisplayName, IdText, PatchBody, Remark, RequestBodyModel, ResponseModel, Timestamp
+from adapters.http.core.schemas import (
+    ChannelNumber,
+    DisplayName,
+    EnumValue,
+    IdText,
+    PatchBody,
+    Remark,
+    RequestBodyModel,
+    ResponseModel,
+    ShortText,
+    Timestamp,
+)
 from adapters.http.core.turns import TurnKind
 from domain.commands.submission import CommandSubmissionResult
+from domain.devices.channels import RELAY_CHANNEL, ChannelKind
 from domain.devices.ports import MAX_GROUP_DEVICES
 from domain.grants.service import GroupGrantService
 from domain.groups.bulk_actions import GroupActionReport, GroupBulkActionService, GroupCommandInput, GroupDeviceOutcome
@@ -98,6 +110,13 @@ class GroupCommandRequest(RequestBodyModel):
     """As for one device, without waiting."""
 
     cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
+    channel: ChannelNumber = RELAY_CHANNEL
+    channel_kind: EnumValue[ChannelKind] | None = Field(
+        default=None, description="Instead of `channel`: all channels of this kind, such as all lights that can be dimmed."
+    )
+    channel_name: ShortText | None = Field(
+        default=None, description="Instead of `channel`: all channels of this name, whatever its case."
+    )
     params: Any = Field(default=None, description="Parameters; must match the command's schema.")
     ttl_seconds: int | None = Field(
         default=None, ge=1, le=86_400, description="How long the command may wait for the device. Default: 60."
@@ -106,7 +125,7 @@ class GroupCommandRequest(RequestBodyModel):
 
     def to_command(self) -> GroupCommandInput:
         ttl_ms = None if self.ttl_seconds is None else self.ttl_seconds * 1000
-        return GroupCommandInput(self.cmd, self.params, ttl_ms, self.reason)
+        return GroupCommandInput(self.cmd, self.params, ttl_ms, self.reason, self.channel, self.channel_kind, self.channel_name)
 
 
 class MemberOutcomeKind(StrEnum):
@@ -140,6 +159,7 @@ class MemberOutcomeResponse(ResponseModel):
 class MemberCommandResponse(MemberOutcomeResponse):
     execution_id: str | None
     approval_id: str | None
+    channel: int
 
     @classmethod
     def from_submission(cls, outcome: GroupDeviceOutcome[CommandSubmissionResult], *, is_preview: bool) -> MemberCommandResponse:
@@ -148,7 +168,7 @@ class MemberCommandResponse(MemberOutcomeResponse):
         kind = MemberOutcomeKind.PENDING if waits else MemberOutcomeKind.QUEUED
         execution_id = None if is_preview or result.execution is None else result.execution.execution_id
         approval_id = None if is_preview or result.approval is None else result.approval.approval_id
-        return cls.from_domain(outcome, kind, execution_id=execution_id, approval_id=approval_id)
+        return cls.from_domain(outcome, kind, execution_id=execution_id, approval_id=approval_id, channel=outcome.channel)
 
 
 class MemberRuleResponse(MemberOutcomeResponse):
@@ -156,7 +176,8 @@ class MemberRuleResponse(MemberOutcomeResponse):
 
 
 class GroupCommandResponse(ResponseModel):
-    """`devices` has one entry per member that the caller may see, oldest first."""
+    """`devices` has one entry per member that the caller may see, oldest first; with `channelKind` or `channelName`, one per
+    channel."""
 
     queued: int
     waiting: int = Field(description="Commands that wait for approval.")

@@ -11,8 +11,17 @@ from adapters.http.api.commands import CommandDefinitionResponse, CommandName
 from adapters.http.core.callers import AllowedCallers, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.paging import PageQueryParameters, list_response
-from adapters.http.core.schemas import DisplayName, MetricName, PatchBody, RequestBodyModel, ResponseModel, Timestamp
+from adapters.http.core.schemas import (
+    ChannelNumber,
+    DisplayName,
+    MetricName,
+    PatchBody,
+    RequestBodyModel,
+    ResponseModel,
+    Timestamp,
+)
 from adapters.http.core.turns import TurnKind
+from domain.devices.channels import RELAY_CHANNEL
 from domain.kernel.errors import FieldError, ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Comparator, EngineRule, InstantDryRunResult, MatchMode, Rule, RuleAction, RuleCondition
@@ -46,6 +55,7 @@ class RuleConditionRequest(RequestBodyModel):
 class RuleActionRequest(RequestBodyModel):
     command: CommandName = Field(examples=["OFF"])
     params: JsonValue = None
+    channel: ChannelNumber = RELAY_CHANNEL
 
 
 Conditions = Annotated[list[RuleConditionRequest], Field(min_length=1, max_length=10)]
@@ -130,6 +140,7 @@ class RuleConditionResponse(ResponseModel):
 class RuleActionResponse(ResponseModel):
     command: str
     params: JsonValue
+    channel: int
 
 
 class RuleResponse(ResponseModel):

@@ -12,6 +12,7 @@ from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
 from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, list_response, page_response
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
+    ChannelNumber,
     EnumValue,
     InstantMs,
     OneLine,
@@ -21,6 +22,7 @@ from adapters.http.core.schemas import (
     ResponseModel,
     Timestamp,
 )
+from domain.devices.channels import RELAY_CHANNEL
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
@@ -83,9 +85,10 @@ _NULL_DEFAULTS: dict[str, Any] = {"on_command": PLAIN_ON, "off_command": PLAIN_O
 class SlotCommandRequest(RequestBodyModel):
     command: str = Field(min_length=1, max_length=64, examples=["ON"])
     params: Any = None
+    channel: ChannelNumber = RELAY_CHANNEL
 
     def to_slot_command(self) -> ScheduledCommand:
-        return ScheduledCommand(self.command, self.params)
+        return ScheduledCommand(self.command, self.params, self.channel)
 
 
 class ScheduleUpdateRequest(PatchBody):
@@ -155,6 +158,7 @@ class ScheduleCreateRequest(RequestBodyModel):
 class SlotCommandResponse(ResponseModel):
     command: str
     params: Any
+    channel: int
 
 
 class ScheduleResponse(ResponseModel):
@@ -209,6 +213,7 @@ class OccurrenceResponse(ResponseModel):
     at: Timestamp
     command: str
     params: Any
+    channel: int
     rrule: str | None
     timezone: str
 

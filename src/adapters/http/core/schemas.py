@@ -30,6 +30,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import ModelField, ModelSchema, WithDefaultSchema
 
+from domain.devices.channels import MAX_CHANNEL
 from domain.kernel.checks import FORBIDDEN_IN_LINE, single_line_fault
 from domain.kernel.clock import from_iso, to_iso
 from domain.kernel.errors import ValidationFailed
@@ -142,6 +143,10 @@ class RequestBodyModel(RequestModel):
     """A request body. Nothing is converted: `"1"` is no number."""
 
     model_config = ConfigDict(strict=True)
+
+
+ChannelNumber = Annotated[int, Field(ge=1, le=MAX_CHANNEL, description="A channel of the device; 1 is the relay.")]
+ChannelNumbers = Annotated[list[ChannelNumber], Field(max_length=MAX_CHANNEL, description="Channels; empty: all of the device.")]
 
 
 class EmptyBody(RequestBodyModel):

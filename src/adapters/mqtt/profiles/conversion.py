@@ -18,10 +18,19 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from domain.devices.messages import DeviceReport, PlanRow, StockFirmwareTelemetryReport, UnreadableMessage
+from domain.devices.channels import InputAction
+from domain.devices.messages import (
+    ChannelReference,
+    DeviceReport,
+    InputReport,
+    PlanRow,
+    StockFirmwareTelemetryReport,
+    UnreadableMessage,
+)
 from domain.telemetry.reference_parser import MAX_METRICS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 
 MAX_DEPTH = 6
+NOT_PRESSED = "NONE"
 
 Reading: TypeAlias = float | bool | str
 
@@ -98,6 +107,17 @@ def read_plain(name: str, payload: bytes, *, is_text: bool = False, ignored: Col
     return flat.to_reports()
 
 
+def read_input(channel: ChannelReference, action: InputAction, metric: str, retain: bool) -> Sequence[DeviceReport]:
+    """A press or contact, with its text reading. A press is over at once: the second reading lets a rule match the
+    next one."""
+    if action.is_contact:
+        return (InputReport(channel, action), StockFirmwareTelemetryReport(_encode({"m": {metric: action.value}})))
+    if retain:
+        return (UnreadableMessage("RETAINED_PRESS", "a press is no state; publish it without the retain flag", metric=metric),)
+    readings = [{"m": {metric: action.value}}, {"m": {metric: NOT_PRESSED}}]
+    return (InputReport(channel, action), StockFirmwareTelemetryReport(_encode(readings)))
+
+
 def is_number(payload: bytes) -> bool:
     word = payload.strip().decode("utf-8", "replace")
     return _NUMBER.fullmatch(word) is not None or word.lower() in _INFINITE or word.lower() in ("", "nan")
@@ -139,13 +159,14 @@ class FuturePlanEdge:
     slot: int
     relay: bool
     ts: int
+    channel: int
 
 
 def upcoming_edges(rows: Sequence[PlanRow], now_ms: int) -> tuple[list[FuturePlanEdge], bool]:
     """The edges by slot, ON before OFF; and whether these are all future edges."""
     edges = [
-        FuturePlanEdge(slot, relay, ts)
-        for slot, on_ts, off_ts, enabled in rows
+        FuturePlanEdge(slot, relay, ts, channel)
+        for slot, on_ts, off_ts, enabled, channel in rows
         if enabled
         for relay, ts in ((True, on_ts), (False, off_ts))
         if ts * 1000 > now_ms

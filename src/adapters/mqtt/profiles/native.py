@@ -13,7 +13,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from adapters.mqtt.profiles import conversion
+from domain.devices.channels import MAX_CHANNEL, RELAY_CHANNEL, ChannelKind, ChannelState, DeclaredChannel, InputAction
 from domain.devices.messages import (
+    ChannelReport,
     CommandResultReport,
     DevicePlanRevisionReport,
     DeviceReport,
@@ -26,19 +29,33 @@ from domain.devices.messages import (
     TimeRequest,
     UnreadableMessage,
 )
+from domain.kernel.domain_event import JsonObject
 from domain.schedules.device_plan import encode_sched_payload
 from domain.telemetry.reference_parser import MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 
 RelayState = Literal["ON", "OFF"]
+ChannelKindName = Literal["RELAY", "LEVEL", "COLOR", "COVER", "CLIMATE", "INPUT"]
+ChannelNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHANNEL, description="Without it: 1, the relay.")]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 ShortText = Annotated[str, msgspec.Meta(max_length=64)]
 Revision = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 UnixMs = Annotated[int, msgspec.Meta(description="Unix milliseconds.")]
 
 
 class StatePayload(msgspec.Struct):
-    """What the relay does now."""
+    """What the relay, or the channel, does now: `relay` of what is on or off, and what else its kind has. `action`: a press of an
+    INPUT (never retained), or the state of a contact."""
 
-    relay: RelayState
+    relay: RelayState | None = None
+    ch: ChannelNumber = RELAY_CHANNEL
+    level: Annotated[Percent | None, msgspec.Meta(description="Of LEVEL and COLOR.")] = None
+    color: Annotated[str | None, msgspec.Meta(pattern="^#[0-9a-fA-F]{6}$")] = None
+    kelvin: Annotated[int | None, msgspec.Meta(ge=1000, le=12_000)] = None
+    position: Annotated[Percent | None, msgspec.Meta(description="Of a COVER: 0 is closed, 100 open.")] = None
+    moving: Literal["OPENING", "CLOSING"] | None = None
+    celsius: Annotated[float | None, msgspec.Meta(ge=-50, le=100, description="Target of CLIMATE.")] = None
+    mode: Literal["OFF", "HEAT", "COOL", "AUTO", "DRY", "FAN_ONLY"] | None = None
+    action: Literal["SINGLE", "DOUBLE", "TRIPLE", "LONG", "ON", "OFF"] | None = None
     by: Annotated[ShortText | None, msgspec.Meta(description="The cause: `cmd`, `button`, `sched`.")] = None
     id: Annotated[ShortText | None, msgspec.Meta(description="With `cmd`: the id of the command.")] = None
 
@@ -60,10 +77,17 @@ class PlanRevisionPayload(msgspec.Struct):
 
 
 class HelloPayload(msgspec.Struct):
-    """Sent after connecting: firmware version, and the revision of the stored plan."""
+    """Sent after connecting: firmware version, the revision of the stored plan, and the channels where there is more, or another
+    one, than one relay."""
 
     fw: ShortText | None = None
     sched: Revision | None = None
+    ch: Annotated[
+        list[ChannelKindName] | None, msgspec.Meta(max_length=MAX_CHANNEL, description="The kinds of channel 1, 2, …")
+    ] = None
+    names: Annotated[
+        list[ShortText] | None, msgspec.Meta(max_length=MAX_CHANNEL, description="Their names, in the same order.")
+    ] = None
 
 
 class CommandPayload(msgspec.Struct):
@@ -73,6 +97,7 @@ class CommandPayload(msgspec.Struct):
     cmd: str
     params: Any
     exp: UnixMs
+    ch: ChannelNumber | msgspec.UnsetType = msgspec.UNSET
 
 
 class SchedulePlanPayload(msgspec.Struct):
@@ -80,8 +105,10 @@ class SchedulePlanPayload(msgspec.Struct):
 
     rev: Revision
     s: Annotated[
-        list[Annotated[list[int | bool], msgspec.Meta(min_length=4, max_length=4)]],
-        msgspec.Meta(max_length=5, description="Slot, onTs, offTs (Unix seconds), enabled."),
+        list[Annotated[list[int | bool], msgspec.Meta(min_length=4, max_length=5)]],
+        msgspec.Meta(
+            max_length=5, description="Slot, onTs, offTs (Unix seconds), enabled; a fifth number names a channel other than 1."
+        ),
     ]
 
 
@@ -100,11 +127,14 @@ _decode_hello = msgspec.json.Decoder(HelloPayload).decode
 
 def encode_command(device_id: str, command: OutboundCommand, now_ms: int, memory: None = None) -> Sequence[OutboundMessage]:
     """The deadline is sent twice: as MQTT 5 message expiry for the broker, and as `exp` for the device."""
-    message = CommandPayload(id=command.execution_id, cmd=command.cmd, params=command.params, exp=command.expires_ms)
+    channel = msgspec.UNSET if command.channel == RELAY_CHANNEL else command.channel
+    message = CommandPayload(id=command.execution_id, cmd=command.cmd, params=command.params, exp=command.expires_ms, ch=channel)
     return (OutboundMessage("cmd", _encode_json(message), expiry_s=command.expiry_s(now_ms)),)
 
 
 def decode(topic: str, payload: bytes, retain: bool, memory: None = None, at_ms: int = 0) -> Sequence[DeviceReport]:
+    if topic == "state":
+        return _state_reports(payload, retain)
     read = _DECODERS.get(topic)
     if read is None:
         return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
@@ -134,12 +164,33 @@ def _status_report(payload: bytes) -> DeviceReport:
     return UnreadableMessage("MALFORMED", "status is `online` or `offline`")
 
 
-def _state_report(payload: bytes) -> DeviceReport:
+def _state_reports(payload: bytes, retain: bool) -> Sequence[DeviceReport]:
     plain = payload.strip().upper()
     if plain in (b"ON", b"OFF"):
-        return RelayReport(plain == b"ON")
+        return (RelayReport(plain == b"ON"),)
     state = _decode_state(payload)
-    return RelayReport(state.relay == "ON", state.id, state.by)
+    reports: list[DeviceReport] = []
+    if state.relay is not None:
+        reports.append(RelayReport(state.relay == "ON", state.id, state.by, state.ch))
+    level = state.level if state.position is None else state.position
+    details: JsonObject = {
+        "color": None if state.color is None else state.color.lower(),
+        "kelvin": state.kelvin,
+        "targetCelsius": state.celsius,
+        "mode": state.mode,
+    }
+    named: JsonObject = {name: value for name, value in details.items() if value is not None}
+    if state.position is not None or state.moving is not None:
+        named["moving"] = state.moving
+    if state.color is not None or state.kelvin is not None:  # the one or the other
+        named |= {"color": details["color"], "kelvin": details["kelvin"]}
+    if level is not None or named:
+        reports.append(ChannelReport(state.ch, ChannelState(level=level, details=named), state.id, state.by))
+    if state.action is not None:
+        reports += conversion.read_input(state.ch, InputAction(state.action), f"input{state.ch}", retain)
+    if not reports:
+        return (UnreadableMessage("MALFORMED", "a state has `relay`, or what else its channel has"),)
+    return reports
 
 
 def _result_report(payload: bytes) -> DeviceReport:
@@ -154,7 +205,14 @@ def _plan_report(payload: bytes) -> DeviceReport:
 
 def _hello_report(payload: bytes) -> DeviceReport:
     hello = _decode_hello(payload)
-    return HelloReport(hello.fw, hello.sched)
+    if hello.ch is None:
+        return HelloReport(hello.fw, hello.sched)
+    names = [*(hello.names or ()), *[""] * len(hello.ch)]
+    declared = tuple(
+        DeclaredChannel(number, ChannelKind(kind), "".join(filter(str.isprintable, name)).strip() or None)
+        for number, (kind, name) in enumerate(zip(hello.ch, names, strict=False), RELAY_CHANNEL)
+    )
+    return HelloReport(hello.fw, hello.sched, declared)
 
 
 def _time_request(payload: bytes) -> DeviceReport:
@@ -163,7 +221,6 @@ def _time_request(payload: bytes) -> DeviceReport:
 
 _DECODERS = {
     "status": _status_report,
-    "state": _state_report,
     "result": _result_report,
     "sched/rev": _plan_report,
     "hello": _hello_report,
@@ -216,7 +273,9 @@ TOPICS = (
     NativeTopicDefinition(
         "status", True, 1, "Whether the device is connected; also its will.", text=("online", "offline"), retain=True
     ),
-    NativeTopicDefinition("state", True, 1, "What the relay does, on every change.", StatePayload, ("ON", "OFF"), retain=True),
+    NativeTopicDefinition(
+        "state", True, 1, "What the relay or a channel does, on every change.", StatePayload, ("ON", "OFF"), retain=True
+    ),
     NativeTopicDefinition("telemetry", True, 1, "What the device measures. QoS 0 or 1.", TELEMETRY_SCHEMA),
     NativeTopicDefinition("cmd", False, 1, "A command; it expires with its deadline.", CommandPayload),
     NativeTopicDefinition("result", True, 1, "The answer to a command.", ResultPayload),

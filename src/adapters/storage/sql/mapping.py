@@ -49,6 +49,8 @@ def enum_converter(kind: type[StrEnum]) -> Converter:
 
 
 JSON: Converter = (to_json, from_json)
+SHORT_TUPLE: Converter = (lambda items: to_json(items) if items else None, lambda text: tuple(from_json(text)) if text else ())
+"""NULL for an empty one; see `always`."""
 JSON_TUPLE: Converter = (to_json, lambda text: tuple(from_json(text)))
 
 

@@ -32,6 +32,7 @@ from sqlalchemy import (
     Select,
     String,
     Table,
+    Text,
     TextClause,
     bindparam,
     cast,
@@ -149,6 +150,13 @@ class json_elements(FunctionElement[Any]):
     inherit_cache = True
 
 
+class json_rows(FunctionElement[Any]):
+    """All rows of a group as one JSON array of arrays, in any order; on PostgreSQL, NULL for no rows."""
+
+    inherit_cache = True
+    type = Text()
+
+
 class greatest(FunctionElement[Any]):
     inherit_cache = True
 
@@ -159,6 +167,7 @@ class least(FunctionElement[Any]):
 
 _WRITTEN = {
     json_elements: ("json_each({})", "json_array_elements_text(CAST({} AS json))"),
+    json_rows: ("json_group_array(json_array({}))", "CAST(json_agg(json_build_array({})) AS text)"),
     greatest: ("max({})", "greatest({})"),
     least: ("min({})", "least({})"),
 }

@@ -38,6 +38,7 @@ from sqlalchemy import (
 from adapters.storage.errors import command_exists_error
 from adapters.storage.sql.mapping import (
     JSON,
+    SHORT_TUPLE,
     AccountEntityStatements,
     EmbeddedDataclassColumns,
     EntityStatements,
@@ -76,7 +77,8 @@ from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, Exec
 DEFINITION = RowMapper(
     definitions,
     CommandDefinition,
-    {"kind": enum_converter(CommandKind), "shape": enum_converter(CommandWidget), "params_schema": JSON},
+    {"kind": enum_converter(CommandKind), "shape": enum_converter(CommandWidget), "params_schema": JSON, "channels": SHORT_TUPLE},
+    always=("channels",),
 )
 EXECUTION = RowMapper(
     executions,
@@ -424,7 +426,7 @@ LIST_PENDING_BY_KEY, LIST_PENDING_BY_MEMBERSHIP = (
     for requester in (a.requester_key_id, a.requester_membership_id)
 )
 LIST_PENDING_DEVICES = select(a.device_id).where(*_PENDING_IN_ACCOUNT, a.requester_key_id == bindparam("at_requester"))
-LIST_PENDING_COMMANDS = select(a.device_id, a.cmd).where(*_PENDING_IN_ACCOUNT)
+LIST_PENDING_COMMANDS = select(a.device_id, a.cmd, a.channel).where(*_PENDING_IN_ACCOUNT)
 
 
 @cache
@@ -467,8 +469,8 @@ class SqlApprovalRepository(SqlAccountEntityRepository[Approval]):
         rows = await self._session.read(LIST_PENDING_DEVICES, at_account=account_id, at_requester=key_id)
         return [row[0] for row in rows]
 
-    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str]]:
-        return [(row[0], row[1]) for row in await self._session.read(LIST_PENDING_COMMANDS, at_account=account_id)]
+    async def list_pending_commands(self, account_id: AccountId) -> Sequence[tuple[DeviceId, str, int]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_PENDING_COMMANDS, at_account=account_id)]
 
     async def decide_if_pending(self, approval: Approval) -> bool:
         values = APPROVAL.values(approval)

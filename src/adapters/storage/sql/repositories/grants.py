@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, insert, or_
 
 from adapters.storage.sql.mapping import (
     JSON_TUPLE,
+    SHORT_TUPLE,
     EmbeddedDataclassColumns,
     EntityStatements,
     RowMapper,
@@ -34,9 +35,10 @@ GRANT = RowMapper(
         "commands": JSON_TUPLE,
         "scope": enum_converter(Scope),
         "active_days": (lambda days: to_json(sorted(days)), lambda text: frozenset(from_json(text))),
-        "changed_by": (lambda by: to_json(by) if by else None, lambda text: tuple(from_json(text)) if text else ()),
+        "changed_by": SHORT_TUPLE,
+        "channels": SHORT_TUPLE,
     },
-    always=("changed_by",),
+    always=("changed_by", "channels"),
     nested={"subject": EmbeddedDataclassColumns(GrantSubject), "window": EmbeddedDataclassColumns(WeeklyGrantWindow)},
     cached=1_024,
 )

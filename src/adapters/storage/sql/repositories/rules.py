@@ -45,7 +45,10 @@ RULE = RowMapper(
     Rule,
     {
         "conditions": _CONDITIONS,
-        "action": (lambda action: to_json([action.command, action.params]), lambda stored: RuleAction(*from_json(stored))),
+        "action": (
+            lambda action: to_json([action.command, action.params, action.channel]),
+            lambda stored: RuleAction(*from_json(stored)),
+        ),
         "match": enum_converter(MatchMode),
         "clear_conditions": _CONDITIONS,
     },

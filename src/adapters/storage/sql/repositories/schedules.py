@@ -92,7 +92,10 @@ class SqlOfflineScheduleEdgeMixin(SqlRepository):
         return [edge for edge in edges if await self._session.write(TAKE_LEFT, **_key(edge))]
 
 
-_COMMAND_CONVERTER = (lambda slot: to_json([slot.command, slot.params]), lambda text: ScheduledCommand(*from_json(text)))
+_COMMAND_CONVERTER = (
+    lambda one: to_json([one.command, one.params, one.channel]),
+    lambda text: ScheduledCommand(*from_json(text)),
+)
 
 SCHEDULE = RowMapper(
     schedules,

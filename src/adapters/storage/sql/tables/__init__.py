@@ -32,6 +32,7 @@ from adapters.storage.sql.tables.commands import schedules as schedules
 from adapters.storage.sql.tables.devices import PARTITION_HASH as PARTITION_HASH
 from adapters.storage.sql.tables.devices import credentials as credentials
 from adapters.storage.sql.tables.devices import dead_letters as dead_letters
+from adapters.storage.sql.tables.devices import device_channels as device_channels
 from adapters.storage.sql.tables.devices import device_claims as device_claims
 from adapters.storage.sql.tables.devices import device_drops as device_drops
 from adapters.storage.sql.tables.devices import device_groups as device_groups

@@ -1,4 +1,4 @@
-"""Device types, devices and their credentials.
+"""Device types, devices, their channels and their credentials.
 
 What the service learns about devices beside their readings: health, dropped messages and dead letters.
 
@@ -25,6 +25,7 @@ from adapters.storage.sql.tables.columns import (
     partial_index,
     text_column,
 )
+from domain.devices.channels import ChannelKind
 from domain.devices.model import DeviceStatus, FirmwareProfile
 from domain.ingest.ports import IngestDeadLetterState
 from domain.partitions.model import HASH_BITS, HASH_FACTOR
@@ -69,6 +70,7 @@ devices = Table(
     integer_column("sched_rev"),
     integer_column("sched_rev_device", null=True),
     text_column("external_id", null=True),
+    integer_column("relay_ms", null=True),
     text_column("folded_name"),
     text_column("search_text"),
     one_of_check("status", [status.value for status in DeviceStatus]),
@@ -86,6 +88,25 @@ PARTITION_HASH = f"((device_no * {HASH_FACTOR}) & {2**HASH_BITS - 1})"
 
 # Only several instances on PostgreSQL divide the devices among them.
 Index("ix_devices__partition_hash", text(PARTITION_HASH), _table=devices).ddl_if(dialect="postgresql")
+
+device_channels = Table(
+    "device_channels",
+    metadata,
+    Column("device_id", Text, ForeignKey("devices.device_id", ondelete="CASCADE"), primary_key=True),
+    Column("channel", Int64, primary_key=True, autoincrement=False),
+    text_column("kind"),
+    text_column("given_name", null=True),
+    text_column("firmware_name", null=True),
+    text_column("component", null=True),
+    Column("is_declared", Boolean, nullable=False),
+    Column("is_on", Boolean),
+    integer_column("level", null=True),
+    text_column("details", null=True),
+    integer_column("reported_ms", null=True),
+    one_of_check("kind", [kind.value for kind in ChannelKind]),
+    sqlite_with_rowid=False,
+)
+"""Of devices that have more, or others, than one relay. Whether channel 1 is on is in `devices`."""
 
 credentials = Table(
     "credentials",
