@@ -350,7 +350,7 @@ class CommandSimulation:
                     continue
                 async with node.uow.write() as tx:
                     _, executions = await tx.command_contexts.list_reported((), [execution_id])
-                    changes = ExecutionChangeCollector(tx, executions)
+                    changes = ExecutionChangeCollector(tx, executions, self.now_ms)
                     await node.reports.on_result_report(changes, one.device, execution_id, "done", None, None, None, self.now_ms)
                     await node.reports.write_changes(changes)
 

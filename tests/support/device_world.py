@@ -366,7 +366,7 @@ class DeviceWorld:
                 one.execution_id for one in reports if isinstance(one, RelayReport | CommandResultReport) and one.execution_id
             ]
             _, executions = await tx.command_contexts.list_reported((), [ExecutionId(one) for one in named])
-            changes = ExecutionChangeCollector(tx, executions)
+            changes = ExecutionChangeCollector(tx, executions, self.clock.now_ms())
             for one in reports:
                 if isinstance(one, RelayReport):
                     await self.reports.on_relay_report(

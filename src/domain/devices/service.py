@@ -90,7 +90,8 @@ class DeviceService:
         self, caller: SessionCaller, device_id: DeviceId, changes: Mapping[str, Any], *, known: Device | None = None
     ) -> Device:
         """`changes`: editable fields of `Device` and `DeviceMetadata` by name; `channels`: of ChannelInput. `known`: the device,
-        from a caller that changes many in one transaction and has read it there. Raises NotFound, PermissionDenied, ValidationFailed."""
+        from a caller that changes many in one transaction and has read it there. Raises NotFound, PermissionDenied,
+        ValidationFailed."""
         now_ms = self.clock.now_ms()
         async with self.uow.write(caller, Role.MEMBER) as tx:
             # A move waits for a group of the former project that the device is joining, and takes it out again.

@@ -1,8 +1,8 @@
 """Whether a grant allows a call, decided without I/O.
 
 A grant has six checks in a fixed order: command, channel, scope, expiry, window, rate. It allows the call when none fails. The
-rate check uses up a count, so it comes last and is not made here. When all grants fail, the error names the closest denial: the grant
-that got furthest along this order, because it needs the smallest change.
+rate check uses up a count, so it comes last and is not made here. When all grants fail, the error names the closest denial: the
+grant that got furthest along this order, because it needs the smallest change.
 """
 
 from __future__ import annotations

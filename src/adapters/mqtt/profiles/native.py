@@ -43,17 +43,18 @@ UnixMs = Annotated[int, msgspec.Meta(description="Unix milliseconds.")]
 
 
 class StatePayload(msgspec.Struct):
-    """What the relay, or the channel, does now: `relay` of what is on or off, and what else its kind has. `action`: a press of an
-    INPUT (never retained), or the state of a contact."""
+    """What the relay, or the channel, does now: `relay` of what is on or off, and what else its kind has: `level` of LEVEL and
+    COLOR, `position` of a COVER (0 is closed, 100 open), `celsius` (the target) of CLIMATE. `action`: a press of an INPUT (never
+    retained), or the state of a contact."""
 
     relay: RelayState | None = None
     ch: ChannelNumber = RELAY_CHANNEL
-    level: Annotated[Percent | None, msgspec.Meta(description="Of LEVEL and COLOR.")] = None
-    color: Annotated[str | None, msgspec.Meta(pattern="^#[0-9a-fA-F]{6}$")] = None
-    kelvin: Annotated[int | None, msgspec.Meta(ge=1000, le=12_000)] = None
-    position: Annotated[Percent | None, msgspec.Meta(description="Of a COVER: 0 is closed, 100 open.")] = None
+    level: Percent | None = None
+    color: Annotated[str, msgspec.Meta(pattern="^#[0-9a-fA-F]{6}$")] | None = None
+    kelvin: Annotated[int, msgspec.Meta(ge=1000, le=12_000)] | None = None
+    position: Percent | None = None
     moving: Literal["OPENING", "CLOSING"] | None = None
-    celsius: Annotated[float | None, msgspec.Meta(ge=-50, le=100, description="Target of CLIMATE.")] = None
+    celsius: Annotated[float, msgspec.Meta(ge=-50, le=100)] | None = None
     mode: Literal["OFF", "HEAT", "COOL", "AUTO", "DRY", "FAN_ONLY"] | None = None
     action: Literal["SINGLE", "DOUBLE", "TRIPLE", "LONG", "ON", "OFF"] | None = None
     by: Annotated[ShortText | None, msgspec.Meta(description="The cause: `cmd`, `button`, `sched`.")] = None
@@ -82,12 +83,10 @@ class HelloPayload(msgspec.Struct):
 
     fw: ShortText | None = None
     sched: Revision | None = None
-    ch: Annotated[
-        list[ChannelKindName] | None, msgspec.Meta(max_length=MAX_CHANNEL, description="The kinds of channel 1, 2, …")
-    ] = None
-    names: Annotated[
-        list[ShortText] | None, msgspec.Meta(max_length=MAX_CHANNEL, description="Their names, in the same order.")
-    ] = None
+    ch: (
+        Annotated[list[ChannelKindName], msgspec.Meta(max_length=MAX_CHANNEL, description="The kinds of channel 1, 2, …")] | None
+    ) = None
+    names: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_CHANNEL, description="Their names.")] | None = None
 
 
 class CommandPayload(msgspec.Struct):
