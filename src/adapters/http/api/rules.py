@@ -319,7 +319,7 @@ def _to_domain_value(name: str, value: Any) -> Any:
     if name == "clear_conditions":
         return _to_conditions("clearConditions", value)
     if name == "action":
-        return RuleAction(value.command, value.params)
+        return RuleAction(value.command, value.params, value.channel)
     return MatchMode(value) if name == "match" else value
 
 
