@@ -192,9 +192,9 @@ class ReportService:
         if known is None or not changes.set_relay(device, known, relay):
             return
         word = "ON" if relay else "OFF"
-        name = known.name if device.channels else "Relay"
+        text = f"{known.name}: {word}" if device.channels else f"Relay is {word}"
         data: dict[str, Json] = {"relay": word, "channel": channel}
-        changes.add_event(_reported_event(device, "relay_changed", f"{name} is {word}", data, cause, reported_cause, at_ms))
+        changes.add_event(_reported_event(device, "relay_changed", text, data, cause, reported_cause, at_ms))
 
     def _transition(
         self,
