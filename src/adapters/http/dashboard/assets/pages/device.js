@@ -66,7 +66,7 @@ function Hero({ device, path, reload, compact }) {
     </div>
     <div class="hero-body">
       <div class="hero-state">
-        ${several ? compact ? html`<p>${channelsSummary(device)}</p>` : null : html`<p class="hero-relay"><${RelayState} device=${device} /></p>
+        ${several ? compact ? html`<p class="hero-relay">${channelsSummary(device)}</p>` : null : html`<p class="hero-relay"><${RelayState} device=${device} /></p>
         <p class="dim">${changed.data ? html`${t("since {when}, by {who}", { when: near(changed.data.timestamp), who: changed.data.who })}` : t("as the device reported it")}</p>`}
         <p class="line"><${Presence} device=${device} /><span class="dim">${t("heard")} <${Time} at=${device.lastSeen} none=${t("never")} /></span>${device.deviceStatus === "ACTIVE" ? null : html`<${Badge} kind="warn">${word(device.deviceStatus)}<//>`}</p>
         ${next ? html`<p class="line dim" title=${exact(next.nextFireAt)}><${Icon} name="calendar-clock" size=${16} />${t("Next: {command} {when}", { command: orderText(next.nextEdge === "off" ? next.offCommand : next.onCommand, device.channels), when: near(next.nextFireAt) })}</p>` : null}

@@ -173,4 +173,10 @@ function FewRow({ device, channel }) {
     <${Life} device=${device} life=${command[0]} /></li>`;
 }
 
-export const channelsSummary = (device) => device.channels.map((channel) => `${channelName(channel)}: ${stateText(channel)}`).join(" · ");
+const SUMMED_UP = 6;
+
+/* On the other pages of the device, in one line. */
+export function channelsSummary({ channels }) {
+  const said = channels.slice(0, SUMMED_UP).map((channel) => `${channelName(channel)}: ${stateText(channel)}`);
+  return [...said, ...(channels.length > SUMMED_UP ? [t("{count} more", { count: channels.length - SUMMED_UP })] : [])].join(" · ");
+}
