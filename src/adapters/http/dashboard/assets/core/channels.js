@@ -54,7 +54,8 @@ export function commandOf(commands, number, given, wanted = ["ON", "OPEN"]) {
 /* The body of a call names no channel where it is the relay. */
 export const channelBody = (number) => (Number(number) === RELAY ? {} : { channel: Number(number) });
 
-export const isOn = ({ kind, state }) => state !== null && (kind === "RELAY" ? state === "ON" : ["LEVEL", "COLOR"].includes(kind) && state.power === "ON");
+export const isSwitched = ({ kind }) => ["RELAY", "LEVEL", "COLOR"].includes(kind);
+export const isOn = (channel) => channel.state !== null && isSwitched(channel) && (channel.state.power ?? channel.state) === "ON";
 export const isLit = (device) => (hasChannels(device) ? device.channels.some(isOn) : Boolean(device.relayState));
 
 const ACTIONS = () => ({ SINGLE: t("pressed once"), DOUBLE: t("pressed twice"), TRIPLE: t("pressed three times"), LONG: t("held down"), ON: t("On"), OFF: t("Off") });
