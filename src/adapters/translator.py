@@ -67,7 +67,8 @@ class _LanguageTranslator:
         for pattern, translation in self._suffixes:
             found = pattern.fullmatch(value)
             if found is not None:
-                return found[1], PLACE.sub(lambda place: found[int(place[1]) + 1], translation)
+                head, *values = found.groups()
+                return head, _put(translation, values)
         return value, ""
 
     def _after_name(self, text: str, depth: int) -> str | None:
@@ -75,6 +76,10 @@ class _LanguageTranslator:
         name, colon, rest = text.rpartition(": ")
         translated = self.translate(rest, depth + 1) if colon else None
         return None if translated is None else f"{name}: {translated}"
+
+
+def _put(translation: str, values: Sequence[str]) -> str:
+    return PLACE.sub(lambda place: values[int(place[1]) - 1], translation)
 
 
 def _pattern(key: str) -> re.Pattern[str]:

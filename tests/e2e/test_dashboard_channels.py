@@ -251,7 +251,7 @@ async def test_a_grant_covers_the_chosen_channels_and_access_is_explained_for_ea
             await dialog.get_by_label("Channel").select_option(label=channel)
             await dialog.get_by_role("button", name="Explain").click()
             await expect(page.get_by_text(said, exact=True)).to_be_visible()
-        await button(page, "Edit").click()
+        await page.locator(".grants").get_by_role("button", name="Edit").click()
         await page.get_by_role("switch", name="Gate light (channel 2)").uncheck()
         await button(page, "Save").click()
         await expect(page.get_by_text("all channels")).to_be_visible()
