@@ -173,6 +173,7 @@ class LinkDecisionRequest(LinkTokenRequest):
 class ApprovalByLinkResponse(ResponseModel):
     approval: ApprovalResponse
     device_name: str
+    channel_name: str | None = Field(description="Of the channel that the command is for; null for a device of one relay.")
     decider: str = Field(description="The member whom the link was sent to: they decide.")
     link_expires_at: Timestamp
     second_factors: list[Literal["totp", "passkey", "recovery"]] = Field(
@@ -184,6 +185,7 @@ class ApprovalByLinkResponse(ResponseModel):
         return cls.of(
             approval=ApprovalResponse.from_domain(linked.approval),
             device_name=linked.device.name,
+            channel_name=linked.channel_name,
             decider=linked.user.name,
             link_expires_at=linked.expires_ms,
             second_factors=linked.methods,

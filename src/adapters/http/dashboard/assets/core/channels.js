@@ -23,7 +23,8 @@ const isUnnamed = ({ kind, name, channel }) => name.toLowerCase() === `${kind} $
 export const nameOf = (channel) => (isUnnamed(channel) ? null : channel.name);
 /* Its name; of one that nobody has named its kind and number. */
 export const channelName = (channel) => (isUnnamed(channel) ? `${KINDS()[channel.kind]} ${channel.channel}` : channel.name);
-export const channelLabel = (channel) => (isUnnamed(channel) ? channelName(channel) : t("{name} (channel {number})", { name: channel.name, number: channel.channel }));
+export const nameLabel = (name, number) => t("{name} (channel {number})", { name, number });
+export const channelLabel = (channel) => (isUnnamed(channel) ? channelName(channel) : nameLabel(channel.name, channel.channel));
 
 const findChannel = (channels, number) => channels.find(({ channel }) => channel === number);
 
