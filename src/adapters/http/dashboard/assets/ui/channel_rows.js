@@ -14,7 +14,7 @@ import { Icon } from "./icons.js";
 
 const SETTLE_MS = 400; // a key that is held down, or a few taps, are one command
 const WHITE = { min: 2000, max: 6500, step: 100 };
-const TARGET = { min: 5, max: 35, step: 0.5 };
+const TARGET = { min: -50, max: 100, step: 0.5 }; // what the service accepts: a freezer has a target too
 
 const REASONS = () => ({ PENDING: t("It has no credentials yet, so nothing can be switched."), DISABLED: t("It is disabled: enable it to switch."), REVOKED: t("Its credentials are revoked: give it new ones to switch.") });
 

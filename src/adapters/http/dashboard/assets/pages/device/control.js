@@ -15,8 +15,11 @@ import { Field } from "../../ui/form_fields.js";
 import { paramFaults, readParams, SchemaFields, startValues } from "../../ui/schema_form.js";
 import { Life } from "../../ui/device_switch.js";
 
-/* What the switch of the device or the rows of its channels do. */
-const SWITCHED = new Set(["ON", "OFF", "OPEN", "CLOSE", "STOP"]);
+const SWITCHED = new Set(["ON", "OFF"]);
+const MOVED = new Set(["OPEN", "CLOSE", "STOP"]);
+
+/* What the switch of the device, or the row of a channel, does. */
+const isInReach = ({ name, commandId }) => SWITCHED.has(name) || (MOVED.has(name) && commandId === null);
 
 export function Control({ device, path }) {
   const definitions = useLoad((signal) => get(`${path}/commands`, signal), [path], ofDevice(device.deviceId, "command_defined", "command_updated", "command_removed"));
@@ -34,7 +37,7 @@ export function Control({ device, path }) {
 
 function Commands({ device, path, all, reload }) {
   const command = useCommand(device);
-  const shown = all.filter(({ name, requiresApproval, description, commandId }) => !SWITCHED.has(name) || requiresApproval || (commandId && description));
+  const shown = all.filter((each) => !isInReach(each) || each.requiresApproval || (each.commandId && each.description));
   return html`<ul class="lines">${shown.map((definition) => html`<${Command} key=${`${definition.name} ${definition.channels}`} definition=${definition} device=${device} path=${path} send=${command[1]} reload=${reload} />`)}</ul>
     <${Life} device=${device} life=${command[0]} />`;
 }
