@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from domain.approvals.model import Approval
 from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.contexts import get_context, get_context_for_caller, load_contexts, permission_request
-from domain.commands.dispatch import DispatchEntry, DispatchQueue
+from domain.commands.dispatch_queue import DispatchEntry, DispatchQueue
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     MAX_TTL_MS,
