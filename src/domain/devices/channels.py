@@ -195,14 +195,9 @@ def says_something_new(
     )
 
 
-def channel_suffix(channel: int) -> str:
-    """For a sentence or a name: nothing for the relay."""
-    return "" if channel == RELAY_CHANNEL else f" on channel {channel}"
-
-
-def channels_suffix(channels: Collection[int]) -> str:
-    """The same for a choice of channels; none are all."""
-    return f", channel {', '.join(map(str, channels))}" if channels else ""
+def on_channel(text: str, *channels: int) -> str:
+    """A command or place with its channels, such as `ON #2`, in any language; the relay, and none for all, go without saying."""
+    return text if channels in ((), (RELAY_CHANNEL,)) else f"{text} {' '.join(f'#{number}' for number in channels)}"
 
 
 def covers_channels(granted: Collection[int], wanted: Collection[int] | None) -> bool:
