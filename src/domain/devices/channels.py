@@ -9,7 +9,7 @@ last `hello` named the channel.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from domain.kernel.domain_event import Json, JsonObject
@@ -148,6 +148,13 @@ def check_channel_inputs(channels: Iterable[Channel], inputs: Sequence[ChannelIn
     ]
     if faults:
         raise ValidationFailed("The channels are not valid; see details.", details=faults)
+
+
+def without_own_names(channels: Iterable[Channel], inputs: Sequence[ChannelInput]) -> Sequence[ChannelInput]:
+    """`channels`: what is known. A name that a channel has anyway is not given to it: who reads the channels and sends them back
+    with one name changed leaves the others to the firmware."""
+    own = {each.channel: replace(each, given_name=None).name for each in channels}
+    return [replace(each, name=None) if each.name == own.get(each.channel) else each for each in inputs]
 
 
 def find_channel(channels: Iterable[Channel], reference: int | str) -> int | None:
