@@ -1,9 +1,12 @@
-"""What all profiles of stock firmware share: values become readings, and plans become future edges.
+"""What all profiles of stock firmware share: values become readings, presses become inputs, and plans become future edges.
 
 Readings. Nested JSON becomes flat metrics by path: `{"DS18B20": {"Temperature": 21.5}}` becomes `DS18B20.Temperature`, and the
 elements of a list are numbered from 1, as in `ENERGY.Power.1`. The law: numbers, booleans and texts within the limits of native
 telemetry are kept, null means "no value", a profile names what it ignores on purpose, and everything else is told as dropped,
 by metric. Nothing is lost in silence. One payload names each metric once.
+
+Presses. A press lasts no time: its text reading, named after the component, is `NONE` again one millisecond later, so that a rule
+for the word is true once for each press. What was retained may be of last week, so it is no press.
 
 Plans. An edge less than a minute away is left out: it could lie in the past when the device reads it, and a timer set for the
 past runs a week or a year later. While such an edge exists, the device does not count as holding the whole plan.
@@ -14,11 +17,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeGuard
 
 import msgspec
 
-from domain.devices.messages import DeviceReport, PlanRow, StockFirmwareTelemetryReport, UnreadableMessage
+from domain.devices.channels import InputAction
+from domain.devices.messages import (
+    DeviceReport,
+    InputReport,
+    OutboundCommand,
+    PlanRow,
+    StockFirmwareTelemetryReport,
+    UnreadableMessage,
+)
 from domain.telemetry.reference_parser import MAX_METRICS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 
 MAX_DEPTH = 6
@@ -131,6 +142,77 @@ def _shown(name: str) -> str:
     return "".join(filter(str.isprintable, name))[:MAX_NAME_LENGTH]
 
 
+NO_PRESS = "NONE"
+
+
+def press_reports(component: str, metric: str, action: InputAction, retain: bool, at_ms: int) -> list[DeviceReport]:
+    """The input, and of a press its reading; a contact has one already. Without `at_ms` the two readings have no time of their
+    own."""
+    if action.is_contact:
+        return [InputReport(component, action)]
+    if retain:
+        return [UnreadableMessage("RETAINED_PRESS", "publish presses without the retain flag", metric=_shown(metric))]
+    fault = _fault(metric, action.value)
+    if fault is not None:
+        return [InputReport(component, action), UnreadableMessage(fault, "the press has no reading", metric=_shown(metric))]
+    released = {"m": {metric: NO_PRESS}} | ({"ts": at_ms + 1} if at_ms else {})
+    reading = StockFirmwareTelemetryReport(_encode([{"m": {metric: action.value}}, released]))
+    return [InputReport(component, action), reading]
+
+
+_Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+
+class ChannelParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of the commands that channels have by their kind."""
+
+    level: _Percent | None = None
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] | None = None
+    color: Annotated[str, msgspec.Meta(pattern="^#[0-9a-fA-F]{6}$")] | None = None
+    kelvin: Annotated[int, msgspec.Meta(ge=1000, le=12_000)] | None = None
+    position: _Percent | None = None
+    celsius: Annotated[float, msgspec.Meta(ge=-50, le=100)] | None = None
+    mode: str | None = None
+
+    @property
+    def rgb(self) -> tuple[int, int, int] | None:
+        if self.color is None:
+            return None
+        red, green, blue = bytes.fromhex(self.color[1:])
+        return red, green, blue
+
+
+def read_params(command: OutboundCommand) -> ChannelParams:
+    """None of them where the command has others: a person may have defined a command of the same name."""
+    try:
+        return msgspec.convert(command.params or {}, ChannelParams)
+    except msgspec.ValidationError:
+        return ChannelParams()
+
+
+def color_word(red: float, green: float, blue: float) -> str:
+    """`#rrggbb` of values from 0 to 255."""
+    return "#" + "".join(f"{min(255, max(0, round(part))):02x}" for part in (red, green, blue))
+
+
+def to_kelvin(mired: float) -> int | None:
+    return round(1_000_000 / mired) if mired > 0 else None
+
+
+def to_mired(kelvin: int) -> int:
+    """Within what bulbs for living rooms can do."""
+    return min(500, max(153, round(1_000_000 / kelvin)))
+
+
+def is_quantity(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def to_percent(value: Any, full: float = 100) -> int | None:
+    """A level from 0 to 100; None for what is no number."""
+    return min(100, max(0, round(value * 100 / full))) if is_quantity(value) else None
+
+
 MIN_LEAD_TIME_S = 60
 
 
@@ -139,13 +221,14 @@ class FuturePlanEdge:
     slot: int
     relay: bool
     ts: int
+    channel: int
 
 
 def upcoming_edges(rows: Sequence[PlanRow], now_ms: int) -> tuple[list[FuturePlanEdge], bool]:
     """The edges by slot, ON before OFF; and whether these are all future edges."""
     edges = [
-        FuturePlanEdge(slot, relay, ts)
-        for slot, on_ts, off_ts, enabled in rows
+        FuturePlanEdge(slot, relay, ts, channel)
+        for slot, on_ts, off_ts, enabled, channel in rows
         if enabled
         for relay, ts in ((True, on_ts), (False, off_ts))
         if ts * 1000 > now_ms
