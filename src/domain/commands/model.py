@@ -131,9 +131,7 @@ CHANNEL_COMMANDS: tuple[CommandDefinition, ...] = (
     _action("OPEN", "Open", "Open the cover."),
     _action("CLOSE", "Close", "Close the cover."),
     _action("STOP", "Stop", "Stop the cover where it is."),
-    _action(
-        "SET_POSITION", "Set position", "Move the cover: 0 is closed, 100 is open.", {"position": _PERCENT}, ["position"]
-    ),
+    _action("SET_POSITION", "Set position", "Move the cover: 0 is closed, 100 is open.", {"position": _PERCENT}, ["position"]),
     _action(
         "SET_TARGET",
         "Set target",

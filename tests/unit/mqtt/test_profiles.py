@@ -181,9 +181,8 @@ def test_tasmota_sensors_become_metrics_with_units_and_without_ids(payload: str,
     assert content.get("u", {}) == {metric: unit for metric, (_, unit) in readings.items() if unit is not None}
 
 
-def test_tasmota_is_queried_for_its_state_and_channels_when_it_connects() -> None:
-    asked = [(message.topic, message.payload) for message in codec.state_queries(FirmwareProfile.TASMOTA)]
-    assert asked == [("cmnd/STATE", b""), ("cmnd/STATUS", b""), ("cmnd/STATUS", b"3")]
+def test_tasmota_is_queried_for_its_state_when_it_connects() -> None:
+    assert [(message.topic, message.payload) for message in codec.state_queries(FirmwareProfile.TASMOTA)] == [("cmnd/STATE", b"")]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ past runs a week or a year later. While such an edge exists, the device does not
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -192,11 +193,11 @@ def read_params(command: OutboundCommand) -> ChannelParams:
 
 def color_word(red: float, green: float, blue: float) -> str:
     """`#rrggbb` of values from 0 to 255."""
-    return "#" + "".join(f"{min(255, max(0, round(part))):02x}" for part in (red, green, blue))
+    return "#" + "".join(f"{round(min(255, max(0, part))):02x}" for part in (red, green, blue))
 
 
 def to_kelvin(mired: float) -> int | None:
-    return round(1_000_000 / mired) if mired > 0 else None
+    return round(1_000_000 / mired) if mired >= 1 else None
 
 
 def to_mired(kelvin: int) -> int:
@@ -205,12 +206,16 @@ def to_mired(kelvin: int) -> int:
 
 
 def is_quantity(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def to_percent(value: Any, full: float = 100) -> int | None:
     """A level from 0 to 100; None for what is no number."""
-    return min(100, max(0, round(value * 100 / full))) if is_quantity(value) else None
+    return round(min(full, max(0, value)) * 100 / full) if is_quantity(value) else None
+
+
+def to_celsius(value: Any) -> float | None:
+    return value if is_quantity(value) and -100 <= value <= 200 else None
 
 
 MIN_LEAD_TIME_S = 60

@@ -8,8 +8,9 @@ command is a state too, because not every generation notifies.
 the other. So a state that contradicts another source within two seconds is asked for (`Switch.GetStatus`), not believed. Each
 component has states and doubts of its own.
 
-When it has come online it is asked for its whole configuration and status: they name its channels (`shelly_channels.py`). A device
-that sleeps says its whole status (`NotifyFullStatus`) each time when it wakes up.
+When it has come online it is asked for its whole configuration and status: they name its channels (`shelly_channels.py`). If that
+was too early, it is asked again when it speaks of a component. A device that sleeps says its whole status (`NotifyFullStatus`)
+each time when it wakes up.
 
 Shelly's first generation publishes on `shellies/…`, which is nobody's prefix here.
 """
@@ -64,6 +65,7 @@ _COMPONENT = re.compile(r":(?=\d+$)")
 CONTRARY_MS = 2_000
 """How long after a state the other sources may still publish the state before it."""
 QUESTION_PAUSE_MS = 500
+CHANNELS_PAUSE_MS = 30_000
 QUESTION_EXPIRY_S = 10
 MAX_SENT = 64
 MAX_OUTPUTS = 64
@@ -114,6 +116,16 @@ class ShellyState:
     """By component."""
     names: dict[str, str] = field(default_factory=dict)
     """By component."""
+    is_known: bool = False
+    """Whether it has said its whole status since it came online."""
+    asked_ms: int | None = None
+
+    def ask_channels(self, at_ms: int) -> list[DeviceReport]:
+        if self.is_known or (self.asked_ms is not None and 0 <= at_ms - self.asked_ms < CHANNELS_PAUSE_MS):
+            return []
+        self.asked_ms = at_ms
+        questions = ((_CONFIG_ID, "Shelly.GetConfig"), (_FULL_STATUS_ID, "Shelly.GetStatus"))
+        return [StateQuestion(_rpc_request(self.device_id, name, method, {}, QUESTION_EXPIRY_S)) for name, method in questions]
 
     def output(self, component: str) -> BelievedOutput:
         while len(self.outputs) >= MAX_OUTPUTS and component not in self.outputs:
@@ -151,7 +163,7 @@ def decode(topic: str, payload: bytes, retain: bool, memory: ShellyState | None 
     if topic in IGNORED_TOPICS:
         return ()
     if topic == "online":
-        return _decode_presence(payload.strip(), memory)
+        return _decode_presence(payload.strip(), memory, at_ms)
     if topic.startswith("status/"):
         return _decode_status(topic.removeprefix("status/"), _decode_object(payload), _STATUS, memory, at_ms)
     if topic == "answer/rpc":
@@ -218,16 +230,13 @@ def _decode_plan_response(name: str, document: Mapping[str, Any]) -> Sequence[De
     return (DevicePlanRevisionReport(int(revision) if holds else 0),)
 
 
-def _decode_presence(word: bytes, memory: ShellyState | None) -> Sequence[DeviceReport]:
+def _decode_presence(word: bytes, memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
     if word not in (b"true", b"false"):
         return (UnreadableMessage("MALFORMED", "online is true or false"),)
     if word == b"false" or memory is None:
         return (PresenceReport(word == b"true"),)
-    questions = [
-        _rpc_request(memory.device_id, name, method, {}, QUESTION_EXPIRY_S)
-        for name, method in ((_CONFIG_ID, "Shelly.GetConfig"), (_FULL_STATUS_ID, "Shelly.GetStatus"))
-    ]
-    return (PresenceReport(True), *map(StateQuestion, questions))
+    memory.is_known, memory.asked_ms = False, None
+    return (PresenceReport(True), *memory.ask_channels(at_ms))
 
 
 def _decode_status(
@@ -243,6 +252,8 @@ def _decode_status(
     if component == channels.RELAY:
         prefix = ""
         status = {name: value for name, value in status.items() if name != "output" or not isinstance(value, bool)}
+    elif memory is not None and channels.is_channel(component):
+        reports += memory.ask_channels(at_ms)
     return [*reports, *conversion.flatten(status, prefix=prefix, ignored=IGNORED).to_reports()]
 
 
@@ -279,6 +290,8 @@ def _decode_notification(
 
 def _decode_full_status(status: Mapping[str, Any], source: str, memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
     """All its channels, and what they do. A device without any has no report of them, and remains one of one relay."""
+    if memory is not None:
+        memory.is_known = True
     declared = channels.declared_channels(status, {} if memory is None else memory.names)
     reports = _decode_components(status, source, memory, at_ms)
     return [ChannelsReport(declared), *reports] if declared else reports
@@ -297,8 +310,8 @@ def _decode_components(
 
 
 def _decode_event(event: Any, retain: bool, at_ms: int) -> Sequence[DeviceReport]:
-    """`{"component": "input:0", "id": 0, "event": "single_push", "ts": …}`: the text metric `input0.event`, and a press. Each event
-    is a message of its own, because one notification may have several of a component."""
+    """`{"component": "input:0", "id": 0, "event": "single_push", "ts": …}`: the text metric `input0.event`, and a press. Each
+    event is a message of its own, because one notification may have several of a component."""
     component = event.get("component") if isinstance(event, dict) else None
     if not isinstance(component, str):
         return (UnreadableMessage("MALFORMED", "an event has a component"),)

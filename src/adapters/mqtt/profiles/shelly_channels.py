@@ -1,7 +1,7 @@
 """The channels of a Shelly of the second to fourth generation, in its words: components such as `switch:1` or `cover:0`.
 
-The component with the number n has channel n + 1, and if a device has several kinds (`rgb:0` and `cct:0`) the first kind keeps it;
-the others, and inputs, have no number of their own. What is said of `switch:0` is said of channel 1 whatever else is known.
+The component with the number n has channel n + 1; if a device has several kinds (`rgb:0` and `cct:0`), the first kind has it. The
+others, and inputs, have no number of their own. What is said of `switch:0` is said of channel 1 whatever else is known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from adapters.mqtt.profiles.conversion import ChannelParams, color_word, is_quantity, read_params, to_percent
+from adapters.mqtt.profiles.conversion import ChannelParams, color_word, is_quantity, read_params, to_celsius, to_percent
 from domain.devices.channels import (
     MAX_CHANNEL,
     MAX_CHANNEL_NAME,
@@ -65,6 +65,7 @@ PUSHES = {
     "triple_push": InputAction.TRIPLE,
     "long_push": InputAction.LONG,
 }
+MAX_KELVIN = 100_000
 _MOVES = {"opening": "OPENING", "closing": "CLOSING"}
 _ENDS = {"open": 100, "closed": 0}
 
@@ -121,7 +122,7 @@ def _read_light(component: str, status: Mapping[str, Any]) -> Iterable[DeviceRep
     rgb, kelvin = status.get("rgb"), status.get("ct")
     if isinstance(rgb, list) and len(rgb) == 3 and all(is_quantity(part) for part in rgb):
         details["color"] = color_word(*rgb)
-    if is_quantity(kelvin):
+    if is_quantity(kelvin) and 0 < kelvin < MAX_KELVIN:
         details["kelvin"] = round(kelvin)
     level = to_percent(status.get("brightness"))
     return [ChannelReport(component, ChannelState(level=level, details=details))] if details or level is not None else []
@@ -138,7 +139,7 @@ def _read_cover(component: str, status: Mapping[str, Any]) -> Iterable[DeviceRep
 
 def _read_climate(component: str, status: Mapping[str, Any]) -> Iterable[DeviceReport]:
     details: dict[str, Any] = {}
-    if is_quantity(target := status.get("target_C")):
+    if (target := to_celsius(status.get("target_C"))) is not None:
         details["targetCelsius"] = target
     if isinstance(status.get("enable"), bool):
         details["mode"] = "HEAT" if status["enable"] else "OFF"
@@ -163,6 +164,10 @@ _READERS: Mapping[str, Callable[[str, Mapping[str, Any]], Iterable[DeviceReport]
     "blutrv": _read_climate,
     "input": _read_input,
 }
+
+
+def is_channel(component: str) -> bool:
+    return split_component(component)[0] in _KINDS
 
 
 def has_output(component: str) -> bool:

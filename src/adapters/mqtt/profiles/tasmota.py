@@ -5,8 +5,8 @@ the id arrives, the steps before it have run, and what `stat/RESULT` said since 
 to its end whatever its steps say, so the answer decides: `{"Command":"Unknown"}` is a failure, and a relay that is not as
 commanded too. What only begins with its Backlog (an upgrade, a restart) ends with the device's next boot.
 
-Tasmota publishes its relay only on a change, so it is queried when it connects; its channels (`tasmota_channels.py`) too. States and
-commands are kept by channel, and `stat/ACK` says which one it was: what one channel does confirms nothing on another.
+Tasmota publishes its relay only on a change, so it is queried when it connects. States and commands are kept by channel, and
+`stat/ACK` says which one it was: what one channel does confirms nothing on another. What the channels are: `tasmota_channels.py`.
 """
 
 from __future__ import annotations
@@ -89,13 +89,6 @@ _REFUSALS = {"unknown": "UNKNOWN_COMMAND", "error": "ERROR", "failed": "FAILED"}
 
 MAX_SLOTS = 5
 _QUERY = OutboundMessage("cmnd/STATE", b"")
-_LAYOUT_QUERIES = {
-    "STATUS": OutboundMessage("cmnd/STATUS", b""),
-    "STATUS3": OutboundMessage("cmnd/STATUS", b"3"),
-    "STATUS13": OutboundMessage("cmnd/STATUS", b"13"),
-}
-"""By answer."""
-_POSITIONS_QUERY = OutboundMessage("cmnd/STATUS", b"10")
 PLAN_EXPIRY_S = 30
 """The plan is sent again when the device reconnects, so an older one must expire before that."""
 
@@ -148,8 +141,6 @@ class TasmotaState:
     beginning: tuple[str, SentCommand, dict[str, Any]] | None = None
     """The command that a boot ends, and what was said of it."""
     layout: BoardLayout = field(default_factory=BoardLayout)
-    asked: set[str] = field(default_factory=set)
-    """The answers that the service waits for, beside those of commands."""
 
     def remember(self, execution_id: str, command: SentCommand) -> None:
         self._forget_expired(command.sent_ms)
@@ -230,7 +221,7 @@ def is_command_subscription(topic_filter: str) -> bool:
 
 
 def state_queries() -> Sequence[OutboundMessage]:
-    return (_QUERY, _LAYOUT_QUERIES["STATUS"], _LAYOUT_QUERIES["STATUS3"])
+    return (_QUERY,)
 
 
 def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
@@ -266,7 +257,7 @@ def _decode_plan_revision(word: bytes) -> Sequence[DeviceReport]:
 
 def _decode_presence(word: bytes, memory: TasmotaState | None) -> Sequence[DeviceReport]:
     if memory is not None and word.lower() == b"online":
-        memory.asked = {"STATUS", "STATUS3"}
+        memory.layout.forget()
     if word.lower() in (b"online", b"offline"):
         return (PresenceReport(word.lower() == b"online"),)
     return (UnreadableMessage("MALFORMED", "LWT is Online or Offline"),)
@@ -305,15 +296,8 @@ def _decode_status(name: str, document: Mapping[str, Any], memory: TasmotaState 
     if memory is None:
         return (_DIAGNOSTICS,)
     is_of_command = any("STATUS" in one.names for one in memory.sent.values())
-    is_asked, had_shutters = name in memory.asked and not is_of_command, bool(memory.layout.shutters)
-    memory.asked.discard(name)
-    reports: list[DeviceReport] = []
-    if memory.layout.learn_status(document) and is_asked:
-        memory.asked.add("STATUS13")
-        reports.append(StateQuestion(_LAYOUT_QUERIES["STATUS13"]))
-    reports += memory.layout.declare()
-    if memory.layout.shutters and not had_shutters:
-        reports.append(StateQuestion(_POSITIONS_QUERY))
+    is_asked = memory.layout.is_asked(name) and not is_of_command
+    reports = memory.layout.learn_status(name, document)
     if not is_asked and memory.sent:
         memory.answers.append((at_ms, document))
     elif not is_asked:
@@ -366,7 +350,9 @@ def _decode_document(
         if channel != RELAY_CHANNEL or not is_channel:
             flat.add(f"power{channel}", value if relay is None else relay)
     channels = read_channels(document, layout)
-    reports += [*(layout.declare() if layout is not None else ()), *channels, *_decode_actions(document, retain, layout, at_ms)]
+    if layout is not None:
+        reports += [*layout.declare(), *layout.ask(document, at_ms)]
+    reports += [*channels, *_decode_actions(document, retain, layout, at_ms)]
     conversion.flatten(others, ignored=IGNORED, into=flat)
     return [*reports, *flat.to_reports(_units(document, flat.values)), *_decode_upgrade(document, memory)]
 

@@ -1,12 +1,12 @@
 """The channels of a Tasmota board, in its words.
 
 `POWER3` is channel 3. What belongs to a relay has the relay's channel: a light's `Dimmer` that of the `POWER` before it in the
-document, a shutter that of its first relay; the relays of a shutter are no channels of their own. Buttons and detached switches have
-no number (`Button1`, `Switch2`).
+document, a shutter that of its first relay; the relays of a shutter are no channels of their own. Buttons and detached switches
+have no number (`Button1`, `Switch2`).
 
-A board does not say by itself which of its relays move a shutter, and a relay that is taken for one of two is a motor that is
-switched by hand. So nothing is declared before the board has answered: `Status` (the names), `Status 3` (SetOption80: whether it
-has shutters), and `Status 13` (their relays) if it has.
+A board does not say by itself which of its relays move a shutter, and such a relay must not be switched as if it were a lamp. So
+a board whose state has more than one relay, or a light, is asked, and nothing is declared before it has answered: `Status` (the
+names), `Status 3` (SetOption80: whether it has shutters), and `Status 13` (their relays) if it has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from typing import Any
 
 from adapters.mqtt.profiles.conversion import color_word, is_quantity, read_params, to_kelvin, to_mired, to_percent
 from domain.devices.channels import MAX_CHANNEL_NAME, RELAY_CHANNEL, ChannelKind, ChannelState, DeclaredChannel, InputAction
-from domain.devices.messages import ChannelReport, ChannelsReport, DeviceReport, OutboundCommand, RelayReport
+from domain.devices.messages import (
+    ChannelReport,
+    ChannelsReport,
+    DeviceReport,
+    OutboundCommand,
+    OutboundMessage,
+    RelayReport,
+    StateQuestion,
+)
 
 POWER = re.compile(r"POWER(\d{0,2})")
 _LEVEL = re.compile(r"Dimmer\d{0,2}|Channel\d{1,2}")
@@ -43,6 +51,15 @@ _SHUTTER_MODE_BIT = 30
 _FASTEST, _SLOWEST = 1, 40
 """Tasmota's speeds of a fade, in half seconds."""
 _MAX_INPUTS = 32
+_NAMES, _OPTIONS, _SHUTTERS = "STATUS", "STATUS3", "STATUS13"
+"""Answers."""
+_QUESTIONS = {
+    _NAMES: OutboundMessage("cmnd/STATUS", b""),
+    _OPTIONS: OutboundMessage("cmnd/STATUS", b"3"),
+    _SHUTTERS: OutboundMessage("cmnd/STATUS", b"13"),
+}
+_POSITIONS = OutboundMessage("cmnd/STATUS", b"10")
+_QUESTION_PAUSE_MS = 60_000
 _ONE_RELAY = (DeclaredChannel(RELAY_CHANNEL, ChannelKind.RELAY, None, "POWER1"),)
 
 
@@ -58,6 +75,30 @@ class BoardLayout:
     """Their relays; None: not known."""
     inputs: dict[str, None] = field(default_factory=dict)
     declared: tuple[DeclaredChannel, ...] = ()
+    awaited: set[str] | None = None
+    """The answers still to come; None: it has not been asked since it connected."""
+    asked_ms: int = 0
+
+    def forget(self) -> None:
+        """It has connected again, perhaps as another board. Its shutters are believed until it says something else."""
+        self.relays.clear()
+        self.lights.clear()
+        self.awaited = None
+
+    def is_asked(self, answer: str) -> bool:
+        return answer in (self.awaited or ())
+
+    def ask(self, document: Mapping[str, Any], at_ms: int) -> list[DeviceReport]:
+        """The questions, if this is the state of a board with more than one relay or with a light. One that is lost is asked
+        again."""
+        if not any(name in document for name in ("POWER2", "Dimmer", "Dimmer1", "Channel1")) or "Wifi" not in document:
+            return []
+        if self.awaited is None:
+            self.awaited = {_NAMES, _OPTIONS}
+        elif at_ms - self.asked_ms < _QUESTION_PAUSE_MS:
+            return []
+        self.asked_ms = at_ms
+        return [StateQuestion(_QUESTIONS[answer]) for answer in sorted(self.awaited)]
 
     def moves_shutter(self, channel: int) -> bool:
         return any(channel in relays for relays in (self.shutters or {}).values())
@@ -65,7 +106,7 @@ class BoardLayout:
     def declare(self) -> list[DeviceReport]:
         """The channels, if they are known and others than before, and then the states. Channels that were there before, such as
         those of another template, are gone. A board with one relay names none."""
-        if self.names is None or self.shutters is None or not (self.relays or self.shutters):
+        if self.awaited is None or self.awaited or self.names is None or self.shutters is None:
             return []
         channels = tuple(
             sorted(self._channels(), key=lambda each: (each.channel is None, each.channel or 0, each.component or ""))
@@ -99,19 +140,23 @@ class BoardLayout:
             self.inputs[component] = None
         return [ChannelsReport((DeclaredChannel(None, ChannelKind.INPUT, None, component),), is_complete=False)]
 
-    def learn_status(self, document: Mapping[str, Any]) -> bool:
-        """Of `Status`, `Status 3` and `Status 13`. Whether the shutters' relays are still to be asked for."""
-        names = _part(document, "Status").get("FriendlyName")
+    def learn_status(self, name: str, document: Mapping[str, Any]) -> list[DeviceReport]:
+        """Of `Status`, `Status 3` and `Status 13`."""
+        reports: list[DeviceReport] = []
+        if self.awaited is not None:
+            self.awaited.discard(name)
+        names, options = _part(document, "Status").get("FriendlyName"), _part(document, "StatusLOG").get("SetOption")
         if isinstance(names, list):
-            self.names = [name if isinstance(name, str) else "" for name in names]
-        options = _part(document, "StatusLOG").get("SetOption")
-        if isinstance(options, list):
-            has_shutters = _has_shutters(options)
-            self.shutters = self.shutters if has_shutters else {}
-            return has_shutters
+            self.names = [each if isinstance(each, str) else "" for each in names]
+        if isinstance(options, list) and not _has_shutters(options):
+            self.shutters = {}
+        elif isinstance(options, list) and self.awaited is not None:
+            self.awaited.add(_SHUTTERS)
+            reports.append(StateQuestion(_QUESTIONS[_SHUTTERS]))
         if "StatusSHT" in document:
             self.shutters = dict(_read_shutter_relays(_part(document, "StatusSHT")))
-        return False
+            reports.append(StateQuestion(_POSITIONS))
+        return [*self.declare(), *reports]
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
