@@ -21,8 +21,6 @@ LANGUAGES = ("en", *sorted(each.name.removesuffix(SUFFIX) for each in LOCALES.it
 PLACEHOLDER = re.compile(r"\{(\d)\}")
 PLACE = re.compile(r"\{(\d)(!?)\}")
 MAX_DEPTH = 4
-SUFFIX_STARTS = " ,"
-"""A key that begins so is what follows a value, such as ` on channel {1}`."""
 
 
 class MessageCatalogTranslator:
@@ -39,9 +37,6 @@ class _LanguageTranslator:
         patterned = [key for key in texts if PLACEHOLDER.search(key)]
         patterned.sort(key=lambda key: -len(PLACEHOLDER.sub("", key)))  # the one that says most
         self._patterns = [(_pattern(key), texts[key]) for key in patterned]
-        self._suffixes = [
-            (re.compile(f"(.*?){_pattern(key).pattern}", re.DOTALL), texts[key]) for key in patterned if key[0] in SUFFIX_STARTS
-        ]
 
     def translate(self, text: str, depth: int = 0) -> str | None:
         """None if there is no text for it."""
@@ -57,29 +52,16 @@ class _LanguageTranslator:
 
     def _fill(self, translation: str, values: Sequence[str], depth: int) -> str:
         def value_at(place: re.Match[str]) -> str:
-            value, suffix = self._split_suffix(values[int(place[1]) - 1])
-            return (value if place[2] else self.translate(value, depth + 1) or value) + suffix
+            value = values[int(place[1]) - 1]
+            return value if place[2] else self.translate(value, depth + 1) or value
 
         return PLACE.sub(value_at, translation)
-
-    def _split_suffix(self, value: str) -> tuple[str, str]:
-        """`ON on channel 2`: the value, and the translation of what follows it."""
-        for pattern, translation in self._suffixes:
-            found = pattern.fullmatch(value)
-            if found is not None:
-                head, *values = found.groups()
-                return head, _put(translation, values)
-        return value, ""
 
     def _after_name(self, text: str, depth: int) -> str | None:
         """`Pump: offline for 5 min`: of a subject, what follows the name."""
         name, colon, rest = text.rpartition(": ")
         translated = self.translate(rest, depth + 1) if colon else None
         return None if translated is None else f"{name}: {translated}"
-
-
-def _put(translation: str, values: Sequence[str]) -> str:
-    return PLACE.sub(lambda place: values[int(place[1]) - 1], translation)
 
 
 def _pattern(key: str) -> re.Pattern[str]:

@@ -47,7 +47,7 @@ async def test_it_switches_answers_and_reports(
             metrics = await owner.wait_until(f"{pump.path}/rules/context", lambda found: "uptime" in found["metrics"])
             assert "rssi" in metrics["metrics"]
             found = await owner.get(pump.path)
-            assert (found["relayState"], found["health"]["firmware"], found["health"]["lastDrop"]) == (True, "1.0.0", None)
+            assert (found["relayState"], found["health"]["firmware"], found["health"]["lastDrop"]) == (True, "1.1.0", None)
         await feed.wait_for("device_offline")
     assert not service.error_lines()
 

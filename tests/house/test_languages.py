@@ -71,12 +71,3 @@ def test_what_has_no_text_stays_as_it_is() -> None:
     assert translator.translate("Relay is ON", "xx") == "Relay is ON"
     assert translator.translate("a name that somebody typed", "de") == "a name that somebody typed"
     assert Path(LOCALES / "de.service.json").is_file()
-
-
-def test_what_follows_a_value_is_translated_with_it() -> None:
-    german = MessageCatalogTranslator()
-    assert german.translate("Command ON on channel 2: DONE", "de") == "Befehl ON an Kanal 2: DONE"
-    assert (
-        german.translate("Command ON accepted for the device on channel 2", "de")
-        == "Befehl ON für das Gerät angenommen an Kanal 2"
-    )

@@ -1,4 +1,5 @@
-"""Runs the firmware of `examples/firmware` as a device: a process whose relay is lines on standard output.
+"""Runs the firmware of `examples/firmware` as a device: a process whose relays are lines on standard output, and whose buttons are
+lines on standard input.
 
 async with run_example("micropython", config_block, folder) as board:
     await board.wait_for_relay("ON")
@@ -31,6 +32,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FIRMWARE = ROOT / "examples" / "firmware"
 SKETCH = FIRMWARE / "arduino" / "latchboard_relay"
 KINDS = ("arduino", "micropython")
+LIGHT, BUTTON = (27, "Light"), (0, "Button", 1)
+BUTTON_CHANNEL = 3
+"""Of a `two_relays` board; its relays are channel 1 and 2."""
 
 
 @contextmanager
@@ -50,8 +54,19 @@ class CatalogBoard:
 
     @property
     def relay_states(self) -> list[str]:
-        """The relay's states since the start, oldest first."""
-        return [line.split()[1] for line in self.lines if line.startswith("relay ")]
+        """The states of the first relay since the start, oldest first."""
+        return self.states_of(1)
+
+    def states_of(self, relay: int) -> list[str]:
+        """Of the relay of this number: at the start they are switched off in their order."""
+        lines = [line.split() for line in self.lines if line.startswith("relay ")]
+        pins = list(dict.fromkeys(pin for _, pin, _ in lines))
+        return [state for _, pin, state in lines if pin in pins[relay - 1 : relay]]
+
+    async def hold_button(self, *, down: bool) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{BUTTON[0]} {'down' if down else 'up'}\n".encode())
+        await self.process.stdin.drain()
 
     async def read(self) -> None:
         assert self.process.stdout is not None
@@ -65,10 +80,10 @@ class CatalogBoard:
         async with asyncio.timeout(TIMEOUT_S), self._changed:
             await self._changed.wait_for(lambda: any(map(wanted, self.lines)))
 
-    async def wait_for_relay(self, *states: str) -> None:
+    async def wait_for_relay(self, *states: str, relay: int = 1) -> None:
         """Wait until the relay went through exactly these states since the start."""
         async with asyncio.timeout(TIMEOUT_S), self._changed:
-            await self._changed.wait_for(lambda: self.relay_states == [*states])
+            await self._changed.wait_for(lambda: self.states_of(relay) == [*states])
 
 
 class NetworkCable:
@@ -111,10 +126,13 @@ class NetworkCable:
 
 
 @asynccontextmanager
-async def run_example(kind: str, config_block: str, folder: Path, ca: Path | None = None) -> AsyncIterator[CatalogBoard]:
-    """`config_block`: as `GET /devices/{deviceId}/config` returns it, with the password. `ca`: for TLS, PEM. The process is killed at
-    the end, so that the broker publishes the will."""
-    command, environment = {"arduino": _arduino, "micropython": _micropython}[kind](config_block, folder, ca)
+async def run_example(
+    kind: str, config_block: str, folder: Path, ca: Path | None = None, *, two_relays: bool = False
+) -> AsyncIterator[CatalogBoard]:
+    """`config_block`: as `GET /devices/{deviceId}/config` returns it, with the password. `ca`: for TLS, PEM. `two_relays`: also LIGHT
+    and BUTTON. The process is killed at the end, so that the broker publishes the will."""
+    make = {"arduino": _arduino, "micropython": _micropython}[kind]
+    command, environment = make(config_block, folder, ca, two_relays=two_relays)
     async with _run(command, environment) as board:
         yield board
 
@@ -140,9 +158,7 @@ def claiming_board(kind: str, url: str, code: str, mac: str, folder: Path, ca: P
     if kind == "micropython":
         command, environment = _micropython("", folder, ca)
         return ClaimingBoard(command, environment | flash | {"BOARD_CODE": code, "BOARD_SERVICE": url})
-    _write_settings(
-        folder, ca, ("USE_PROVISIONING 0", "USE_PROVISIONING 1"), ("http://192.168.1.10:8080", url), ("lbp_...", code)
-    )
+    write_settings(folder, ca, ("USE_PROVISIONING 0", "USE_PROVISIONING 1"), ("http://192.168.1.10:8080", url), ("lbp_...", code))
     return ClaimingBoard([str(compile_sketch(folder, "ESP32"))], flash)
 
 
@@ -160,7 +176,11 @@ async def run_project(kind: str, files: Mapping[str, bytes], folder: Path) -> As
 @asynccontextmanager
 async def _run(command: list[str], environment: dict[str, str]) -> AsyncIterator[CatalogBoard]:
     process = await asyncio.create_subprocess_exec(
-        *command, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *command,
+        env=os.environ | environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     board = CatalogBoard(process)
     reading = asyncio.create_task(board.read())
@@ -176,13 +196,16 @@ async def _run(command: list[str], environment: dict[str, str]) -> AsyncIterator
         await reading
 
 
-def _arduino(config_block: str, folder: Path, ca: Path | None) -> tuple[list[str], dict[str, str]]:
+def _arduino(config_block: str, folder: Path, ca: Path | None, *, two_relays: bool) -> tuple[list[str], dict[str, str]]:
     (folder / "latchboard_config.h").write_text(config_block)
-    _write_settings(folder, ca)
+    write_settings(folder, ca, two_relays=two_relays)
     return [str(compile_sketch(folder, "ESP32"))], {}
 
 
-def _write_settings(folder: Path, ca: Path | None, *changes: tuple[str, str]) -> None:
+def write_settings(folder: Path, ca: Path | None, *changes: tuple[str, str], two_relays: bool = False) -> None:
+    """The example's settings.h, with a second between two messages of telemetry; LIGHT and BUTTON are its own examples."""
+    if two_relays:
+        changes += (("MORE_RELAYS  // ", "MORE_RELAYS "), ("BUTTONS      // ", "BUTTONS "))
     settings = (SKETCH / "settings.h").read_text()
     if ca is not None:
         settings = re.sub(r"-----BEGIN.*END CERTIFICATE-----\n", ca.read_text(), settings, flags=re.DOTALL)
@@ -197,21 +220,21 @@ def _arduino_project(folder: Path) -> tuple[list[str], dict[str, str]]:
     return [str(_compile(folder, (folder / "latchboard_relay.ino").read_text(), "ESP32"))], {}
 
 
-def compile_sketch(folder: Path, core: str) -> Path:
+def compile_sketch(folder: Path, core: str, main: str | None = None) -> Path:
     """The program, compiled in `folder` for Linux with the headers of `support/arduino`. The folder has the sketch's settings.h and,
-    unless the board claims its credentials, latchboard_config.h. `core`: ESP32 or ESP8266."""
+    unless the board claims its credentials, latchboard_config.h. `core`: ESP32 or ESP8266. `main`: C++ to run instead of the board."""
     for name in ("json_reader.h", "claim.h"):
         (folder / name).write_text((SKETCH / name).read_text())
-    return _compile(folder, (SKETCH / "latchboard_relay.ino").read_text(), core)
+    return _compile(folder, (SKETCH / "latchboard_relay.ino").read_text(), core, main)
 
 
-def _compile(folder: Path, text: str, core: str) -> Path:
+def _compile(folder: Path, text: str, core: str, main: str | None = None) -> Path:
     require_compiler()
     sketch = folder / "latchboard_relay.ino"
-    sketch.write_text(_with_prototypes(text))
+    sketch.write_text(_with_prototypes(text) + (main or ""))
     program, core_headers = folder / f"relay-{core}", ROOT / "tests" / "support" / "arduino"
     options = ["-std=c++17", "-Wall", "-Wextra", "-Werror", f"-D{core}", f"-I{core_headers}", "-include", "Arduino.h"]
-    sources = ["-x", "c++", str(sketch), str(core_headers / "main.cpp")]
+    sources = ["-x", "c++", str(sketch), *([] if main else [str(core_headers / "main.cpp")])]
     built = subprocess.run(
         ["g++", *options, *sources, "-o", str(program), "-lssl", "-lcrypto"], capture_output=True, text=True, timeout=120
     )
@@ -233,14 +256,17 @@ def _with_prototypes(sketch: str) -> str:
     return sketch[: heads[0].start()] + declarations + sketch[heads[0].start() :]
 
 
-def _micropython(config_block: str, folder: Path, ca: Path | None) -> tuple[list[str], dict[str, str]]:
+def _micropython(
+    config_block: str, folder: Path, ca: Path | None, *, two_relays: bool = False
+) -> tuple[list[str], dict[str, str]]:
     (folder / "latchboard_config.py").write_text(config_block)
     program = [micropython(), str(ROOT / "tests" / "support" / "micropython_board.py"), "1"]
     if ca is not None:
         der = folder / "ca.der"
         der.write_bytes(x509.load_pem_x509_certificate(ca.read_bytes()).public_bytes(Encoding.DER))
         program.append(str(der))
-    return program, {"MICROPYPATH": f"{folder}:{FIRMWARE / 'micropython'}:.frozen"}
+    more = {"BOARD_RELAYS": repr([LIGHT]), "BOARD_BUTTONS": repr([BUTTON])} if two_relays else {}
+    return program, {"MICROPYPATH": f"{folder}:{FIRMWARE / 'micropython'}:.frozen", **more}
 
 
 def _micropython_project(folder: Path) -> tuple[list[str], dict[str, str]]:

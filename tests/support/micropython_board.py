@@ -1,17 +1,47 @@
-"""Stands for a board's `main.py` in MicroPython's Unix port: the relay and its sensor are lines on standard output.
+"""Stands for a board's `main.py` in MicroPython's Unix port: a pin that is written is a line on standard output; a line on standard
+input, `0 down` or `0 up`, presses or releases the button at a pin.
 
-Arguments: the seconds between two messages of telemetry, and the authority's certificate (DER) for TLS. With BOARD_CODE it claims
+Arguments: the seconds between two messages of telemetry, and the authority's certificate (DER) for TLS. BOARD_RELAYS and BOARD_BUTTONS
+are those of `main.py`. With BOARD_CODE it claims
 its credentials at BOARD_SERVICE, and its flash is the directory BOARD_FLASH."""
 
 import os
+import select
 import ssl
 import sys
 
-from latchboard_relay import RelayDevice
+from latchboard_relay import Button, Relay, RelayDevice
+
+levels = {}  # of the pins of the relays; one that is set to the level it has makes no line
+pressed = set()  # the pins of the buttons that are down
+keyboard = select.poll()
+keyboard.register(sys.stdin, select.POLLIN)
 
 
-def switch(on):
-    print("relay", "ON" if on else "OFF")
+def read_keyboard():
+    while keyboard.poll(0):
+        line = sys.stdin.readline().split()
+        if len(line) != 2:  # the end of the input
+            keyboard.unregister(sys.stdin)
+            return
+        (pressed.add if line[1] == "down" else pressed.discard)(line[0])
+
+
+def make_relay(pin, name):
+    def switch(on):
+        if levels.get(pin) != on:
+            print("relay", pin, "ON" if on else "OFF")
+        levels[pin] = on
+
+    return Relay(name, switch)
+
+
+def make_button(pin, name, toggles):
+    def is_pressed():
+        read_keyboard()
+        return str(pin) in pressed
+
+    return Button(name, is_pressed, toggles)
 
 
 def read_metrics():
@@ -38,4 +68,7 @@ def get_config():
 
 
 tls = tls_context(sys.argv[2]) if len(sys.argv) > 2 else None
-RelayDevice(get_config(), switch, read_metrics, tls, int(sys.argv[1])).run()
+relays = [make_relay(26, "Relay")]
+relays += [make_relay(*each) for each in eval(os.getenv("BOARD_RELAYS") or "[]")]
+buttons = [make_button(*each) for each in eval(os.getenv("BOARD_BUTTONS") or "[]")]
+RelayDevice(get_config(), relays, read_metrics, tls, int(sys.argv[1]), buttons).run()

@@ -1,21 +1,33 @@
-"""Runs at each start of the board: Wi-Fi, the relay's pin, and the device. Copy it beside latchboard_config.py, which is for one
-device; or, for many boards with one firmware, beside latchboard_claim.py, with a provisioning code here."""
+"""Runs at each start of the board: Wi-Fi, the pins of relays and buttons, and the device. Copy it beside latchboard_config.py,
+which is for one device; or, for many boards with one firmware, beside latchboard_claim.py, with a provisioning code here."""
 
 import time
 
 import machine
 import network
-from latchboard_relay import RelayDevice
+from latchboard_relay import Button, Relay, RelayDevice
 
 WIFI_NAME = "your network"
 WIFI_PASSWORD = "your password"  # noqa: S105 - a placeholder
 RELAY_PIN = 26
+RELAY_NAME = "Relay"
+MORE_RELAYS = []  # each (pin, name): [(27, "Light")]
+# Each (pin, name, number of the relay that it toggles, or 0): [(0, "Button", 1)]. A pressed button connects its pin to ground.
+BUTTONS = []
 CA_FILE = None  # "ca.der": the service's authority (DER); then MQTT is encrypted
 PROVISIONING_CODE = None  # "lbp_...": the board trades it for credentials of its own at its first start
 SERVICE_URL = "http://192.168.1.10:8080"  # for the code; https needs CA_FILE. The answer is a password
 
-relay = machine.Pin(RELAY_PIN, machine.Pin.OUT, value=0)
 wifi = network.WLAN(network.STA_IF)
+
+
+def make_relay(pin, name):
+    return Relay(name, machine.Pin(pin, machine.Pin.OUT, value=0).value)
+
+
+def make_button(number, name, toggles):
+    pin = machine.Pin(number, machine.Pin.IN, machine.Pin.PULL_UP)
+    return Button(name, lambda: pin.value() == 0, toggles)
 
 
 def read_metrics():
@@ -48,6 +60,9 @@ def get_config():
     return latchboard_claim.get_config(SERVICE_URL, PROVISIONING_CODE, hardware_id, tls_context())
 
 
+relays = [make_relay(RELAY_PIN, RELAY_NAME)]
+relays += [make_relay(*each) for each in MORE_RELAYS]
+buttons = [make_button(*each) for each in BUTTONS]
 wifi.active(True)
 wifi.connect(WIFI_NAME, WIFI_PASSWORD)  # the board connects again by itself
-RelayDevice(get_config(), relay.value, read_metrics, tls_context()).run()
+RelayDevice(get_config(), relays, read_metrics, tls_context(), buttons=buttons).run()

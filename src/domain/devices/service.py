@@ -102,7 +102,7 @@ class DeviceService:
                 return before
             channels = changes.get("channels")
             if channels is not None:
-                check_channel_inputs(channels)
+                check_channel_inputs(before.channels, channels)
                 await tx.devices.describe_channels(device_id, without_own_names(before.channels, channels))
             await check_references(tx, caller.account_id, changes.get("project_id"), changes.get("device_type_id"))
             if any(

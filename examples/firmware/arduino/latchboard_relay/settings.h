@@ -8,6 +8,13 @@
 #define RELAY_PIN 26
 #define RELAY_ON_LEVEL HIGH  // LOW for relay boards that switch on at 0 V
 
+// For a board with more than this relay: each further relay as {pin, "name"}, each button as {pin, "name", number of the relay that
+// it toggles, or 0}, and a comma after each of them. A pressed button connects its pin to ground. The relays are channel 1, 2, …; the
+// buttons follow.
+#define RELAY_NAME "Relay"
+#define MORE_RELAYS  // {27, "Light"},
+#define BUTTONS      // {0, "Button", 1},
+
 #define TELEMETRY_EVERY_MS 60000UL
 
 // 1: each board trades the code for credentials of its own at its first start, and latchboard_config.h is not needed.

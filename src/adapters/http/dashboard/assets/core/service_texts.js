@@ -11,7 +11,6 @@ const LITERAL = /[.*+?^${}()|[\]\\]/g;
 
 let exact = {};
 let patterns = [];
-let suffixes = []; // of what follows a value, such as ` on channel {1}`
 
 export async function loadServiceTexts(code) {
   const response = await fetch(`/dashboard/locales/${code}.service.json`);
@@ -19,7 +18,6 @@ export async function loadServiceTexts(code) {
   const size = (key) => key.replace(PLACEHOLDER, "").length;
   const keys = Object.keys(exact).filter((key) => key.search(PLACEHOLDER) >= 0).sort((one, other) => size(other) - size(one));
   patterns = keys.map((key) => [patternOf(key), exact[key], key]);
-  suffixes = keys.filter((key) => " ,".includes(key[0])).map((key) => [new RegExp(`^(.*?)${patternOf(key).source.slice(1)}`, "s"), exact[key]]);
 }
 
 const patternOf = (key) => new RegExp(`^${key.split(/\{\d\}/).map((part) => part.replace(LITERAL, "\\$&")).join("(.*?)")}$`, "s");
@@ -35,23 +33,9 @@ export function serviceSentence(text, known = () => null, depth = 0) {
   for (const [pattern, translation, key] of patterns) {
     if (type !== null && !key.startsWith("{1}: ") && !key.startsWith(`${title}: `)) continue; // it would take the type apart
     const found = pattern.exec(text);
-    if (found) {
-      return translation.replace(PLACE, (_, place, raw) => {
-        const [value, suffix] = splitSuffix(found[place]);
-        return (raw ? value : valueText(value)) + suffix;
-      });
-    }
+    if (found) return translation.replace(PLACE, (_, place, raw) => (raw ? found[place] : valueText(found[place])));
   }
   return type === null ? afterTitle(text, known, depth) : `${type}: ${valueText(text.slice(colon + 2))}`;
-}
-
-/* `ON on channel 2`: the value, and the translation of what follows it. */
-function splitSuffix(value) {
-  for (const [pattern, translation] of suffixes) {
-    const found = pattern.exec(value);
-    if (found) return [found[1], translation.replace(PLACE, (_, place) => found[Number(place) + 1])];
-  }
-  return [value, ""];
 }
 
 /* `Command defined: OPEN` begins with the type of its event. */
