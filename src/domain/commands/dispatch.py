@@ -112,6 +112,8 @@ class CommandDispatchService:
     _subscriptions: Subscriptions = field(init=False)
     _needs_backlog: set[DeviceId] = field(default_factory=set, init=False)
     """Devices with QUEUED commands that could not be sent."""
+    _awaiting_hello: dict[int, CommandLossWindow] = field(default_factory=dict, init=False)
+    """Device number → which of its commands for other channels may be lost; they wait for its `hello`."""
     _rescan_after_seq: int | None = field(default=0, init=False)
     """A database scan is running and has passed this `seq`; None: no scan is running."""
     _sent_not_recorded: list[ExecutionTransition] = field(default_factory=list, init=False)
@@ -325,8 +327,10 @@ class CommandDispatchService:
         with an earlier connection and is sent again."""
         self._needs_backlog.discard(device.device_id)
         now_ms = self.deadlines.now_ms()
+        awaited = self._awaiting_hello.get(device.device_no)
         for execution in executions:
-            if execution.sent_ms is not None and not can_be_lost(device, execution, window):
+            lost = window if awaited is None or execution.channel == RELAY_CHANNEL else awaited.merge(window)
+            if execution.sent_ms is not None and not can_be_lost(device, execution, lost):
                 continue
             if execution.expires_ms <= now_ms or not device.is_active:
                 continue
@@ -335,6 +339,8 @@ class CommandDispatchService:
                 return
             if self._awaits_channel(device, execution):
                 self._needs_backlog.add(device.device_id)
+                if lost is not None:
+                    self._awaiting_hello[device.device_no] = lost
                 continue
             result = await self._send(device, execution, now_ms)
             failure = _FAILURES.get(result)
@@ -352,6 +358,8 @@ class CommandDispatchService:
                 self.resent += 1
             else:
                 self._add_sent(execution, now_ms)
+        if device.device_no not in self.awaited_hellos:
+            self._awaiting_hello.pop(device.device_no, None)
 
     def _awaits_channel(self, device: Device, execution: Execution) -> bool:
         """Whether the command waits for the device's `hello`: its firmware may be another one than at the last connection, and
