@@ -34,6 +34,7 @@ async def test_the_demo_runs_ten_devices_that_report_and_carry_out_commands(tmp_
             await assert_it_shows_what_is_special(service, owner, paths)
             result = await owner.post(f"{paths['Gate']}/command", {"cmd": "ON", "waitSeconds": 30})
             assert result["status"] == "DONE"
+            await assert_its_board_has_channels(owner, paths["Greenhouse board"])
         service.stop()
         assert service.error_lines() == []
 
@@ -42,7 +43,8 @@ async def assert_it_shows_what_is_special(service: Service, owner: ApiClient, pa
     await owner.wait_until("/members", lambda members: len(members) == 2)  # the last thing that is made
     [waiting] = await owner.get("/approvals?status=PENDING")
     assert (waiting["cmd"], waiting["params"]) == ("OPEN", {"seconds": 60})
-    assert sorted(key["name"] for key in await owner.get("/keys")) == ["Delivery robot", "Irrigation bot"]
+    names = sorted(key["name"] for key in await owner.get("/keys"))
+    assert names == ["Delivery robot", "Evening light", "Irrigation bot"]
     assert {project["name"]: project["deviceCount"] for project in await owner.get("/projects")} == {"House": 8, "Greenhouse": 2}
     [daily] = await owner.get(f"{paths['Greenhouse pump']}/schedules")
     assert (daily["label"], daily["rrule"]) == ("Watering", "FREQ=DAILY")
@@ -55,3 +57,20 @@ async def assert_it_shows_what_is_special(service: Service, owner: ApiClient, pa
     async with service.api(Authorization=f"Bearer {signed_in['accessToken']}") as viewer:
         assert (await viewer.get("/auth/me"))["role"] == "Viewer"
         await viewer.post(f"{paths['Gate']}/command", {"cmd": "ON"}, expect=403)
+
+
+async def assert_its_board_has_channels(owner: ApiClient, board: str) -> None:
+    channels = (await owner.get(board))["channels"]
+    assert [(each["kind"], each["name"]) for each in channels] == [
+        ("RELAY", "Pump"), ("LEVEL", "Light"), ("COVER", "Vent"), ("INPUT", "Door button"),
+    ]  # fmt: skip
+    wanted = (
+        (2, "SET_LEVEL", {"level": 40}, {"power": "ON", "level": 40}),
+        (3, "SET_POSITION", {"position": 30}, {"position": 30, "moving": None}),
+    )
+    for channel, cmd, params, state in wanted:
+        body = {"cmd": cmd, "channel": channel, "params": params, "waitSeconds": 30}
+        assert (await owner.post(f"{board}/command", body))["status"] == "DONE"
+        assert (await owner.get(board))["channels"][channel - 1]["state"] == state
+    [rule] = await owner.wait_until(f"{board}/rules", lambda rules: rules)
+    assert (rule["action"]["command"], rule["action"]["channel"]) == ("TOGGLE", 2)

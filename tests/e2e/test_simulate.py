@@ -130,6 +130,38 @@ async def test_each_stock_firmware_profile_sends_telemetry_and_answers_commands(
     assert "latchboard_ingest_faults_total{" not in await metrics(owner)
 
 
+async def test_devices_have_the_channels_that_are_asked_for(service: Service, owner: ApiClient, run: Any) -> None:
+    device_id = await register_device(owner, "Channels")
+    path = f"/devices/{device_id}"
+    channels = "RELAY:Pump,RELAY,COVER:Vent,CLIMATE,COLOR,INPUT:Door"
+    async with service.feed(owner, f"?deviceId={device_id}") as feed:
+        started = run("--email", EMAIL, "--device", device_id, "--channels", channels, "--press", "0.5")
+        found = await owner.wait_until(path, lambda each: len(each["channels"]) == 6)
+        assert [each["name"] for each in found["channels"]] == ["Pump", "Relay 2", "Vent", "Climate 4", "Color 5", "Door"]
+        commands = (
+            (2, "TOGGLE", None, "DONE"),
+            (4, "SET_TARGET", {"celsius": 21.5}, "DONE"),
+            (5, "SET_COLOR", {"color": "#00ff00", "level": 20}, "DONE"),
+        )
+        for channel, cmd, params, status in commands:
+            body = {"cmd": cmd, "channel": channel, "params": params, "waitSeconds": 30}
+            assert (await owner.post(f"{path}/command", body))["status"] == status
+        opening = await owner.post(f"{path}/command", {"cmd": "OPEN", "channel": 3})
+        stopped = await owner.post(f"{path}/command", {"cmd": "STOP", "channel": 3, "waitSeconds": 30})
+        assert stopped["status"] == "DONE"
+        ended = await owner.wait_until(f"{path}/executions/{opening['executionId']}", lambda one: one["finishedAt"] is not None)
+        assert (ended["status"], ended["result"]["code"]) == ("FAILED", "INTERRUPTED")
+        states = [each["state"] for each in (await owner.get(path))["channels"]]
+        assert states[:2] == ["OFF", "ON"]
+        assert states[3] == {"targetCelsius": 21.5, "mode": "HEAT"}
+        assert states[4] == {"power": "ON", "level": 20, "color": "#00ff00", "kelvin": None}
+        await feed.wait_for("input_changed", channel=6, action="DOUBLE")
+        assert (await owner.get(path))["health"]["lastDrop"] is None
+        started.process.send_signal(signal.SIGINT)
+        started.output()
+    assert "has one relay" in run("--email", EMAIL, "--profile", "tasmota", "--channels", "RELAY").output(2)
+
+
 async def metrics(owner: ApiClient) -> str:
     answer = await owner.raw.get(str(owner.raw.base_url).replace("/api/v1/", "/metrics"))
     return answer.text

@@ -1,9 +1,9 @@
 """Stands for a board's `main.py` in MicroPython's Unix port: a pin that is written is a line on standard output; a line on standard
 input, `0 down` or `0 up`, presses or releases the button at a pin.
 
-Arguments: the seconds between two messages of telemetry, and the authority's certificate (DER) for TLS. BOARD_RELAYS and BOARD_BUTTONS
-are those of `main.py`. With BOARD_CODE it claims
-its credentials at BOARD_SERVICE, and its flash is the directory BOARD_FLASH."""
+Arguments: the seconds between two messages of telemetry, and the authority's certificate (DER) for TLS. BOARD_RELAYS and
+BOARD_BUTTONS are those of `main.py`. With BOARD_CODE it claims its credentials at BOARD_SERVICE, and its flash is the directory
+BOARD_FLASH."""
 
 import os
 import select

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchboard_simulator::{
-    DeviceCredentials, FaultConfig, MqttVersion, PubackSequenceRange, Simulation, SimulationConfig, SimulatorConnectionConfig,
+    ChannelConfig, ChannelKind, DeviceCredentials, FaultConfig, MqttVersion, PubackSequenceRange, Simulation, SimulationConfig,
+    SimulatorConnectionConfig,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -38,12 +39,21 @@ fn mqtt_version(level: u8) -> PyResult<MqttVersion> {
     }
 }
 
+/// Of `(kind, name)`.
+fn channel((kind, name): (String, String)) -> PyResult<ChannelConfig> {
+    let unknown = || PyValueError::new_err(format!("unknown kind of channel {kind:?}"));
+    Ok(ChannelConfig {
+        kind: ChannelKind::from_name(&kind).ok_or_else(unknown)?,
+        name,
+    })
+}
+
 #[pymethods]
 impl PyFleetSimulation {
     #[new]
     #[pyo3(signature = (host, port, devices, *, websocket=false, ca_certificates=None, version=4, profile="native", rate=100.0, qos=1,
         seconds=None, max_inflight=20, max_connecting=200, silent_share=0.0, duplicating_share=0.0, late_share=0.0, slow_share=0.0, slow_delay_s=2.0,
-        reconnect_every_s=None, abrupt_disconnect_every_s=None, reconnect_all_every_s=None, keep_puback_log=false, threads=1))]
+        reconnect_every_s=None, abrupt_disconnect_every_s=None, reconnect_all_every_s=None, channels=Vec::new(), press_every_s=None, keep_puback_log=false, threads=1))]
     // One keyword for each field of the configuration.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -67,6 +77,8 @@ impl PyFleetSimulation {
         reconnect_every_s: Option<f64>,
         abrupt_disconnect_every_s: Option<f64>,
         reconnect_all_every_s: Option<f64>,
+        channels: Vec<(String, String)>,
+        press_every_s: Option<f64>,
         keep_puback_log: bool,
         threads: usize,
     ) -> PyResult<Self> {
@@ -89,6 +101,8 @@ impl PyFleetSimulation {
                 mqtt_version: mqtt_version(version)?,
             },
             profile: firmware_profile(profile)?,
+            channels: channels.into_iter().map(channel).collect::<PyResult<_>>()?,
+            press_every: optional_duration(press_every_s)?,
             rate,
             qos,
             max_inflight,

@@ -63,6 +63,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             mqtt_version: MqttVersion::V311,
         },
         profile: FirmwareProfile::Native,
+        channels: Vec::new(),
+        press_every: None,
         rate,
         qos: qos as u8,
         max_inflight: 20,

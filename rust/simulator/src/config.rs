@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use latchboard_broker::FirmwareProfile;
 
+use crate::channels::ChannelConfig;
+
 #[derive(Debug, Clone)]
 pub struct DeviceCredentials {
     pub device_id: String,
@@ -51,6 +53,10 @@ pub struct FaultConfig {
 pub struct SimulationConfig {
     pub connection: SimulatorConnectionConfig,
     pub profile: FirmwareProfile,
+    /// The channels of each device of the native profile; empty: one relay.
+    pub channels: Vec<ChannelConfig>,
+    /// About how often each device presses one of its inputs; None: never.
+    pub press_every: Option<Duration>,
     /// Telemetry messages a second of the whole fleet; 0 sends as fast as PUBACKs arrive (QoS 1) or the socket accepts (QoS 0).
     pub rate: f64,
     pub qos: u8,

@@ -4,8 +4,9 @@
 //! its profile does: it subscribes, publishes that it is online, publishes telemetry at its share of the fleet's rate, and runs
 //! commands. Faults of real devices are injected on request (`FaultConfig`) and counted.
 //!
-//! Read `config`, `simulation`, `device`, then `session` and `commands`, then `firmware`.
+//! Read `config`, `simulation`, `device`, `channels`, then `session` and `commands`, then `firmware`.
 
+mod channels;
 mod commands;
 mod config;
 mod counters;
@@ -15,6 +16,7 @@ mod mqtt;
 mod session;
 mod simulation;
 
+pub use channels::{ChannelConfig, ChannelKind};
 pub use config::{DeviceCredentials, FaultConfig, MqttVersion, SimulationConfig, SimulatorConnectionConfig};
 pub use counters::{LatencyHistogram, PubackSequenceRange, SimulationCounters};
 pub use simulation::Simulation;

@@ -9,6 +9,7 @@ use latchboard_broker::now_ms;
 use latchboard_broker::topic_authorization::TOPIC_ROOT;
 use tokio::time::sleep_until;
 
+use crate::channels::SimulatedChannel;
 use crate::counters::SimulationCounters;
 use crate::device::{SimulatedDeviceState, SimulatedFleetContext};
 use crate::firmware::{self, ReceivedCommand, SimulatedDeviceMessage, SimulatedSensorValues};
@@ -65,7 +66,7 @@ impl<'f> SimulatedDeviceSession<'f> {
         let filters = firmware::filters(config.profile).iter();
         let filters = filters.map(|filter| format!("{}{filter}", session.prefix).into());
         session.client.subscribe(&filters.collect::<Vec<_>>())?;
-        for message in firmware::online_messages(config.profile, session.device.relay, now_ms()) {
+        for message in firmware::online_messages(config.profile, &session.device.channels, now_ms()) {
             session.publish(message, 1)?;
         }
         session.client.flush().await?;
@@ -144,7 +145,16 @@ impl SimulatedDeviceSession<'_> {
             let result = self.device.delayed_results.front().map(|(when, _)| *when);
             let telemetry = Some(times.next_telemetry).filter(|_| may_publish);
             let [reconnect, abrupt_reconnect] = self.device.reconnects;
-            let next = [telemetry, end, reconnect, abrupt_reconnect, result];
+            let arrival = self.device.channels.iter().filter_map(SimulatedChannel::arrival).min();
+            let next = [
+                telemetry,
+                end,
+                reconnect,
+                abrupt_reconnect,
+                result,
+                arrival,
+                self.device.next_press,
+            ];
             let next = next.into_iter().flatten().fold(times.next_ping, Instant::min);
             tokio::select! {
                 packet = self.client.read() => {
@@ -197,6 +207,14 @@ impl SimulatedDeviceSession<'_> {
         while let Some((_, command)) = self.device.delayed_results.pop_front_if(is_due) {
             self.send_result(&command)?;
         }
+        self.finish_travels(now)?;
+        if self.device.next_press.is_some_and(|due| due <= now) {
+            self.press_input()?;
+            // Between half and one and a half of the interval.
+            let chance = (self.device.index + self.device.presses).wrapping_mul(2_654_435_769) as u32;
+            let share = 0.5 + f64::from(chance) / f64::from(u32::MAX);
+            self.device.next_press = self.fleet.config.press_every.map(|every| now + every.mul_f64(share));
+        }
         if may_publish && times.next_telemetry <= now {
             self.publish_telemetry()?;
             // A late message is not made up for: the rate stays constant.
@@ -210,7 +228,7 @@ impl SimulatedDeviceSession<'_> {
         let (config, device) = (&self.fleet.config, &mut *self.device);
         let sequence = device.sequence;
         device.sequence += 1;
-        let mut sample = SimulatedSensorValues::at(now_ms(), device.index, device.relay, sequence);
+        let mut sample = SimulatedSensorValues::at(now_ms(), device.index, device.relay(), sequence);
         sample.include_sequence = config.puback_log;
         let message = firmware::telemetry(config.profile, &sample);
         let packet_id = self.publish(message, config.qos.min(1))?;

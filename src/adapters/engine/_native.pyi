@@ -215,7 +215,8 @@ class Simulation:
     """A fleet of simulated devices, `(device id, password)` each, that runs until `stop` or until its time is over.
 
     `ca_certificates`: PEM; with them the connection uses TLS. `version`: the MQTT protocol level, 4 (3.1.1) or 5.
-    A `..._share` is a share of the devices, 0 to 1."""
+    A `..._share` is a share of the devices, 0 to 1. `channels`: (kind, name) of each channel of a native device; empty: one
+    relay."""
 
     def __new__(
         cls,
@@ -240,6 +241,8 @@ class Simulation:
         reconnect_every_s: float | None = None,
         abrupt_disconnect_every_s: float | None = None,
         reconnect_all_every_s: float | None = None,
+        channels: Sequence[tuple[str, str]] = [],
+        press_every_s: float | None = None,
         keep_puback_log: bool = False,
         threads: int = 1,
     ) -> Simulation: ...

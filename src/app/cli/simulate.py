@@ -26,6 +26,7 @@ from app.runtime import logging
 from app.simulator.options import (
     FAULT_HELP,
     FaultInjectionOptions,
+    InvalidChannelsError,
     InvalidFaultError,
     MqttConnectionOptions,
     MqttTransportProtocol,
@@ -33,7 +34,9 @@ from app.simulator.options import (
     SimulationError,
     SimulationOptions,
     SimulatorApiCredentials,
+    parse_channels,
 )
+from domain.devices.channels import ChannelKind
 from domain.devices.model import FirmwareProfile
 from domain.kernel.dataclasses import service
 
@@ -72,6 +75,15 @@ def _parse_faults(text: str) -> FaultInjectionOptions:
         raise typer.BadParameter(str(error)) from None
 
 
+def _parse_channels(text: str, profile: FirmwareProfile) -> tuple[tuple[ChannelKind, str], ...]:
+    if text and profile is not FirmwareProfile.NATIVE:
+        raise typer.BadParameter(f"--channels is for native devices; a simulated {profile} device has one relay")
+    try:
+        return parse_channels(text)
+    except InvalidChannelsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def _parse_address(text: str | None) -> tuple[str | None, int | None]:
     if text is None:
         return None, None
@@ -97,6 +109,12 @@ def simulate(
     logins: Annotated[Path | None, typer.Option(help="File with a device id and password per line; needs no API.")] = None,
     write_logins: Annotated[Path | None, typer.Option(help="Write the device ids and passwords to this file.")] = None,
     profile: Annotated[FirmwareProfile, typer.Option(help="Firmware whose messages the devices use.")] = FirmwareProfile.NATIVE,
+    channels: Annotated[
+        str, typer.Option(metavar="KIND[:NAME],…", help=f"Channels of each native device: {', '.join(ChannelKind)}.")
+    ] = "",
+    press: Annotated[
+        float | None, typer.Option(min=0.1, help="About every so many seconds each device presses one of its INPUTs.")
+    ] = None,
     rate: Annotated[float, typer.Option(min=0, help="Telemetry messages per second, all devices together; 0: no limit.")] = 5.0,
     qos: Annotated[int, typer.Option(min=0, max=1, help="QoS of the telemetry.")] = 1,
     seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop after this many seconds.")] = None,
@@ -130,6 +148,8 @@ def simulate(
             logins_file=logins,
             write_logins_file=write_logins,
             profile=profile,
+            channels=_parse_channels(channels, profile),
+            press_every_s=press,
             messages_per_second=rate,
             qos=qos,
             duration_s=seconds,

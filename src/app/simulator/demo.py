@@ -18,6 +18,7 @@ from app.simulator.api_client import ProvisionedFleet, SimulatorApiClient
 from app.simulator.options import DeviceLogin, SimulationError, SimulationOptions, SimulatorApiCredentials
 from app.simulator.run import start_fleet
 from app.wiring.program import ComposedApplication
+from domain.devices.channels import ChannelKind
 from domain.devices.model import Device, FirmwareProfile
 from domain.devices.registration import DeviceRegistrationInput
 from domain.kernel.caller import Role, SessionCaller
@@ -28,9 +29,10 @@ from domain.rules.model import Comparator, RuleAction, RuleCondition
 from domain.schedules.service import ScheduleInput
 from domain.sign_in.sessions import SessionTokenIssuer
 
+BOARD = "Greenhouse board"
 DEMO_DEVICES = (
     ("Greenhouse pump", "PUMP"),
-    ("Greenhouse fan", "FAN"),
+    (BOARD, "IRRIGATION"),
     ("Cold room", "COOLING"),
     ("Boiler", "HEATING"),
     ("Yard light", "LIGHT"),
@@ -40,10 +42,23 @@ DEMO_DEVICES = (
     ("Workshop outlet", "SOCKET"),
     ("Server room fan", "FAN"),
 )
-OPTIONS = SimulationOptions(device_count=len(DEMO_DEVICES))
+OPTIONS = SimulationOptions(device_count=len(DEMO_DEVICES) - 1)
+BOARD_OPTIONS = SimulationOptions(
+    device_count=1,
+    channels=(
+        (ChannelKind.RELAY, "Pump"),
+        (ChannelKind.LEVEL, "Light"),
+        (ChannelKind.COVER, "Vent"),
+        (ChannelKind.INPUT, "Door button"),
+    ),
+    press_every_s=20.0,
+    messages_per_second=0.5,
+)
+LIGHT_CHANNEL, BUTTON_METRIC = 2, "input4"
 WARM = RuleCondition("temperature", Comparator.GREATER, 27.0)
 COOL = RuleCondition("temperature", Comparator.LESS, 22.0)
-FIRST_REPORT_TIMEOUT_S = 20.0
+PRESSED = RuleCondition(BUTTON_METRIC, Comparator.EQUAL, "SINGLE")
+FIRST_REPORT_TIMEOUT_S = 60.0
 _OWN_HOST_BY_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 VIEWER_EMAIL = "viewer@latchboard.local"
 GREENHOUSE = "Greenhouse"
@@ -51,6 +66,7 @@ HIGHLIGHTS = (
     "Approvals: the delivery robot asks to open the gate. Approve or deny it",
     "API keys: what the irrigation bot and the delivery robot may do, when and how often",
     "Greenhouse pump: a day of telemetry in Charts; two rules that fire within a minute; a watering every day in Calendar",
+    "Greenhouse board: pump, light, vent and a button, by which a rule switches the light; one key may use the light only",
     "Devices: two projects; a grant can cover a whole project",
     f"Sign in as {VIEWER_EMAIL} with the same password: a Viewer sees all and switches nothing",
 )
@@ -80,13 +96,25 @@ class DemoFleet:
         host = _OWN_HOST_BY_WILDCARD.get(settings.mqtt_host, settings.mqtt_host)
         if all(device.last_seen_ms is None for device in devices):
             await send_history(logins, host, settings.mqtt_port, self.program.adapters.clock.now_ms())
-        fleet = start_fleet(OPTIONS, ProvisionedFleet(logins, FirmwareProfile.NATIVE), host, settings.mqtt_port)
+        of_board = {device.device_id for device in devices if device.name == BOARD}
+        fleets = [
+            start_fleet(
+                options,
+                ProvisionedFleet(
+                    [login for login in logins if (login.device_id in of_board) is is_board], FirmwareProfile.NATIVE
+                ),
+                host,
+                settings.mqtt_port,
+            )
+            for options, is_board in ((OPTIONS, False), (BOARD_OPTIONS, True))
+        ]
         try:
             await self._furnish_account(devices)
             await self._create_automations(owner, devices)
             await asyncio.Event().wait()  # the fleet runs on its own threads
         finally:
-            await asyncio.to_thread(fleet.stop)
+            for fleet in fleets:
+                await asyncio.to_thread(fleet.stop)
 
     async def _furnish_account(self, devices: Sequence[Device]) -> None:
         """By the API, as a person would do it."""
@@ -126,30 +154,35 @@ class DemoFleet:
         return DeviceLogin(device.device_id, created.password)
 
     async def _create_automations(self, owner: SessionCaller, devices: Sequence[Device]) -> None:
-        """A rule needs a metric that the device has reported, so rules follow the first message."""
-        pump, light = devices[0], devices[4]
+        """A rule needs a metric that the device has reported, so rules follow the first message, or press."""
+        by_name = {device.name: device for device in devices}
+        pump, light, board = by_name["Greenhouse pump"], by_name["Yard light"], by_name[BOARD]
         try:
-            if await self._wait_for_first_report(owner, pump):
-                await self._create_rules(owner, pump)
+            if await self._wait_for_first_report(owner, pump, "temperature"):
+                await self._create_rules(
+                    owner, pump, ("Warm: water", WARM, RuleAction("ON")), ("Cool: stop", COOL, RuleAction("OFF"))
+                )
             await self._create_schedule(owner, light)
+            if await self._wait_for_first_report(owner, board, BUTTON_METRIC):
+                toggle = RuleAction("TOGGLE", channel=LIGHT_CHANNEL)
+                await self._create_rules(owner, board, ("Door button: light", PRESSED, toggle))
         except DomainError as error:
             log.warning("the demo could not create its rules or its schedule", error=error.message)
 
-    async def _wait_for_first_report(self, owner: SessionCaller, device: Device) -> bool:
+    async def _wait_for_first_report(self, owner: SessionCaller, device: Device, metric: str) -> bool:
         rules = self.program.services.rules
         for _ in range(int(FIRST_REPORT_TIMEOUT_S * 4)):
-            if "temperature" in (await rules.get_context(owner, device.device_id)).metrics:
+            if metric in (await rules.get_context(owner, device.device_id)).metrics:
                 return True
             await asyncio.sleep(0.25)
         return False
 
-    async def _create_rules(self, owner: SessionCaller, pump: Device) -> None:
+    async def _create_rules(self, owner: SessionCaller, device: Device, *new: tuple[str, RuleCondition, RuleAction]) -> None:
         rules = self.program.services.rules
-        if await rules.list(owner, pump.device_id):
+        if await rules.list(owner, device.device_id):
             return
-        for name, condition, command in (("Warm: water", WARM, "ON"), ("Cool: stop", COOL, "OFF")):
-            wanted = {"name": name, "conditions": (condition,), "action": RuleAction(command)}
-            await rules.create(owner, pump.device_id, wanted)
+        for name, condition, action in new:
+            await rules.create(owner, device.device_id, {"name": name, "conditions": (condition,), "action": action})
 
     async def _create_schedule(self, owner: SessionCaller, light: Device) -> None:
         now_s = self.program.adapters.clock.now_ms() // SECOND_MS
@@ -168,6 +201,7 @@ async def furnish_account(api: SimulatorApiClient, url: str, devices: Mapping[st
         if name.startswith(GREENHOUSE):
             await api.put(f"/devices/{device_id}", {"projectId": greenhouse, "location": "Greenhouse 2"})
     await _allow_irrigation(api, devices["Greenhouse pump"])
+    await _allow_light(api, devices[BOARD])
     await _request_gate(api, url, devices["Gate"])
     await _plan_watering(api, devices["Greenhouse pump"], now_ms)
     viewer = {"email": VIEWER_EMAIL, "name": "Vera Viewer", "role": "Viewer", "password": password}
@@ -180,6 +214,13 @@ async def _allow_irrigation(api: SimulatorApiClient, pump: str) -> None:
     limits = {"activeDays": [1, 2, 3, 4, 5], "activeFromMinute": 6 * 60, "activeToMinute": 20 * 60, "rateLimitPerMinute": 5}
     grant = {"apiKeyId": key["keyId"], "commands": ["ON", "OFF"], "appliesVia": "project", **limits}
     await api.post(f"/devices/{pump}/grants", grant)
+
+
+async def _allow_light(api: SimulatorApiClient, board: str) -> None:
+    """The light of the board, not its pump or vent."""
+    key = await api.post("/keys", {"name": "Evening light"})
+    grant = {"apiKeyId": key["keyId"], "commands": ["ON", "OFF", "SET_LEVEL"], "channels": [LIGHT_CHANNEL]}
+    await api.post(f"/devices/{board}/grants", grant)
 
 
 async def _request_gate(api: SimulatorApiClient, url: str, gate: str) -> None:

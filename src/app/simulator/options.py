@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from domain.devices.channels import MAX_CHANNEL, MAX_CHANNEL_NAME, ChannelKind
 from domain.devices.model import FirmwareProfile
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
@@ -52,6 +53,23 @@ class FaultInjectionOptions:
                     raise InvalidFaultError(f"{name.strip()} is given twice")
                 options[option] = amount
         return cls(**options)
+
+
+class InvalidChannelsError(ValueError):
+    """The message names the wrong part and the allowed values."""
+
+
+def parse_channels(text: str) -> tuple[tuple[ChannelKind, str], ...]:
+    """Kind and name (empty without one) of each channel, from `RELAY:Pump,LEVEL:Light,INPUT`. Raises InvalidChannelsError."""
+    channels = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        kind, _, name = part.partition(":")
+        if kind not in [*map(str, ChannelKind)] or len(name) > MAX_CHANNEL_NAME:
+            raise InvalidChannelsError(f"{part!r} is not a channel; write one of {', '.join(ChannelKind)}, or RELAY:Pump")
+        channels.append((ChannelKind(kind), name.strip()))
+    if len(channels) > MAX_CHANNEL:
+        raise InvalidChannelsError(f"a device has at most {MAX_CHANNEL} channels")
+    return tuple(channels)
 
 
 class MqttTransportProtocol(StrEnum):
@@ -120,7 +138,9 @@ class MqttConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """`messages_per_second` counts the telemetry of all devices together; with 0 they send as fast as the broker acknowledges."""
+    """`messages_per_second` counts the telemetry of all devices together; with 0 they send as fast as the broker acknowledges.
+    `channels`: kind and name of each, of native devices; empty: one relay. `press_every_s`: about how often each device presses
+    one of its inputs."""
 
     credentials: SimulatorApiCredentials = field(default_factory=SimulatorApiCredentials)
     connection: MqttConnectionOptions = field(default_factory=MqttConnectionOptions)
@@ -129,6 +149,8 @@ class SimulationOptions:
     logins_file: Path | None = None
     write_logins_file: Path | None = None
     profile: FirmwareProfile = FirmwareProfile.NATIVE
+    channels: tuple[tuple[ChannelKind, str], ...] = ()
+    press_every_s: float | None = None
     messages_per_second: float = 5.0
     qos: int = 1
     duration_s: float | None = None

@@ -126,6 +126,8 @@ def start_fleet(options: SimulationOptions, provisioned: ProvisionedFleet, host:
             rate=options.messages_per_second,
             qos=options.qos,
             seconds=options.duration_s,
+            channels=[(str(kind), name) for kind, name in options.channels],
+            press_every_s=options.press_every_s,
             **asdict(options.faults),
         )
     except (OSError, ValueError) as error:

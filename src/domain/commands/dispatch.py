@@ -97,6 +97,8 @@ class CommandDispatchService:
     _subscriptions: Subscriptions = field(init=False)
     _needs_backlog: set[DeviceId] = field(default_factory=set, init=False)
     """Devices with QUEUED commands that could not be sent."""
+    _awaiting_hello: dict[int, CommandLossWindow] = field(default_factory=dict, init=False)
+    """Device number → which of its commands for other channels may be lost; they wait for its `hello`."""
     _rescan_after_seq: int | None = field(default=0, init=False)
     """A database scan is running and has passed this `seq`; None: no scan is running."""
     _sent_not_recorded: list[ExecutionTransition] = field(default_factory=list, init=False)
@@ -311,14 +313,15 @@ class CommandDispatchService:
         self._needs_backlog.discard(device.device_id)
         now_ms = self.deadlines.now_ms()
         for execution in executions:
-            if execution.sent_ms is not None and not can_be_lost(device, execution, window):
+            lost = self._loss_window(device, execution, window)
+            if execution.sent_ms is not None and not can_be_lost(device, execution, lost):
                 continue
             if execution.expires_ms <= now_ms or not device.is_active:
                 continue
             if not self._subscriptions.can_send(device, window):
                 self._needs_backlog.add(device.device_id)
                 return
-            if self._awaits_channel(device, execution):
+            if self._awaits_channel(device, execution, lost):
                 self._needs_backlog.add(device.device_id)
                 continue
             result = await self._send(device, execution, now_ms)
@@ -337,13 +340,24 @@ class CommandDispatchService:
                 self.resent += 1
             else:
                 self._add_sent(execution, now_ms)
+        if device.device_no not in self.awaited_hellos:
+            self._awaiting_hello.pop(device.device_no, None)
 
-    def _awaits_channel(self, device: Device, execution: Execution) -> bool:
+    def _loss_window(self, device: Device, execution: Execution, window: CommandLossWindow | None) -> CommandLossWindow | None:
+        """`window`, and for another channel that of the subscription before the `hello`."""
+        awaited = self._awaiting_hello.get(device.device_no)
+        return window if awaited is None or execution.channel == RELAY_CHANNEL else awaited.merge(window)
+
+    def _awaits_channel(self, device: Device, execution: Execution, lost: CommandLossWindow | None) -> bool:
         """Whether the command waits for the device's `hello`: its firmware may be another one than at the last connection, and
         one that does not know channels would switch its relay."""
         if execution.channel == RELAY_CHANNEL or device.profile is not FirmwareProfile.NATIVE:
             return False
-        return device.device_no in self.awaited_hellos
+        if device.device_no not in self.awaited_hellos:
+            return False
+        if lost is not None:
+            self._awaiting_hello[device.device_no] = lost
+        return True
 
     def _add_sent(self, execution: Execution, now_ms: int) -> None:
         self.sent += 1

@@ -1,10 +1,11 @@
-"""The fault option is one line of text, and a typing error is reported."""
+"""Faults and channels are one line of text each, and a typing error is reported."""
 
 from __future__ import annotations
 
 import pytest
 
-from app.simulator.options import FaultInjectionOptions, InvalidFaultError
+from app.simulator.options import FaultInjectionOptions, InvalidChannelsError, InvalidFaultError, parse_channels
+from domain.devices.channels import ChannelKind
 
 
 def test_every_fault_can_be_requested() -> None:
@@ -34,3 +35,20 @@ def test_an_empty_text_injects_no_fault() -> None:
 def test_a_wrong_fault_is_refused_with_the_allowed_form(text: str, message: str) -> None:
     with pytest.raises(InvalidFaultError, match="^" + message):
         FaultInjectionOptions.parse(text)
+
+
+def test_channels_have_kinds_and_may_have_names() -> None:
+    found = parse_channels("RELAY:Pump, LEVEL:Light: yard,COVER,INPUT")
+    assert found == (
+        (ChannelKind.RELAY, "Pump"),
+        (ChannelKind.LEVEL, "Light: yard"),
+        (ChannelKind.COVER, ""),
+        (ChannelKind.INPUT, ""),
+    )
+    assert parse_channels("") == ()
+
+
+@pytest.mark.parametrize("text", ["relay", "RELAY:" + "x" * 65, "RELAY;LEVEL", ":Pump", ",".join(["RELAY"] * 65)])
+def test_a_wrong_channel_is_refused(text: str) -> None:
+    with pytest.raises(InvalidChannelsError, match=r"is not a channel; write one of RELAY|at most 64"):
+        parse_channels(text)

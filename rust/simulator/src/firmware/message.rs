@@ -1,6 +1,7 @@
 //! What a device of any profile measures, and the messages that it sends and receives. Topics are relative to the device's prefix.
 
 use bytes::Bytes;
+use serde_json::Value;
 
 /// What a device measures at one moment.
 pub(crate) struct SimulatedSensorValues {
@@ -69,14 +70,33 @@ pub(crate) enum RelayAction {
     None,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReceivedCommand {
     /// Empty where the firmware's commands have none.
     pub id: String,
+    /// From 1.
+    pub channel: usize,
+    /// Name and parameters of native commands; `action` is what they do to a relay.
+    pub cmd: String,
+    pub params: Value,
     pub action: RelayAction,
     pub expires_ms: Option<i64>,
     /// Where a Shelly sends its response.
     pub reply_to: String,
+}
+
+impl Default for ReceivedCommand {
+    fn default() -> Self {
+        Self {
+            id: String::new(),
+            channel: 1,
+            cmd: String::new(),
+            params: Value::Null,
+            action: RelayAction::None,
+            expires_ms: None,
+            reply_to: String::new(),
+        }
+    }
 }
 
 pub(crate) enum ParsedRequestToDevice {

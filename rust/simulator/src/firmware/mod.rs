@@ -10,14 +10,17 @@ mod tasmota;
 
 use latchboard_broker::FirmwareProfile;
 
+use crate::channels::SimulatedChannel;
+
 pub(crate) use self::message::{
     ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, SimulatedSensorValues,
 };
 
-macro_rules! dispatch {
-    ($profile:expr, $function:ident($($argument:expr),*)) => {
+/// Stock firmware has one relay.
+macro_rules! dispatch_stock {
+    ($profile:expr, $function:ident($($argument:expr),*), native: $native:expr) => {
         match $profile {
-            FirmwareProfile::Native => native::$function($($argument),*),
+            FirmwareProfile::Native => $native,
             FirmwareProfile::Tasmota => tasmota::$function($($argument),*),
             FirmwareProfile::Esphome => esphome::$function($($argument),*),
             FirmwareProfile::Shelly => shelly::$function($($argument),*),
@@ -44,48 +47,52 @@ pub(crate) fn filters(profile: FirmwareProfile) -> &'static [&'static str] {
     }
 }
 
-/// What a device publishes once after each connect.
-pub(crate) fn online_messages(profile: FirmwareProfile, relay: bool, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
-    dispatch!(profile, online_messages(relay, now_ms))
+/// What a device publishes once after each connect. `channels`: at least one.
+pub(crate) fn online_messages(
+    profile: FirmwareProfile,
+    channels: &[SimulatedChannel],
+    now_ms: i64,
+) -> Vec<SimulatedDeviceMessage> {
+    let relay = channels.first().is_some_and(|channel| channel.on);
+    dispatch_stock!(profile, online_messages(relay, now_ms), native: native::online_messages(channels, now_ms))
 }
 
 pub(crate) fn telemetry(profile: FirmwareProfile, sample: &SimulatedSensorValues) -> SimulatedDeviceMessage {
-    dispatch!(profile, telemetry(sample))
+    dispatch_stock!(profile, telemetry(sample), native: native::telemetry(sample))
 }
 
 /// What a message to the device means.
 pub(crate) fn parse(profile: FirmwareProfile, topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ParsedRequestToDevice {
-    dispatch!(profile, parse(topic, payload, relay, now_ms))
+    dispatch_stock!(profile, parse(topic, payload, relay, now_ms), native: native::parse(topic, payload))
 }
 
 /// What a device publishes when it starts a command; the result follows, at once or later.
 pub(crate) fn acknowledgement(
     profile: FirmwareProfile,
     command: &ReceivedCommand,
-    relay: bool,
+    channel: &SimulatedChannel,
     now_ms: i64,
 ) -> Vec<SimulatedDeviceMessage> {
-    dispatch!(profile, acknowledgement(command, relay, now_ms))
+    let native = || native::acknowledgement(command, channel, now_ms);
+    dispatch_stock!(profile, acknowledgement(command, channel.on, now_ms), native: native())
 }
 
 /// The final response to a command.
 pub(crate) fn result(
     profile: FirmwareProfile,
     command: &ReceivedCommand,
-    relay: bool,
+    channel: &SimulatedChannel,
     now_ms: i64,
 ) -> Vec<SimulatedDeviceMessage> {
-    dispatch!(profile, result(command, relay, now_ms))
+    dispatch_stock!(profile, result(command, channel.on, now_ms), native: native::result(command, channel, now_ms))
 }
 
-/// The result of a command that arrived after its deadline and is not run.
-pub(crate) fn expired(command: &ReceivedCommand, relay: bool) -> SimulatedDeviceMessage {
-    native::expired(command, relay)
-}
+pub(crate) use self::native::{error, expired, press, state};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channels::{ChannelConfig, ChannelKind};
     use latchboard_broker::topic_authorization::{TOPIC_ROOT, authorize_publish};
 
     const PROFILES: [(FirmwareProfile, &str, &[u8]); 4] = [
@@ -103,6 +110,38 @@ mod tests {
         ),
     ];
 
+    fn relay(on: bool) -> SimulatedChannel {
+        let (kind, name) = (ChannelKind::Relay, String::new());
+        let mut relay = SimulatedChannel::new(ChannelConfig { kind, name });
+        relay.on = on;
+        relay
+    }
+
+    #[test]
+    fn a_device_with_one_relay_does_not_speak_of_channels() {
+        let text = |channels: &[SimulatedChannel]| {
+            let messages = online_messages(FirmwareProfile::Native, channels, 1);
+            let all = messages.iter().map(|one| String::from_utf8_lossy(&one.payload).into_owned());
+            all.collect::<Vec<_>>().join(" ")
+        };
+        assert!(!text(&[relay(true)]).contains("ch"));
+        let two = text(&[relay(true), relay(false)]);
+        assert!(two.contains(r#""ch":["RELAY","RELAY"]"#), "{two}");
+        assert!(two.contains(r#""ch":2"#), "{two}");
+    }
+
+    #[test]
+    fn a_command_names_its_channel_or_means_the_relay() {
+        for (channel, wanted) in [("", 1), (r#","ch":2"#, 2), (r#","ch":"2""#, 0), (r#","ch":-2"#, 0)] {
+            let payload = format!(r#"{{"id":"exe_1","cmd":"ON","exp":5{channel}}}"#);
+            let ParsedRequestToDevice::Command(command) = parse(FirmwareProfile::Native, "cmd", payload.as_bytes(), false, 1)
+            else {
+                panic!("{payload}");
+            };
+            assert_eq!(command.channel, wanted, "{payload}");
+        }
+    }
+
     #[test]
     fn every_profile_runs_an_on_command_and_reports_the_new_state() {
         for (profile, topic, payload) in PROFILES {
@@ -110,8 +149,9 @@ mod tests {
                 panic!("{profile:?}");
             };
             assert_eq!(command.action, RelayAction::Set(true), "{profile:?}");
-            let mut response = acknowledgement(profile, &command, true, 1);
-            response.extend(result(profile, &command, true, 1));
+            let relay = relay(true);
+            let mut response = acknowledgement(profile, &command, &relay, 1);
+            response.extend(result(profile, &command, &relay, 1));
             assert!(!response.is_empty(), "{profile:?}");
             let bytes: Vec<u8> = response.iter().flat_map(|message| message.payload.to_vec()).collect();
             let text = String::from_utf8(bytes).expect("text");
@@ -126,11 +166,12 @@ mod tests {
     fn a_device_publishes_on_permitted_topics_only() {
         let device_id = "dev_aaaaaaaaaaaaaaaaaaaa";
         for (profile, topic, payload) in PROFILES {
-            let mut all = online_messages(profile, true, 1);
+            let relay = relay(true);
+            let mut all = online_messages(profile, std::slice::from_ref(&relay), 1);
             all.push(telemetry(profile, &SimulatedSensorValues::at(1, 1, true, 0)));
             if let ParsedRequestToDevice::Command(command) = parse(profile, topic, payload, false, 1) {
-                all.extend(acknowledgement(profile, &command, true, 1));
-                all.extend(result(profile, &command, true, 1));
+                all.extend(acknowledgement(profile, &command, &relay, 1));
+                all.extend(result(profile, &command, &relay, 1));
             }
             all.push(SimulatedDeviceMessage::new(will(profile).0, will(profile).1));
             for message in all {

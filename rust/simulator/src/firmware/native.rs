@@ -1,26 +1,60 @@
 //! Our own firmware: JSON on `telemetry`, `state`, `result`, `hello`, `sched/rev`.
 
+use std::time::Instant;
+
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::channels::{ChannelKind, SimulatedChannel};
 
 use super::message::{
     ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, SimulatedSensorValues, on_off,
 };
 
-pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
-    vec![
+pub(super) fn online_messages(channels: &[SimulatedChannel], now_ms: i64) -> Vec<SimulatedDeviceMessage> {
+    let mut hello = json!({"fw": "simulated"});
+    if channels.len() > 1 || channels.iter().any(|channel| channel.config.kind != ChannelKind::Relay) {
+        hello["ch"] = channels.iter().map(|channel| channel.config.kind.name()).collect();
+        hello["names"] = channels.iter().map(|channel| channel.config.name.as_str()).collect();
+    }
+    let mut messages = vec![
         SimulatedDeviceMessage::retained("status", Bytes::from_static(b"online")),
-        SimulatedDeviceMessage::new("hello", Bytes::from_static(br#"{"fw":"simulated"}"#)),
-        state(relay, "boot", "", now_ms),
-    ]
+        SimulatedDeviceMessage::new("hello", hello.to_string()),
+    ];
+    messages.extend(
+        (1..)
+            .zip(channels)
+            .filter_map(|(number, channel)| state(number, channel, "boot", "", now_ms)),
+    );
+    messages
 }
 
-fn state(relay: bool, by: &str, id: &str, now_ms: i64) -> SimulatedDeviceMessage {
-    let relay = on_off(relay);
-    SimulatedDeviceMessage::retained(
-        "state",
-        format!(r#"{{"relay":"{relay}","by":"{by}","id":"{id}","ts":{now_ms}}}"#),
-    )
+/// Only the state of channel 1 is retained.
+pub(crate) fn state(
+    number: usize,
+    channel: &SimulatedChannel,
+    by: &str,
+    id: &str,
+    now_ms: i64,
+) -> Option<SimulatedDeviceMessage> {
+    let mut state = channel.state(Instant::now())?;
+    state.extend([
+        ("by".to_owned(), json!(by)),
+        ("id".to_owned(), json!(id)),
+        ("ts".to_owned(), json!(now_ms)),
+    ]);
+    if number != 1 {
+        state.insert("ch".to_owned(), json!(number));
+    }
+    let message = SimulatedDeviceMessage::new("state", Value::from(state).to_string());
+    Some(SimulatedDeviceMessage {
+        retain: number == 1,
+        ..message
+    })
+}
+
+pub(crate) fn press(number: usize, action: &str) -> SimulatedDeviceMessage {
+    SimulatedDeviceMessage::new("state", format!(r#"{{"ch":{number},"action":"{action}"}}"#))
 }
 
 /// Five metrics, and the message's number if it is to be included.
@@ -39,7 +73,7 @@ pub(super) fn telemetry(sample: &SimulatedSensorValues) -> SimulatedDeviceMessag
     )
 }
 
-pub(super) fn parse(topic: &str, payload: &[u8], _relay: bool, _now_ms: i64) -> ParsedRequestToDevice {
+pub(super) fn parse(topic: &str, payload: &[u8]) -> ParsedRequestToDevice {
     let Ok(document) = serde_json::from_slice::<Value>(payload) else {
         return ParsedRequestToDevice::Unknown;
     };
@@ -64,29 +98,44 @@ fn command(document: &Value) -> ParsedRequestToDevice {
     };
     ParsedRequestToDevice::Command(ReceivedCommand {
         id: id.to_owned(),
+        channel: document
+            .get("ch")
+            .map_or(Some(1), Value::as_u64)
+            .map_or(0, |number| number as usize),
+        cmd: cmd.to_owned(),
+        params: document["params"].clone(),
         action,
         expires_ms: document["exp"].as_i64(),
-        reply_to: String::new(),
+        ..ReceivedCommand::default()
     })
 }
 
-pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
-    vec![
-        result_message(&command.id, "ack", relay),
-        state(relay, "cmd", &command.id, now_ms),
-    ]
+pub(super) fn acknowledgement(command: &ReceivedCommand, channel: &SimulatedChannel, now_ms: i64) -> Vec<SimulatedDeviceMessage> {
+    let mut messages = vec![result_message(command, "ack", channel)];
+    messages.extend(state(command.channel, channel, "cmd", &command.id, now_ms));
+    messages
 }
 
-pub(super) fn result(command: &ReceivedCommand, relay: bool, _now_ms: i64) -> Vec<SimulatedDeviceMessage> {
-    vec![result_message(&command.id, "done", relay)]
+pub(super) fn result(command: &ReceivedCommand, channel: &SimulatedChannel, _now_ms: i64) -> Vec<SimulatedDeviceMessage> {
+    vec![result_message(command, "done", channel)]
 }
 
 /// The result of a command that arrived after its deadline. Only this firmware knows deadlines.
-pub(super) fn expired(command: &ReceivedCommand, relay: bool) -> SimulatedDeviceMessage {
-    result_message(&command.id, "expired", relay)
+pub(crate) fn expired(command: &ReceivedCommand, channel: &SimulatedChannel) -> SimulatedDeviceMessage {
+    result_message(command, "expired", channel)
 }
 
-fn result_message(id: &str, status: &str, relay: bool) -> SimulatedDeviceMessage {
-    let relay = on_off(relay);
-    SimulatedDeviceMessage::new("result", format!(r#"{{"id":"{id}","status":"{status}","relay":"{relay}"}}"#))
+pub(crate) fn error(command: &ReceivedCommand, code: &str) -> SimulatedDeviceMessage {
+    SimulatedDeviceMessage::new(
+        "result",
+        json!({"id": command.id, "status": "error", "code": code}).to_string(),
+    )
+}
+
+fn result_message(command: &ReceivedCommand, status: &str, channel: &SimulatedChannel) -> SimulatedDeviceMessage {
+    let mut result = json!({"id": command.id, "status": status});
+    if channel.is_switched() {
+        result["relay"] = json!(on_off(channel.on));
+    }
+    SimulatedDeviceMessage::new("result", result.to_string())
 }

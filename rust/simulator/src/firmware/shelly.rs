@@ -59,8 +59,8 @@ fn command(request: &Value) -> Option<ReceivedCommand> {
     Some(ReceivedCommand {
         id: request["id"].as_str()?.to_owned(),
         action,
-        expires_ms: None,
         reply_to: request["src"].as_str()?.to_owned(),
+        ..ReceivedCommand::default()
     })
 }
 
