@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from domain.devices.channels import RELAY_CHANNEL, Channel, ChannelKind, ChannelState
+from domain.devices.channels import RELAY_CHANNEL, Channel, ChannelKind
 from domain.kernel.dataclasses import fast_frozen
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId

@@ -100,7 +100,7 @@ def _decode_presence(word: str) -> Sequence[DeviceReport]:
 def _decode_answer(word: str) -> Sequence[DeviceReport]:
     """`exe_… ON`, `exe_… pump ON`: the id of the command after which it was asked, and what the switch does."""
     asked, _, state = word.rpartition(" ")
-    if state not in ("ON", "OFF"):
+    if not asked or state not in ("ON", "OFF"):
         return (UnreadableMessage("MALFORMED", "an answer is an id and ON or OFF", metric="relay"),)
     return (CommandResultReport(asked.partition(" ")[0][:64], "done", relay=state == "ON"),)
 

@@ -9,6 +9,7 @@ when the first state arrives that it wanted. For a cover this is that it moves a
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,9 +111,10 @@ class StateWords:
     @property
     def number(self) -> float | None:
         try:
-            return float(self.word) if len(self.word) <= 16 else None
+            number = float(self.word) if len(self.word) <= 16 else math.nan
         except ValueError:
             return None
+        return number if math.isfinite(number) else None
 
     @property
     def on(self) -> bool | None:
@@ -230,7 +232,7 @@ def _is_wanted(sent: SentCommand, said: StateWords) -> bool:
     params = sent.params
     match sent.cmd:
         case "SET_LEVEL" if said.kind == "fan" and params.level:
-            return said.aspect == "speed_level" and said.number is not None
+            return said.aspect == "speed_level" and said.number == params.level
         case "SET_COLOR" if params.rgb is not None and not _is_near(said.rgb, params.rgb):
             return False
         case "SET_LEVEL" | "SET_COLOR":
