@@ -50,8 +50,8 @@ def encode_command(
     messages = [OutboundMessage(topic, payload, expiry_s=expiry_s) for topic, payload in command_messages(command, component)]
     kind, _, name = component.partition("/")
     if messages and kind == "switch":
-        ask = ("relay", command.execution_id) if component == RELAY else ("switch", f"{command.execution_id} {name}")
-        messages.append(OutboundMessage(f"ask/{ask[0]}/command", ask[1].encode(), expiry_s=expiry_s, is_optional=True))
+        question = ("relay", command.execution_id) if component == RELAY else ("switch", f"{command.execution_id} {name}")
+        messages.append(OutboundMessage(f"ask/{question[0]}/command", question[1].encode(), expiry_s=expiry_s, is_optional=True))
     elif messages and memory is not None and command.cmd not in _SWITCHES:
         memory.remember(command, component)
     return messages
@@ -74,9 +74,9 @@ def decode(
     kind, *names = topic.split("/")
     if len(names) < 2 or names[-1] != "state":
         return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
-    said = read_words(f"{kind}/{names[0]}", "/".join(names[1:-1]), payload)
-    confirmed = [] if memory is None else memory.confirmed(said, at_ms)
-    return [*channel_reports(said, retain, at_ms), *confirmed, *_decode_reading(kind, names[:-1], payload)]
+    message = read_words(f"{kind}/{names[0]}", "/".join(names[1:-1]), payload)
+    confirmed = [] if memory is None else memory.confirmed(message, at_ms)
+    return [*channel_reports(message, retain, at_ms), *confirmed, *_decode_reading(kind, names[:-1], payload)]
 
 
 def is_command_subscription(topic_filter: str) -> bool:
@@ -99,10 +99,10 @@ def _decode_presence(word: str) -> Sequence[DeviceReport]:
 
 def _decode_answer(word: str) -> Sequence[DeviceReport]:
     """`exe_… ON`, `exe_… pump ON`: the id of the command after which it was asked, and what the switch does."""
-    asked, _, state = word.rpartition(" ")
-    if state not in ("ON", "OFF"):
+    request, _, state = word.rpartition(" ")
+    if not request or state not in ("ON", "OFF"):
         return (UnreadableMessage("MALFORMED", "an answer is an id and ON or OFF", metric="relay"),)
-    return (CommandResultReport(asked.partition(" ")[0][:64], "done", relay=state == "ON"),)
+    return (CommandResultReport(request.partition(" ")[0][:64], "done", relay=state == "ON"),)
 
 
 def _decode_reading(kind: str, names: Sequence[str], payload: bytes) -> Sequence[DeviceReport]:

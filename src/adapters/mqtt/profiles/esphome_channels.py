@@ -9,6 +9,7 @@ when the first state arrives that it wanted. For a cover this is that it moves a
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class SentCommand:
+class UnconfirmedCommand:
     component: str
     cmd: str
     params: ChannelParams
@@ -75,27 +76,27 @@ class SentCommand:
 class EspHomeState:
     """By execution id, oldest first, the commands that a state has to confirm."""
 
-    sent: OrderedDict[str, SentCommand] = field(default_factory=OrderedDict)
+    sent: OrderedDict[str, UnconfirmedCommand] = field(default_factory=OrderedDict)
 
     def remember(self, command: OutboundCommand, component: str) -> None:
         self.sent.pop(command.execution_id, None)
         while len(self.sent) >= MAX_SENT:
             self.sent.popitem(last=False)
-        self.sent[command.execution_id] = SentCommand(component, command.cmd, read_params(command), command.expires_ms)
+        self.sent[command.execution_id] = UnconfirmedCommand(component, command.cmd, read_params(command), command.expires_ms)
 
-    def confirmed(self, said: StateWords, at_ms: int) -> list[DeviceReport]:
+    def confirmed(self, message: ComponentState, at_ms: int) -> list[DeviceReport]:
         done = [
             execution_id
             for execution_id, each in self.sent.items()
-            if each.component == said.component and at_ms < each.expires_ms and _is_wanted(each, said)
+            if each.component == message.component and at_ms < each.expires_ms and _is_wanted(each, message)
         ]
         for execution_id in done:
             del self.sent[execution_id]
-        return [CommandResultReport(execution_id, "done", relay=said.on) for execution_id in done]
+        return [CommandResultReport(execution_id, "done", relay=message.on) for execution_id in done]
 
 
 @dataclass(frozen=True, slots=True)
-class StateWords:
+class ComponentState:
     """One message: `cover/blind`, `position`, `55`. `aspect` is empty for the state itself; a light's JSON is its `document`."""
 
     component: str
@@ -110,9 +111,10 @@ class StateWords:
     @property
     def number(self) -> float | None:
         try:
-            return float(self.word) if len(self.word) <= 16 else None
+            number = float(self.word) if len(self.word) <= 16 else math.nan
         except ValueError:
             return None
+        return number if math.isfinite(number) else None
 
     @property
     def on(self) -> bool | None:
@@ -134,88 +136,88 @@ class StateWords:
         return known if len(known) == 3 else []
 
 
-def read_words(component: str, aspect: str, payload: bytes) -> StateWords:
+def read_words(component: str, aspect: str, payload: bytes) -> ComponentState:
     word = payload.strip().decode("utf-8", "replace")
     document = _decode_json(payload) if component.startswith(("light/", "event/")) and word[:1] == "{" else {}
-    return StateWords(component, aspect, word, document if isinstance(document, dict) else {})
+    return ComponentState(component, aspect, word, document if isinstance(document, dict) else {})
 
 
-def channel_reports(said: StateWords, retain: bool, at_ms: int) -> list[DeviceReport]:
+def channel_reports(message: ComponentState, retain: bool, at_ms: int) -> list[DeviceReport]:
     """The channel, and what it does."""
-    if len(said.component) > MAX_CHANNEL_NAME or not (read := _READERS.get(said.kind)):
+    if len(message.component) > MAX_CHANNEL_NAME or not (read := _READERS.get(message.kind)):
         return []
-    kind, reports = read(said, retain, at_ms)
+    kind, reports = read(message, retain, at_ms)
     if kind is None:
         return list(reports)
-    name = said.component.partition("/")[2].replace("_", " ")
-    return [ChannelsReport((DeclaredChannel(None, kind, name, said.component),), is_complete=False), *reports]
+    name = message.component.partition("/")[2].replace("_", " ")
+    return [ChannelsReport((DeclaredChannel(None, kind, name, message.component),), is_complete=False), *reports]
 
 
 _Read = tuple[ChannelKind | None, Iterable[DeviceReport]]
 """The kind, if the message tells it, and what the channel does."""
 
 
-def _on_reports(said: StateWords) -> list[DeviceReport]:
-    return [] if said.on is None else [RelayReport(said.on, channel=said.component)]
+def _on_reports(message: ComponentState) -> list[DeviceReport]:
+    return [] if message.on is None else [RelayReport(message.on, channel=message.component)]
 
 
-def _read_switch(said: StateWords, retain: bool, at_ms: int) -> _Read:
-    return (ChannelKind.RELAY, _on_reports(said)) if said.on is not None else (None, ())
+def _read_switch(message: ComponentState, retain: bool, at_ms: int) -> _Read:
+    return (ChannelKind.RELAY, _on_reports(message)) if message.on is not None else (None, ())
 
 
-def _read_light(said: StateWords, retain: bool, at_ms: int) -> _Read:
-    mode, mired = said.document.get("color_mode"), said.document.get("color_temp")
+def _read_light(message: ComponentState, retain: bool, at_ms: int) -> _Read:
+    mode, mired = message.document.get("color_mode"), message.document.get("color_temp")
     details: dict[str, Any] = {}
-    if said.rgb:
-        details = {"color": color_word(*said.rgb), "kelvin": None}
+    if message.rgb:
+        details = {"color": color_word(*message.rgb), "kelvin": None}
     elif is_quantity(mired):
         details = {"color": None, "kelvin": to_kelvin(mired)}
     kind = ChannelKind.COLOR if details else None
     if isinstance(mode, str):
         kind = {"onoff": ChannelKind.RELAY, "brightness": ChannelKind.LEVEL}.get(mode, ChannelKind.COLOR)
-    elif kind is None and said.level is not None:
+    elif kind is None and message.level is not None:
         kind = ChannelKind.LEVEL
-    state = ChannelState(level=said.level, details=details)
-    levels = [] if state == ChannelState() else [ChannelReport(said.component, state)]
-    return kind, [*_on_reports(said), *levels]
+    state = ChannelState(level=message.level, details=details)
+    levels = [] if state == ChannelState() else [ChannelReport(message.component, state)]
+    return kind, [*_on_reports(message), *levels]
 
 
-def _read_fan(said: StateWords, retain: bool, at_ms: int) -> _Read:
-    if said.aspect == "speed_level" and (level := to_percent(said.number)) is not None:
-        return ChannelKind.LEVEL, [ChannelReport(said.component, ChannelState(level=level))]
-    return (ChannelKind.LEVEL, _on_reports(said)) if said.on is not None else (None, ())
+def _read_fan(message: ComponentState, retain: bool, at_ms: int) -> _Read:
+    if message.aspect == "speed_level" and (level := to_percent(message.number)) is not None:
+        return ChannelKind.LEVEL, [ChannelReport(message.component, ChannelState(level=level))]
+    return (ChannelKind.LEVEL, _on_reports(message)) if message.on is not None else (None, ())
 
 
-def _read_cover(said: StateWords, retain: bool, at_ms: int) -> _Read:
+def _read_cover(message: ComponentState, retain: bool, at_ms: int) -> _Read:
     """`open` is said of each position but 0."""
-    if said.aspect == "position" and (level := to_percent(said.number)) is not None:
-        return ChannelKind.COVER, [ChannelReport(said.component, ChannelState(level=level))]
-    if said.aspect or said.word not in ("open", "closed", "opening", "closing", "unknown"):
+    if message.aspect == "position" and (level := to_percent(message.number)) is not None:
+        return ChannelKind.COVER, [ChannelReport(message.component, ChannelState(level=level))]
+    if message.aspect or message.word not in ("open", "closed", "opening", "closing", "unknown"):
         return None, ()
-    state = ChannelState(level=0 if said.word == "closed" else None, details={"moving": _MOVES.get(said.word)})
-    return ChannelKind.COVER, [ChannelReport(said.component, state)]
+    state = ChannelState(level=0 if message.word == "closed" else None, details={"moving": _MOVES.get(message.word)})
+    return ChannelKind.COVER, [ChannelReport(message.component, state)]
 
 
-def _read_climate(said: StateWords, retain: bool, at_ms: int) -> _Read:
+def _read_climate(message: ComponentState, retain: bool, at_ms: int) -> _Read:
     details: dict[str, Any] = {}
-    if said.aspect == "target_temperature" and (target := to_celsius(said.number)) is not None:
+    if message.aspect == "target_temperature" and (target := to_celsius(message.number)) is not None:
         details["targetCelsius"] = target
-    elif said.aspect == "mode" and said.word in _MODES:
-        details["mode"] = _MODES[said.word]
-    elif said.aspect == "action" and said.word.replace("_", "").isalpha():
-        details["action"] = said.word.upper()[:MAX_CHANNEL_NAME]
-    return (ChannelKind.CLIMATE, [ChannelReport(said.component, ChannelState(details=details))]) if details else (None, ())
+    elif message.aspect == "mode" and message.word in _MODES:
+        details["mode"] = _MODES[message.word]
+    elif message.aspect == "action" and message.word.replace("_", "").isalpha():
+        details["action"] = message.word.upper()[:MAX_CHANNEL_NAME]
+    return (ChannelKind.CLIMATE, [ChannelReport(message.component, ChannelState(details=details))]) if details else (None, ())
 
 
-def _read_event(said: StateWords, retain: bool, at_ms: int) -> _Read:
-    word = said.document.get("event_type")
+def _read_event(message: ComponentState, retain: bool, at_ms: int) -> _Read:
+    word = message.document.get("event_type")
     action = _PRESSES.get(word) if isinstance(word, str) else None
     if action is None:
         return None, ()
-    return ChannelKind.INPUT, press_reports(said.component, said.component.replace("/", "."), action, retain, at_ms)
+    return ChannelKind.INPUT, press_reports(message.component, message.component.replace("/", "."), action, retain, at_ms)
 
 
-_READERS: Mapping[str, Callable[[StateWords, bool, int], _Read]] = {
+_READERS: Mapping[str, Callable[[ComponentState, bool, int], _Read]] = {
     "switch": _read_switch,
     "light": _read_light,
     "fan": _read_fan,
@@ -226,30 +228,36 @@ _READERS: Mapping[str, Callable[[StateWords, bool, int], _Read]] = {
 }
 
 
-def _is_wanted(sent: SentCommand, said: StateWords) -> bool:
+def _is_wanted(sent: UnconfirmedCommand, message: ComponentState) -> bool:
     params = sent.params
     match sent.cmd:
-        case "SET_LEVEL" if said.kind == "fan" and params.level:
-            return said.aspect == "speed_level" and said.number is not None
-        case "SET_COLOR" if params.rgb is not None and not _is_near(said.rgb, params.rgb):
+        case "SET_LEVEL" if message.kind == "fan" and params.level:
+            return message.aspect == "speed_level" and message.number == params.level
+        case "SET_COLOR" if params.rgb is not None and not _is_near(message.rgb, params.rgb):
             return False
         case "SET_LEVEL" | "SET_COLOR":
-            if said.on is None or params.level is None or params.level == 0:
-                return said.on is (params.level != 0)
-            return said.on and said.level is not None and abs(said.level - params.level) <= 1
+            if message.on is None or params.level is None or params.level == 0:
+                return message.on is (params.level != 0)
+            return message.on and message.level is not None and abs(message.level - params.level) <= 1
         case "SET_POSITION":
-            return said.number == params.position if said.aspect == "position" else said.word in _MOVES and not said.aspect
+            return (
+                message.number == params.position
+                if message.aspect == "position"
+                else message.word in _MOVES and not message.aspect
+            )
         case "SET_TARGET":
-            is_target = said.aspect == "target_temperature" and said.number is not None and params.celsius is not None
-            return is_target and abs((said.number or 0) - (params.celsius or 0)) <= _STEP_CELSIUS
+            is_target = message.aspect == "target_temperature" and message.number is not None and params.celsius is not None
+            return is_target and abs((message.number or 0) - (params.celsius or 0)) <= _STEP_CELSIUS
         case "SET_MODE":
-            return said.aspect == "mode" and _MODES.get(said.word) == params.mode
+            return message.aspect == "mode" and _MODES.get(message.word) == params.mode
         case _:
-            return not said.aspect and said.word in _WANTED_MOVES.get(sent.cmd, ())
+            return not message.aspect and message.word in _WANTED_MOVES.get(sent.cmd, ())
 
 
-def _is_near(said: Sequence[float], wanted: Sequence[float]) -> bool:
-    return len(said) == len(wanted) and all(abs(one - other) <= _STEP_COLOR for one, other in zip(said, wanted, strict=True))
+def _is_near(message: Sequence[float], wanted: Sequence[float]) -> bool:
+    return len(message) == len(wanted) and all(
+        abs(one - other) <= _STEP_COLOR for one, other in zip(message, wanted, strict=True)
+    )
 
 
 def command_messages(command: OutboundCommand, component: str) -> Sequence[tuple[str, bytes]]:

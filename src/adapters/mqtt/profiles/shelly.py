@@ -118,12 +118,12 @@ class ShellyState:
     """By component."""
     is_known: bool = False
     """Whether it has said its whole status since it came online."""
-    asked_ms: int | None = None
+    queried_ms: int | None = None
 
-    def ask_channels(self, at_ms: int) -> list[DeviceReport]:
-        if self.is_known or (self.asked_ms is not None and 0 <= at_ms - self.asked_ms < CHANNELS_PAUSE_MS):
+    def query_channels(self, at_ms: int) -> list[DeviceReport]:
+        if self.is_known or (self.queried_ms is not None and 0 <= at_ms - self.queried_ms < CHANNELS_PAUSE_MS):
             return []
-        self.asked_ms = at_ms
+        self.queried_ms = at_ms
         questions = ((_CONFIG_ID, "Shelly.GetConfig"), (_FULL_STATUS_ID, "Shelly.GetStatus"))
         return [StateQuestion(_rpc_request(self.device_id, name, method, {}, QUESTION_EXPIRY_S)) for name, method in questions]
 
@@ -235,8 +235,8 @@ def _decode_presence(word: bytes, memory: ShellyState | None, at_ms: int) -> Seq
         return (UnreadableMessage("MALFORMED", "online is true or false"),)
     if word == b"false" or memory is None:
         return (PresenceReport(word == b"true"),)
-    memory.is_known, memory.asked_ms = False, None
-    return (PresenceReport(True), *memory.ask_channels(at_ms))
+    memory.is_known, memory.queried_ms = False, None
+    return (PresenceReport(True), *memory.query_channels(at_ms))
 
 
 def _decode_status(
@@ -253,7 +253,7 @@ def _decode_status(
         prefix = ""
         status = {name: value for name, value in status.items() if name != "output" or not isinstance(value, bool)}
     elif memory is not None and channels.is_channel(component):
-        reports += memory.ask_channels(at_ms)
+        reports += memory.query_channels(at_ms)
     return [*reports, *conversion.flatten(status, prefix=prefix, ignored=IGNORED).to_reports()]
 
 

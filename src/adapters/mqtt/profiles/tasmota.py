@@ -152,14 +152,14 @@ class TasmotaState:
     def set_relay(self, channel: int, relay: bool, at_ms: int) -> None:
         self._forget_expired(at_ms)
         self.relays[channel] = relay
-        self._settle()
+        self._keep_before()
 
     def _forget_expired(self, now_ms: int) -> None:
         if any(one.expires_ms <= now_ms for one in self.sent.values()):
             self.sent = {key: one for key, one in self.sent.items() if one.expires_ms > now_ms}
-        self._settle()
+        self._keep_before()
 
-    def _settle(self) -> None:
+    def _keep_before(self) -> None:
         pending = {one.channel for one in self.sent.values()}
         self.relays_before |= {channel: relay for channel, relay in self.relays.items() if channel not in pending}
 
@@ -296,11 +296,11 @@ def _decode_status(name: str, document: Mapping[str, Any], memory: TasmotaState 
     if memory is None:
         return (_DIAGNOSTICS,)
     is_of_command = any("STATUS" in one.names for one in memory.sent.values())
-    is_asked = memory.layout.is_asked(name) and not is_of_command
+    is_expected = memory.layout.is_expected(name) and not is_of_command
     reports = memory.layout.learn_status(name, document)
-    if not is_asked and memory.sent:
+    if not is_expected and memory.sent:
         memory.answers.append((at_ms, document))
-    elif not is_asked:
+    elif not is_expected:
         reports.append(_DIAGNOSTICS)
     return reports
 
@@ -351,7 +351,7 @@ def _decode_document(
             flat.add(f"power{channel}", value if relay is None else relay)
     channels = read_channels(document, layout)
     if layout is not None:
-        reports += [*layout.declare(), *layout.ask(document, at_ms)]
+        reports += [*layout.declare(), *layout.queries(document, at_ms)]
     reports += [*channels, *_decode_actions(document, retain, layout, at_ms)]
     conversion.flatten(others, ignored=IGNORED, into=flat)
     return [*reports, *flat.to_reports(_units(document, flat.values)), *_decode_upgrade(document, memory)]
@@ -381,10 +381,10 @@ def _decode_relay(name: str, channel: int, relay: bool | None, memory: TasmotaSt
     return (CommandResultReport(awaiting[0], "done", relay=relay),)
 
 
-def _decode_end(said: str, has_begun: bool, memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
-    """The Backlog of a command has run; what was said since it was sent decides how it ended. `said`: the execution's id, and its
-    channel if it is not the first."""
-    execution_id, _, number = said.partition(" ")
+def _decode_end(words: str, has_begun: bool, memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
+    """The Backlog of a command has run; what was said since it was sent decides how it ended. `words`: the execution's id, and
+    its channel if it is not the first."""
+    execution_id, _, number = words.partition(" ")
     execution_id, channel = execution_id[:64], int(number) if _CHANNEL.fullmatch(number) else RELAY_CHANNEL
     if memory is None:
         return (CommandResultReport(execution_id, "ack" if has_begun else "done"),)

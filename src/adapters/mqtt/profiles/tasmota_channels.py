@@ -77,7 +77,7 @@ class BoardLayout:
     declared: tuple[DeclaredChannel, ...] = ()
     awaited: set[str] | None = None
     """The answers still to come; None: it has not been asked since it connected."""
-    asked_ms: int = 0
+    queried_ms: int = 0
 
     def forget(self) -> None:
         """It has connected again, perhaps as another board. Its shutters are believed until it says something else."""
@@ -85,19 +85,19 @@ class BoardLayout:
         self.lights.clear()
         self.awaited = None
 
-    def is_asked(self, answer: str) -> bool:
+    def is_expected(self, answer: str) -> bool:
         return answer in (self.awaited or ())
 
-    def ask(self, document: Mapping[str, Any], at_ms: int) -> list[DeviceReport]:
+    def queries(self, document: Mapping[str, Any], at_ms: int) -> list[DeviceReport]:
         """The questions, if this is the state of a board with more than one relay or with a light. One that is lost is asked
         again."""
         if not any(name in document for name in ("POWER2", "Dimmer", "Dimmer1", "Channel1")) or "Wifi" not in document:
             return []
         if self.awaited is None:
             self.awaited = {_NAMES, _OPTIONS}
-        elif at_ms - self.asked_ms < _QUESTION_PAUSE_MS:
+        elif at_ms - self.queried_ms < _QUESTION_PAUSE_MS:
             return []
-        self.asked_ms = at_ms
+        self.queried_ms = at_ms
         return [StateQuestion(_QUESTIONS[answer]) for answer in sorted(self.awaited)]
 
     def moves_shutter(self, channel: int) -> bool:
