@@ -90,6 +90,10 @@ T = TypeVar("T")
 GIVE_WAY_EVERY = 16
 """Objects between two pauses of a long loop: about a millisecond's work."""
 
+OBJECTS_PER_TRANSACTION = 25
+"""Of what is done to many objects, each decided on its own: some ten milliseconds at SQLite's only writer, and between two of
+these transactions others write."""
+
 
 @types.coroutine
 def give_way() -> Generator[None, None, None]:
