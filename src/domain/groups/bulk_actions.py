@@ -27,7 +27,7 @@ from domain.kernel.domain_event import DomainEvent, Json, event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, Unavailable, ValidationFailed
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
-from domain.kernel.unit_of_work import OBJECTS_PER_TRANSACTION, EngineCommitLock, UnitOfWork
+from domain.kernel.unit_of_work import OBJECTS_PER_TRANSACTION, EngineCommitLock, NeedsWriterError, UnitOfWork
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot
@@ -98,13 +98,21 @@ class GroupBulkActionService:
     ) -> GroupActionReport[CommandSubmissionResult]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         ttl_ms = checked_ttl_ms(command.ttl_ms)
+        with suppress(NeedsWriterError):
+            async with self.uow.rehearse(caller, Role.VIEWER) as tx:
+                return await self._preview(tx, caller, group_id, command, ttl_ms)
         try:
             async with self.uow.write(caller, Role.VIEWER, locks_account=True, background=True) as tx:
-                view = await self._view(tx, caller, group_id)
-                submit = await self._submits(tx, caller, view.devices, command, ttl_ms, self.clock.now_ms())
-                raise _GroupPreviewRollbackError(GroupActionReport(view.group, await _outcomes(caller, view.devices, submit)))
+                raise _GroupPreviewRollbackError(await self._preview(tx, caller, group_id, command, ttl_ms))
         except _GroupPreviewRollbackError as preview:
             return preview.report
+
+    async def _preview(
+        self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput, ttl_ms: int
+    ) -> GroupActionReport[CommandSubmissionResult]:
+        view = await self._view(tx, caller, group_id)
+        submit = await self._submits(tx, caller, view.devices, command, ttl_ms, self.clock.now_ms())
+        return GroupActionReport(view.group, await _outcomes(caller, view.devices, submit))
 
     async def put_schedule(
         self, caller: SessionCaller, group_id: GroupId, slot: int, schedule: ScheduleInput
