@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Delete, Table
+from sqlalchemy import Delete, Table, TextClause
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.expression import ClauseElement
 
@@ -210,7 +210,7 @@ REHEARSED: Mapping[str, str] = {
     "metric_names": "true",
 }
 """The tables that a rehearsal changes, and which of their rows it may read."""
-_BULK_TABLE = re.compile(r"(?:INSERT INTO|UPDATE) (\w+)")
+_WRITTEN_TABLE = re.compile(r"(?:INSERT INTO|UPDATE) (\w+)")
 _DEFINITIONS = "SELECT type, sql FROM main.sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type DESC"
 _BEFORE_NAME = re.compile(r"^CREATE (TABLE|INDEX|UNIQUE INDEX) ")
 
@@ -243,14 +243,22 @@ class SqliteRehearsalSession(SqliteSession):
     async def bulk_write_all(self, writes: Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]) -> None:
         taken = list(writes)
         for statement, _ in taken:
-            named = _BULK_TABLE.match(statement.sqlite_sql)
-            await self._copy("" if named is None else named[1])
+            await self._copy(_written_table(statement.sqlite_sql))
         await super().bulk_write_all(taken)
 
     async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
-        raise NeedsWriterError
+        def checked(rows: Sequence[Row]) -> Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]:
+            writes = list(plan(rows))
+            if not {_written_table(bulk.sqlite_sql) for bulk, _ in writes} <= self._copied:
+                raise NeedsWriterError
+            return writes
+
+        await super().read_then_write(statement, checked, **params)
 
     async def _copy_table_of(self, statement: ClauseElement) -> None:
+        if isinstance(statement, TextClause):
+            await self._copy(_written_table(statement.text))
+            return
         table = statement.table if isinstance(statement, UpdateBase) else None
         if not isinstance(table, Table) or (isinstance(statement, Delete) and table.name in _parents()):
             raise NeedsWriterError
@@ -269,6 +277,12 @@ class SqliteRehearsalSession(SqliteSession):
         rows = f"INSERT INTO temp.{table} SELECT * FROM main.{table} WHERE ?1 <> '' AND {REHEARSED[table]}"  # noqa: S608 (constants)
         await self._connection.fetch(rows, (self._account,))
         self._copied.add(table)
+
+
+def _written_table(sql: str) -> str:
+    """Empty for another statement than an INSERT or UPDATE."""
+    named = _WRITTEN_TABLE.match(sql)
+    return "" if named is None else named[1]
 
 
 @cache
