@@ -35,6 +35,9 @@ from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWit
 _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
 """What a single request may be refused with; any other error ends the whole request."""
 
+AUTOMATIONS_PER_TRANSACTION = 5
+"""A slot or rule is saved with several statements, each of which waits for the one before."""
+
 T = TypeVar("T")
 Act: TypeAlias = Callable[[Device], Awaitable[T]]
 
@@ -124,7 +127,7 @@ class GroupBulkActionService:
         async def puts(tx: GroupsTx, _: Sequence[Device]) -> Act[ScheduleWithSyncState]:
             return lambda each: self.schedules.put_in_transaction(tx, caller, each, slot, schedule, now_ms)
 
-        return await self._for_each(caller, Role.MEMBER, group_id, puts)
+        return await self._for_each(caller, Role.MEMBER, group_id, puts, at_once=AUTOMATIONS_PER_TRANSACTION)
 
     async def cancel_schedule(self, caller: SessionCaller, group_id: GroupId, slot: int) -> GroupActionReport[None]:
         """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
@@ -134,7 +137,7 @@ class GroupBulkActionService:
         async def cancels(tx: GroupsTx, _: Sequence[Device]) -> Act[None]:
             return lambda each: self.schedules.cancel_in_transaction(tx, caller, each, slot, now_ms)
 
-        return await self._for_each(caller, Role.MEMBER, group_id, cancels)
+        return await self._for_each(caller, Role.MEMBER, group_id, cancels, at_once=AUTOMATIONS_PER_TRANSACTION)
 
     async def create_rule(self, caller: SessionCaller, group_id: GroupId, fields: Mapping[str, Any]) -> GroupActionReport[Rule]:
         """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
@@ -143,7 +146,9 @@ class GroupBulkActionService:
         async def creates(tx: GroupsTx, _: Sequence[Device]) -> Act[Rule]:
             return lambda each: self.rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)
 
-        return await self._for_each(caller, Role.MEMBER, group_id, creates, lock=self.engine_commit_lock)
+        return await self._for_each(
+            caller, Role.MEMBER, group_id, creates, at_once=AUTOMATIONS_PER_TRANSACTION, lock=self.engine_commit_lock
+        )
 
     async def _submits(
         self,
@@ -172,6 +177,7 @@ class GroupBulkActionService:
         group_id: GroupId,
         begin: Callable[[GroupsTx, Sequence[Device]], Awaitable[Act[T]]],
         *,
+        at_once: int = OBJECTS_PER_TRANSACTION,
         event: Callable[[GroupActionReport[T]], DomainEvent] | None = None,
         locks_account: bool = False,
         lock: AbstractAsyncContextManager[None] | None = None,
@@ -187,9 +193,9 @@ class GroupBulkActionService:
                     lock or nullcontext(),
                     self.uow.write(caller, needs, locks_account=locks_account, background=True) as tx,
                 ):
-                    view = await self._view(tx, caller, group_id, None if left is None else left[:OBJECTS_PER_TRANSACTION])
-                    rest = (view.devices if left is None else left)[OBJECTS_PER_TRANSACTION:]
-                    devices = view.devices[:OBJECTS_PER_TRANSACTION]
+                    view = await self._view(tx, caller, group_id, None if left is None else left[:at_once])
+                    rest = (view.devices if left is None else left)[at_once:]
+                    devices = view.devices[:at_once]
                     done = await _outcomes(caller, devices, await begin(tx, devices))
                     group = view.group
                     if event is not None and not rest:
