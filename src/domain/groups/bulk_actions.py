@@ -1,9 +1,10 @@
 """What is done to all members of a group: send a command, set or cancel a slot, create a rule.
 
 Each device is decided on its own, by the checks of a single request: its authority, grants, approval and limits. The report has
-one outcome per device, in order of their age, and of a command one per channel that it is for. A few of them share a transaction, so that between two of these others write; what
-ends the request after the first one is the outcome of all devices that are left. The first transaction marks the request's
-`Idempotency-Key`: after a crash in the middle, a repeated request is told so, and does nothing twice.
+one outcome per device, in order of their age, and of a command one per channel that it is for. A few devices share a transaction,
+so that between two of these others write; what ends the request after the first one is the outcome of all devices that are left.
+The first transaction marks the request's `Idempotency-Key`: after a crash in the middle, a repeated request is told so, and does
+nothing twice.
 """
 
 from __future__ import annotations
