@@ -79,7 +79,7 @@ class CommandCancellationService:
             return
         definition = find_definition(context, execution.cmd, execution.channel)
         request = (
-            GrantCheckInput(execution.cmd)
+            GrantCheckInput(execution.cmd, channels=(execution.channel,))
             if definition is None
             else permission_request(context.device, definition, execution.channel)
         )

@@ -279,10 +279,13 @@ class ExecutionChangeCollector:
             return device, left_out
         await self.tx.devices.declare_channels(device.device_id, numbered, is_complete=is_complete)
         [after] = await self.tx.devices.list_by_ids([device.device_id]) or [device]
-        for each in after.channels:
-            known = self._channels.get((device.device_id, each.channel))
-            if known is not None:
-                self._channels[(device.device_id, each.channel)] = replace(each, state=known.state)
+        for each in after.all_channels:
+            key = (device.device_id, each.channel)
+            known = self._channels.pop(key, None)
+            if known is not None and known.kind is each.kind:
+                self._channels[key] = replace(each, state=known.state)
+            else:
+                self._changed_states.discard(key)
         if after.channels:
             names = ", ".join(f"{each.channel} {each.name} ({each.kind})" for each in after.channels if each.is_declared)
             self.add_event(
