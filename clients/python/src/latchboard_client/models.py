@@ -174,6 +174,7 @@ class AppTypeResponse:
 class ApprovalByLinkResponse:
     approval: ApprovalResponse
     device_name: str
+    channel_name: str | None
     decider: str
     link_expires_at: datetime
     second_factors: list[Literal["totp", "passkey", "recovery"]]

@@ -36,15 +36,16 @@ const Row = ({ group: { groupId, name, description, deviceCount } }) => html`<li
 
 function GroupPage({ path }) {
   const group = useLoad((signal) => get(path, signal), [path], (event) => CHANGES(event) || DEVICES(event));
-  const loaded = useLoad((signal) => (group.data ? get(`/devices?${new URLSearchParams({ groupId: group.data.groupId, limit: MANY })}`, signal) : []), [group.data?.groupId, group.data?.devices.length], DEVICES);
+  const loaded = useLoad((signal) => (group.data ? get(`/devices?${new URLSearchParams({ groupId: group.data.groupId, limit: MANY })}`, signal) : null), [group.data?.groupId, group.data?.devices.length], DEVICES);
   const [report, setReport] = useState(null);
   const members = loaded.data ?? [];
+  const known = Boolean(loaded.data || loaded.error); // before that no form could offer the channels
   const back = html`<p class="back"><a href="#/fleet/groups">${t("All groups")}</a></p>`;
   return html`${back}<${Loaded} of=${group}>${(found) => html`
     <${Members} group=${found} path=${path} reload=${group.reload} />
     ${report ? html`<${GroupActionReport} ...${report} />` : null}
-    ${mayEdit() && found.devices.length ? html`<${GroupActions} group=${found} members=${members} path=${path} show=${setReport} />` : null}
-    ${isAdmin() ? html`<${Grants} path=${path} isGroup title=${t("Who may switch the group")} none=${t("Nobody has a grant on this group")} commandsOf=${() => commandsOf(found.devices, members)} channels=${channelsOf(members)} />` : null}`}<//>`;
+    ${mayEdit() && known && found.devices.length ? html`<${GroupActions} group=${found} members=${members} path=${path} show=${setReport} />` : null}
+    ${isAdmin() && known ? html`<${Grants} path=${path} isGroup title=${t("Who may switch the group")} none=${t("Nobody has a grant on this group")} commandsOf=${() => commandsOf(found.devices, members)} channels=${channelsOf(members)} />` : null}`}<//>`;
 }
 
 /* Those of all devices, by number. Of one number the devices may have different ones: all are named. */
