@@ -57,6 +57,14 @@ def repeated(path: str, body: dict[str, Any]) -> Callable[[], Iterator[Request]]
     return again
 
 
+def in_turn(path: str, *bodies: dict[str, Any]) -> Callable[[], Iterator[Request]]:
+    def again() -> Iterator[Request]:
+        while True:
+            yield from ((path, body) for body in bodies)
+
+    return again
+
+
 def new_schemas(device_id: str) -> Iterator[Request]:
     """Each as large and as slow to compile as the service accepts."""
     number = 0
@@ -77,10 +85,11 @@ def new_devices() -> Iterator[Request]:
 
 def make_loads(world: World) -> list[Load]:
     document = {"devices": list(plain_devices(DEVICES))}
-    plan, changed = (
-        {"document": document},
-        {"document": {"devices": [{**one, "location": "Hall"} for one in document["devices"]]}},
+    plan = {"document": document}
+    changed, back = (
+        {"document": {"devices": [{**one, "location": place} for one in document["devices"]]}} for place in ("Hall", "Yard")
     )
+    slot = {"slot": 0, "onTs": 4_000_000_000, "offTs": 4_000_000_600, "onCommand": {"command": "ON"}}
     test = {
         "conditions": [{"metric": "temperature", "comparator": ">", "value": 1e6}],
         "from": int(time.time() * 1000) - 86_400_000,
@@ -90,6 +99,9 @@ def make_loads(world: World) -> list[Load]:
         Load("plan of 2,400 devices, no change", repeated("/fleet/plan", plan)),
         Load("the same by a Viewer", repeated("/fleet/plan", plan), is_viewer=True),
         Load("plan that changes all 2,400", repeated("/fleet/plan", changed)),
+        Load("apply that changes all 2,400", in_turn("/fleet/apply", changed, back)),
+        Load("slot of a group of 200", repeated(f"/groups/{world.group_id}/schedules", slot)),
+        Load("preview of a command to 200", repeated(f"/groups/{world.group_id}/command/preview", {"cmd": "ON"})),
         Load("command to a group of 200", repeated(f"/groups/{world.group_id}/command", {"cmd": "ON", "ttlSeconds": 1})),
         Load("rule test over all telemetry", repeated(f"/devices/{world.talker}/rules/test", test)),
         Load("new parameter schemas", lambda: new_schemas(world.talker)),

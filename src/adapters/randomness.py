@@ -25,9 +25,12 @@ TIMESTAMP_EPOCH_MS = 1_577_836_800_000
 TIME_ORDERED_PREFIXES = frozenset({IdPrefix.EVENT, IdPrefix.EXECUTION, IdPrefix.DELIVERY, IdPrefix.SCHEDULE})
 _BASE36_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 """In the sort order of databases."""
-# 252 is the largest multiple of 36 in a byte: higher values are discarded, so that every character is equally likely.
+# 252 is the largest multiple of 36 in a byte, and 248 that of 62: higher values are discarded, so that every character is equally
+# likely.
 _BYTE_TO_ID_CHARACTER = bytes(ord(_ID_ALPHABET[byte % 36]) for byte in range(256))
 _BIASED_BYTES = bytes(range(252, 256))
+_BYTE_TO_ALPHANUMERIC = bytes(ord(_ALPHANUMERIC[byte % 62]) for byte in range(256))
+_BIASED_ALPHANUMERIC_BYTES = bytes(range(248, 256))
 _RANDOM_BATCH_BYTES = 8_192
 
 
@@ -54,7 +57,10 @@ class RandomIdAndSecretGenerator:
         return str(secrets.randbelow(10**count)).zfill(count)
 
     def random_alphanumeric(self, length: int) -> str:
-        return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(length))
+        found = b""
+        while len(found) < length:
+            found += secrets.token_bytes(2 * length).translate(_BYTE_TO_ALPHANUMERIC, _BIASED_ALPHANUMERIC_BYTES)
+        return found[:length].decode()
 
     def random_bytes(self, size: int) -> bytes:
         return secrets.token_bytes(size)

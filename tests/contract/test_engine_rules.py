@@ -167,7 +167,13 @@ def test_firing_order_is_priority_then_age(engine: TelemetryEngine) -> None:
     assert EngineDriver(engine, *rules).fired({"t": 31}) == [4, 2, 3, 1]
 
 
-@pytest.mark.parametrize(("first", "second"), [("FAN", "FAN"), ("ON", "OFF"), ("OFF", "ON"), ("ON", "ON")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *[("FAN", "FAN"), ("ON", "OFF"), ("OFF", "ON"), ("ON", "ON"), ("OPEN", "CLOSE"), ("CLOSE", "OPEN")],
+        *[("ON#2", "OFF#2"), ("OFF#64", "ON#64"), ("CLOSE#3", "OPEN#3"), ("FAN#2", "FAN#2")],
+    ],
+)
 def test_the_first_rule_wins_when_rules_fire_together_with_contradicting_commands(
     engine: TelemetryEngine, first: str, second: str
 ) -> None:
@@ -178,8 +184,13 @@ def test_the_first_rule_wins_when_rules_fire_together_with_contradicting_command
     assert driver.state(1) == RuleState(matched=True)
 
 
-def test_rules_with_unrelated_commands_both_fire(engine: TelemetryEngine) -> None:
-    assert EngineDriver(engine, rule(HOT, command="ON"), rule(HOT, no=2, command="FAN")).fired({"t": 31}) == [1, 2]
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("ON", "FAN"), ("ON", "OFF#2"), ("ON#2", "OFF"), ("ON#2", "OFF#3"), ("ON#2", "ON#3"), ("ON", "CLOSE"), ("OPEN#2", "OFF#2")],
+)
+def test_rules_with_unrelated_commands_both_fire(engine: TelemetryEngine, first: str, second: str) -> None:
+    """A command of another channel is `ON#2`."""
+    assert EngineDriver(engine, rule(HOT, command=first), rule(HOT, no=2, command=second)).fired({"t": 31}) == [1, 2]
 
 
 def test_a_late_message_evaluates_no_rule(engine: TelemetryEngine) -> None:

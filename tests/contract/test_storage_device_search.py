@@ -27,7 +27,7 @@ async def populate(world: StoredAccount, tx: Any) -> None:
         device = await tx.devices.add(a_device(account_id, project, name=name, status=status, about=about))
         if name == "Alpha pump":
             await tx.devices.set_online(device.device_id, True)
-            await tx.devices.set_relay_many({device.device_id: True})
+            await tx.devices.set_relay_many({device.device_id: True}, 5)
             await tx.devices.update_last_seen({device.device_no: NOW + 5})
 
 

@@ -113,13 +113,13 @@ async def test_devices_are_listed_by_account_and_project_oldest_first(world: Sto
 
 async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
-        await tx.devices.set_relay_many({world.device.device_id: True})
+        await tx.devices.set_relay_many({world.device.device_id: True}, 5)
         changed = replace(
             world.device, name="Valve", status=DeviceStatus.DISABLED, about=DeviceMetadata(tags=("x",)), relay=False, sched_rev=9
         )
         assert await tx.devices.save(changed)
         stored = await tx.devices.find(world.device.device_id)
-        assert stored == replace(changed, version=2, relay=True, sched_rev=0)
+        assert stored == replace(changed, version=2, relay=True, relay_ms=5, sched_rev=0)
         assert not await tx.devices.save(changed)
         assert not await tx.devices.save(replace(changed, device_id=new_id("dev")))
 
@@ -128,7 +128,7 @@ async def test_relay_is_stored_and_presence_returns_whether_it_changed(world: St
     device_id = world.device.device_id
     async with world.uow.write() as tx:
         for relay in (False, True):
-            await tx.devices.set_relay_many({device_id: relay, new_id("dev"): True})
+            await tx.devices.set_relay_many({device_id: relay, new_id("dev"): True}, 5)
             assert (await tx.devices.find(device_id)).relay is relay
         assert [await tx.devices.set_online(device_id, online) for online in (False, True, True, False)] == [
             False,
@@ -292,7 +292,7 @@ async def test_many_devices_are_found_switched_and_revised_together(world: Store
         found = await tx.devices.list_by_ids([*ids[:2], ids[0], new_id("dev")])
         assert sorted(found, key=lambda device: device.device_no) == others[:2]
         assert list(await tx.devices.list_by_ids([])) == []
-        await tx.devices.set_relay_many({ids[0]: True, ids[1]: False, new_id("dev"): True})
+        await tx.devices.set_relay_many({ids[0]: True, ids[1]: False, new_id("dev"): True}, 5)
         await tx.devices.increment_plan_revisions([ids[1], ids[2], new_id("dev")])
         await tx.devices.increment_plan_revisions([])
     async with world.uow.read() as tx:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from domain.kernel.ids import ApprovalId, ChannelId, UserId
 from domain.notifications.model import (
     ChannelErrorCode,
-    ChannelKind,
     Notification,
     NotificationChannel,
+    NotificationChannelKind,
     NotificationSettings,
     NotificationTopic,
     UnconditionalTopic,
@@ -22,7 +22,7 @@ def a_channel(world: StoredAccount, **changes: object) -> NotificationChannel:
         ChannelId(new_id("nch")),
         world.membership.membership_id,
         world.account.account_id,
-        ChannelKind.NTFY,
+        NotificationChannelKind.NTFY,
         "Phone",
         "ntfy.example",
         b"sealed",
@@ -82,7 +82,7 @@ async def test_a_device_that_returns_owes_nothing_for_being_offline(world: Store
 
 
 async def test_channels_are_listed_in_their_order_with_their_last_result(world: StoredAccount) -> None:
-    first, second = a_channel(world), a_channel(world, kind=ChannelKind.MAIL, sealed=None, created_ms=NOW + 1)
+    first, second = a_channel(world), a_channel(world, kind=NotificationChannelKind.MAIL, sealed=None, created_ms=NOW + 1)
     async with world.uow.write(caller=None) as tx:
         channels = tx.notification_channels
         await channels.add(second)
@@ -135,7 +135,7 @@ async def test_a_secret_of_the_installation_is_made_once_and_replaced_only_if_un
 async def test_sealed_channels_come_in_pages_and_are_replaced_only_if_unchanged(world: StoredAccount) -> None:
     made = sorted((a_channel(world) for _ in range(3)), key=lambda each: each.channel_id)
     async with world.uow.write(caller=None) as tx:
-        for channel in (*made, a_channel(world, kind=ChannelKind.MAIL, sealed=None)):
+        for channel in (*made, a_channel(world, kind=NotificationChannelKind.MAIL, sealed=None)):
             await tx.notification_channels.add(channel)
         assert await tx.notification_channels.count_sealed() == 3
         page = await tx.notification_channels.list_sealed_page(made[0].channel_id, 1)

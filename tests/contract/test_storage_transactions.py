@@ -116,7 +116,7 @@ async def test_a_reader_keeps_the_snapshot_it_began_with(world: StoredAccount) -
 
 async def test_a_reader_sees_nothing_of_an_open_transaction(world: StoredAccount) -> None:
     async with world.uow.write() as writing:
-        await writing.devices.set_relay_many({world.device.device_id: True})
+        await writing.devices.set_relay_many({world.device.device_id: True}, 5)
         async with world.uow.read() as tx:
             device = await tx.devices.find(world.device.device_id)
             assert device.relay is None

@@ -394,7 +394,7 @@ async def test_editing_a_slot_changes_only_the_edited_fields(service: Service, o
     feeder = await create_device(owner, "Feeder")
     schema = {"type": "object", "properties": {"grams": {"type": "integer"}}, "required": ["grams"]}
     await owner.post(f"{feeder.path}/commands", {"name": "FEED", "label": "Feed", "paramsSchema": schema}, expect=201)
-    feed = {"command": "FEED", "params": {"grams": 40}}
+    feed = {"command": "FEED", "params": {"grams": 40}, "channel": 1}
     kept = {"onTs": 1_900_000_007, "offTs": 1_900_000_067, "onCommand": feed, "misfireGraceSeconds": 120}
     zoned = {"rrule": "FREQ=DAILY", "timezone": "Asia/Kathmandu"}
     await owner.post(f"{feeder.path}/schedules", {"slot": 1, **kept, **zoned}, expect=201)

@@ -48,25 +48,28 @@ async def look(page: Page, name: str) -> None:
         await page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
 
 
-async def ask_to_open(service: Service, owner: ApiClient, name: str) -> str:
+async def ask_to_open(service: Service, owner: ApiClient, name: str, channel: int = 1) -> str:
     """A robot's request that waits; its path."""
     gate = await create_device(owner, name)
+    leaves = [{"channel": 1, "kind": "RELAY", "name": "Right leaf"}, {"channel": 2, "kind": "RELAY", "name": "Left leaf"}]
+    if channel != 1:
+        await owner.call("PUT", gate.path, {"channels": leaves}, 200)
     opening = {"name": "OPEN", "label": "Open", "requiresApproval": True, "paramsSchema": {"type": "object"}}
     await owner.post(f"{gate.path}/commands", opening, expect=201)
     key = await owner.post("/keys", {"name": "Delivery robot"}, expect=201)
     await owner.post(f"{gate.path}/grants", {"commands": ["OPEN"], "apiKeyId": key["keyId"]}, expect=201)
     asked = {"cmd": "OPEN", "params": {"width": 2.5, "side": "left"}, "reason": "A truck of 12 t is at the north gate"}
     async with service.api(**{"X-Api-Key": key["key"]}) as robot:
-        made = await robot.post(f"{gate.path}/command", asked, expect=202)
+        made = await robot.post(f"{gate.path}/command", {**asked, "channel": channel}, expect=202)
     return f"{gate.path}/approvals/{made['approvalId']}"
 
 
-async def pushed_link(service: Service, owner: ApiClient, receiver: Receiver, name: str) -> tuple[str, str]:
+async def pushed_link(service: Service, owner: ApiClient, receiver: Receiver, name: str, channel: int = 1) -> tuple[str, str]:
     """The request's path, and the place in the dashboard that the pushed notification leads to."""
     browser = PushBrowser(receiver.url)
     await owner.call("PUT", "/auth/notifications", {"topics": ["approvals"], "mail": False}, 200)
     made = await owner.post("/auth/notifications/channels", {"name": "Phone", "webPush": browser.subscription()}, expect=201)
-    path = await ask_to_open(service, owner, name)
+    path = await ask_to_open(service, owner, name, channel)
     link = await wait_for_link(browser, receiver)
     await owner.call("DELETE", f"/auth/notifications/channels/{made['channelId']}", None, 200)
     return path, "#" + link.partition("#")[2]
@@ -85,10 +88,10 @@ async def wait_for_link(browser: PushBrowser, receiver: Receiver) -> str:
 async def test_a_request_is_approved_from_a_notification_on_the_phone_without_a_sign_in(
     service: Service, owner: ApiClient, receiver: Receiver
 ) -> None:
-    path, place = await pushed_link(service, owner, receiver, "North gate")
+    path, place = await pushed_link(service, owner, receiver, "North gate", channel=2)
     async with open_browser(service, PHONE, theme="dark") as browser:
         page = await browser.open_tab(place)
-        await expect(page.get_by_role("heading", name="OPEN · North gate")).to_be_visible()
+        await expect(page.get_by_role("heading", name="OPEN · Left leaf (channel 2) · North gate")).to_be_visible()
         for text in ("2.5", "left", "Delivery robot", "A truck of 12 t is at the north gate"):
             await expect(page.get_by_text(text, exact=True)).to_be_visible()
         await look(page, "decide-phone-dark")

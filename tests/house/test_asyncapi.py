@@ -132,7 +132,7 @@ def test_what_the_service_sends_to_devices_fits(document: dict[str, Any]) -> Non
     command = OutboundCommand("exe_1", "SET", {"level": 3}, 1_795_233_602_120)
     messages = [
         *native.encode_command("dev_1", command, 1_795_233_600_000),
-        *native.encode_plan("dev_1", 17, [(0, 1_800_000_000, 1_800_003_600, True)], 0),
+        *native.encode_plan("dev_1", 17, [(0, 1_800_000_000, 1_800_003_600, True, 1)], 0),
         native.encode_time(1_795_233_600_000),
     ]
     for message in messages:

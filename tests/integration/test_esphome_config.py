@@ -52,5 +52,36 @@ def test_esphome_accepts_the_file_and_warns_of_nothing(tmp_path: Path, chip: str
     assert timeouts == ["0s", "0s"], "a restart switches the relay off"
     [update] = understood["ota"]
     assert update["password"] == "of this device"
-    [asked] = mqtt["on_message"]
-    assert asked["topic"] == f"devices/{DEVICE}/ask/relay/command"
+    topics = [asked["topic"] for asked in mqtt["on_message"]]
+    assert topics == [f"devices/{DEVICE}/ask/{name}/command" for name in ("relay", "switch")]
+
+
+SEVERAL = """
+  - {platform: gpio, name: "pump", pin: GPIO5}
+
+output:
+  - {platform: ledc, id: lamp_output, pin: GPIO18}
+
+light:
+  - {platform: monochromatic, name: "lamp", output: lamp_output}
+
+fan:
+  - {platform: speed, name: "ceiling", output: lamp_output}
+
+cover:
+  - platform: template
+    name: "blind"
+    optimistic: true
+    has_position: true
+"""
+
+
+def test_esphome_accepts_the_file_with_further_channels(tmp_path: Path) -> None:
+    """Those of which the commented lines speak."""
+    values = FirmwareConfigValues(DEVICE, "Board", BrokerEndpoint("192.168.1.10", 1883, 8083), ota_password="of this device")
+    [file] = build_project(FirmwareConfigFormat.ESPHOME, values, ExampleFirmwareSourceReader()).files
+    (tmp_path / "board.yaml").write_text(file.content.rstrip("\n") + SEVERAL, encoding="utf-8")
+    checked = subprocess.run([str(PROGRAM), "config", "board.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    understood = yaml.safe_load(checked.stdout.replace("!lambda", ""))
+    assert [switch["name"] for switch in understood["switch"]] == ["relay", "pump"]

@@ -44,8 +44,8 @@ async def test_a_command_is_accepted_and_its_execution_can_be_read(client: Clien
     assert (body["ok"], body["status"]) == (True, "QUEUED")
     path = f"/api/v1/devices/{device.device_id}/executions"
     one = await (await client.get(f"{path}/{body['executionId']}", headers=as_person())).get_json()
-    told = {"executionId", "cmd", "params", "status", "source", "result", "createdAt", "expiresAt", "finishedAt", "approvalId"}
-    assert set(one) == told
+    told = {"executionId", "cmd", "channel", "params", "status", "source", "result", "approvalId"}
+    assert set(one) == told | {"createdAt", "expiresAt", "finishedAt"}
     assert (one["cmd"], one["source"], one["finishedAt"]) == ("ON", "user", None)
     assert (await client.get(f"{path}/exe_nowhere", headers=as_person())).status_code == 404
 
@@ -180,7 +180,8 @@ async def test_definitions_are_listed_added_changed_and_removed(client: Client, 
     path = f"/api/v1/devices/{device.device_id}/commands"
     built_in = await (await client.get(path, headers=as_person())).get_json()
     assert [one["name"] for one in built_in] == ["ON", "OFF", "TOGGLE", "STATUS", "GET_SCHEDULES"]
-    assert set(built_in[0]) == {"commandId", "name", "label", "description", "kind", "paramsSchema", "shape", "requiresApproval"}
+    shown = {"commandId", "name", "label", "description", "kind", "paramsSchema", "shape", "requiresApproval", "channels"}
+    assert set(built_in[0]) == shown
     made = await client.post(path, json={"name": "SPIN", "label": "Spin"}, headers=as_person())
     command_id = (await made.get_json())["commandId"]
     assert made.status_code == 201

@@ -26,6 +26,7 @@ DEVICE_FIELDS = {
     "lastSeen",
     "createdAt",
     "project",
+    "channels",
     "groupIds",
     "profile",
     "description",

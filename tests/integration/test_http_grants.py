@@ -161,6 +161,7 @@ async def test_a_waiting_command_is_listed_and_approved(client: Client, world: S
         "approvalId": approval_id,
         "deviceId": device.device_id,
         "cmd": "FLUSH",
+        "channel": 1,
         "params": None,
         "status": "PENDING",
         "createdAt": "2027-01-15T08:00:00.000Z",

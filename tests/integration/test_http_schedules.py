@@ -54,8 +54,8 @@ async def test_a_slot_needs_only_times(client: Client, path: str) -> None:
         "label": "",
         "enabled": True,
         "status": "PENDING",
-        "onCommand": {"command": "ON", "params": None},
-        "offCommand": {"command": "OFF", "params": None},
+        "onCommand": {"command": "ON", "params": None, "channel": 1},
+        "offCommand": {"command": "OFF", "params": None, "channel": 1},
         "rrule": None,
         "timezone": "UTC",
         "misfire": "FIRE",
@@ -80,8 +80,8 @@ async def test_all_fields_are_kept(client: Client, path: str) -> None:
         "timezone": "Europe/Berlin",
         "misfire": "SKIP",
         "misfireGraceSeconds": 61,
-        "onCommand": {"command": "TOGGLE", "params": None},
-        "offCommand": {"command": "STATUS", "params": None},
+        "onCommand": {"command": "TOGGLE", "params": None, "channel": 1},
+        "offCommand": {"command": "STATUS", "params": None, "channel": 1},
     }
     status, made = await call(client, "POST", path, body)
     assert (status, {name: made[name] for name in body}) == (201, body)

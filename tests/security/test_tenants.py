@@ -15,9 +15,11 @@ import pytest_asyncio
 from adapters.http.core.operation import API_DEPENDENCIES, RequestHandlingDependencies
 from adapters.http.core.turns import MAX_WAITING, AccountTurns, TurnKind
 from adapters.http.documents.openapi import iterate_operations
+from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.sqlite.connections import SqliteConnection, SqliteLookUpConnection
+from domain.kernel.errors import Unavailable
 from domain.kernel.ids import AccountId
-from domain.kernel.unit_of_work import GIVE_WAY_EVERY
+from domain.kernel.unit_of_work import GIVE_WAY_EVERY, OBJECTS_PER_TRANSACTION
 from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 from support.waiting import TIMEOUT_S
 
@@ -132,6 +134,71 @@ async def test_a_plan_without_differences_waits_for_no_writer(app: InProcessApp,
     async with app.services.uow.write(None):
         answer = await loud.send_ok("POST", "/fleet/plan", PLAN)
     assert answer["counts"] == {"create": 0, "change": 0, "delete": 0, "unchanged": len(DEVICES)}
+
+
+async def test_what_is_only_rehearsed_waits_for_no_writer(app: InProcessApp, loud: ApiCaller) -> None:
+    """A plan that finds differences, with all that it would make, and the preview of a command to a group."""
+    made = await loud.send_ok("POST", "/devices/register/bulk", {"devices": [NEW] * 2, "credentials": "NEW"})
+    ids = [each["deviceId"] for each in made["devices"]]
+    group = await loud.send_ok("POST", "/groups", {"name": "Rehearsed", "deviceIds": ids})
+    rule = {
+        "name": "Too hot",
+        "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}],
+        "action": {"command": "OFF"},
+    }
+    slot = {"slot": 0, "onTs": 4_000_000_000, "offTs": 4_000_000_600, "onCommand": {"command": "ON"}}
+    full = {"metrics": ["temperature"], "rules": [rule], "schedules": [slot], "commands": [{"name": "DIM", "label": "Dim"}]}
+    document = {
+        "projects": [{"name": "Yard"}],
+        "devices": [{**DEVICES[0], "location": "Hall"}, {**NEW, **full, "externalId": "new", "project": "Yard"}],
+        "groups": [{"name": "New", "project": "Yard", "devices": ["new"]}],
+        "apiKeys": [{"name": "Robot"}],
+        "grants": [{"apiKey": "Robot", "group": "New", "project": "Yard", "commands": ["ON"]}],
+    }
+    async with app.services.uow.write(None):
+        plan = await loud.send_ok("POST", "/fleet/plan", {"document": document, "credentials": "NEW"})
+        preview = await loud.send_ok("POST", f"/groups/{group['groupId']}/command/preview", {"cmd": "ON"})
+    assert preview["queued"] == 2
+    assert (await loud.send_ok("GET", f"/devices/{ids[0]}/executions"))["data"] == []
+    again = await loud.send_ok("POST", "/fleet/plan", {"document": document, "credentials": "NEW"})
+    assert plan["counts"] == again["counts"]
+    assert plan["counts"]["create"] > 5
+
+
+def refuse_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the long transactions, as when the disk is full."""
+    original, begun = SqliteBackend.write, 0
+
+    def write(self: SqliteBackend, account: str = "", *, background: bool = False) -> Any:
+        nonlocal begun
+        begun += bool(account) and background
+        if begun == 2 and account:
+            raise Unavailable("The disk is full.")
+        return original(self, account, background=background)
+
+    monkeypatch.setattr(SqliteBackend, "write", write)
+
+
+async def test_many_objects_are_done_in_parts_and_the_answer_says_which_are_left(
+    loud: ApiCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2 * OBJECTS_PER_TRANSACTION
+    made = await loud.send_ok("POST", "/devices/register/bulk", {"devices": [NEW] * count, "credentials": "NEW"})
+    ids = [each["deviceId"] for each in made["devices"]]
+    group = await loud.send_ok("POST", "/groups", {"name": "Parts", "deviceIds": ids})
+    refuse_the_second(monkeypatch)
+    report = await loud.send_ok("POST", f"/groups/{group['groupId']}/command", {"cmd": "ON"})
+    assert [each["error"] for each in report["devices"]] == [None] * (count // 2) + ["UNAVAILABLE"] * (count // 2)
+    monkeypatch.undo()
+    for device_id, queued in ((ids[0], 1), (ids[-1], 0)):
+        assert len((await loud.send_ok("GET", f"/devices/{device_id}/executions"))["data"]) == queued
+    refuse_the_second(monkeypatch)
+    rows = [{**NEW, "externalId": f"part-{number}"} for number in range(count)]
+    answer = await loud.send_ok("POST", "/devices/register/bulk", {"devices": rows})
+    assert (answer["created"], answer["failed"]) == (count // 2, count // 2)
+    monkeypatch.undo()
+    again = await loud.send_ok("POST", "/devices/register/bulk", {"devices": rows})
+    assert (again["created"], again["existing"]) == (count // 2, count // 2)
 
 
 def count_hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:

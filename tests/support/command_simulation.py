@@ -22,7 +22,8 @@ from typing import Any
 
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.due import WakeEvent
-from domain.commands.dispatch import CommandCrashRecovery, CommandDispatchService, DispatchEntry, DispatchQueue
+from domain.commands.dispatch import CommandCrashRecovery, CommandDispatchService
+from domain.commands.dispatch_queue import DispatchEntry, DispatchQueue
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.commands.reports import ExecutionChangeCollector, ReportService
 from domain.devices.absence import AbsenceTracker

@@ -21,6 +21,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from domain.devices.channels import MAX_CHANNEL
 from domain.kernel.dataclasses import service
 from domain.kernel.folding import fold
 
@@ -98,6 +99,7 @@ Connect = Callable[[Context[Any, Any]], AbstractAsyncContextManager[McpApiHttpCl
 """Gives the API as the caller's key sees it. Raises McpApiError when the caller has no key."""
 
 DeviceId = Annotated[str, Field(description="Device id (dev_…) from list_devices.")]
+Channel = Annotated[int, Field(ge=1, le=MAX_CHANNEL, description="Channel from list_devices; 1 is the relay.")]
 Wait = Annotated[int, Field(ge=0, le=MAX_WAIT_S, description="Seconds to wait for the result.")]
 
 
@@ -142,7 +144,7 @@ def _add_reading_tools(server: MCPServer[Any], connect: Connect) -> None:
 
     @server.tool(annotations=reads)
     async def list_devices(ctx: Context[Any, Any], name_contains: str | None = None) -> dict[str, Any]:
-        """Devices that this key may see: id, name, whether online, relay state, and the names of their commands."""
+        """Devices that this key may see: id, name, whether online, relay state, and the channels of those that have more."""
         return await _answer(ctx, connect, lambda api: _list_devices(api, name_contains))
 
     @server.tool(annotations=reads)
@@ -151,9 +153,9 @@ def _add_reading_tools(server: MCPServer[Any], connect: Connect) -> None:
         return await _answer(ctx, connect, lambda api: _list_commands(api, device_id))
 
     @server.tool(annotations=reads)
-    async def explain_access(ctx: Context[Any, Any], device_id: DeviceId, command: str) -> dict[str, Any]:
+    async def explain_access(ctx: Context[Any, Any], device_id: DeviceId, command: str, channel: Channel = 1) -> dict[str, Any]:
         """Whether this key may run the command now: by which grant, or what is missing and when it would be allowed."""
-        return await _answer(ctx, connect, lambda api: api.get(f"/devices/{device_id}/access", cmd=command))
+        return await _answer(ctx, connect, lambda api: api.get(f"/devices/{device_id}/access", cmd=command, channel=channel))
 
     @server.tool(annotations=reads)
     async def read_telemetry(
@@ -190,13 +192,14 @@ def _add_command_tools(server: MCPServer[Any], connect: Connect) -> None:
         device_id: DeviceId,
         command: Annotated[str, Field(description="Name of the command, such as ON or OFF.")],
         reason: Annotated[str, Field(min_length=3, max_length=280, description="Why. People who approve read it.")],
+        channel: Channel = 1,
         params: dict[str, Any] | None = None,
         wait_seconds: Wait = 10,
         ttl_seconds: Annotated[int | None, Field(description="Not run after this many seconds; 60 by default.")] = None,
         request_id: Annotated[str | None, Field(description="The same id never runs twice; give one if you may retry.")] = None,
     ) -> dict[str, Any]:
         """Switch a real device. Returns the device's own answer, a waiting approval, or a refusal with advice."""
-        body: dict[str, Any] = {"cmd": command, "reason": reason, "waitSeconds": wait_seconds}
+        body: dict[str, Any] = {"cmd": command, "channel": channel, "reason": reason, "waitSeconds": wait_seconds}
         body |= {"params": params} if params is not None else {}
         body |= {"ttlSeconds": ttl_seconds} if ttl_seconds is not None else {}
 
@@ -229,12 +232,20 @@ async def _list_devices(api: McpApiHttpClient, name_contains: str | None) -> dic
     found = [device for device in devices if wanted in fold(device["name"])]
     fields = ("deviceId", "name", "isOnline", "relayState", "lastSeen", "description", "location")
     shown = [{field: device[field] for field in fields if device.get(field) is not None} for device in found[:MAX_DEVICES]]
+    for device, each in zip(found, shown, strict=False):
+        if len(device["channels"]) > 1 or device["channels"][0]["kind"] != "RELAY":
+            each["channels"] = [{name: one[name] for name in ("channel", "kind", "name", "state")} for one in device["channels"]]
     return {"devices": shown, "total": len(found), "cut": len(found) > MAX_DEVICES}
 
 
 async def _list_commands(api: McpApiHttpClient, device_id: str) -> dict[str, Any]:
     commands = await api.get_all(f"/devices/{device_id}/commands")
-    answers = await asyncio.gather(*(api.get(f"/devices/{device_id}/access", cmd=command["name"]) for command in commands))
+    answers = await asyncio.gather(
+        *(
+            api.get(f"/devices/{device_id}/access", cmd=command["name"], channel=min(command["channels"], default=1))
+            for command in commands
+        )
+    )
     return {"commands": [command | {"access": answer} for command, answer in zip(commands, answers, strict=True)]}
 
 
@@ -263,6 +274,7 @@ ADVICE = {
     "UNAUTHENTICATED": "The API key is missing, wrong, disabled or deleted. Ask the person who gave it to you. Do not try again.",
     "GRANT_MISSING": "This key may do nothing on this device. Ask a person to grant it; name the device and the command.",
     "COMMAND_NOT_GRANTED": "This key may run other commands on this device, not this one. Use explain_access, or ask a person.",
+    "CHANNEL_NOT_GRANTED": "This key may switch other channels of the device, not this one. Use explain_access, or ask.",
     "SCOPE_TOO_NARROW": "This key may read this device only. Ask a person for a wider grant if the task needs one.",
     "GRANT_EXPIRED": "The permission has ended. Ask a person to renew it.",
     "OUTSIDE_GRANT_WINDOW": "The key may not do this now. explain_access says from when; wait, or ask a person.",
@@ -270,6 +282,7 @@ ADVICE = {
     "DEVICE_PENDING": "The device was never set up: it has no credentials. Tell a person.",
     "DEVICE_DISABLED": "A person has disabled the device. Do not look for a way around it.",
     "INVALID_PARAMS": "Correct the parameters: list_commands has their schema.",
+    "UNKNOWN_CHANNEL": "The device has no such channel: list_devices names those that it has.",
     "UNKNOWN_COMMAND": "The device has no such command: list_commands names those that it has.",
     "NOT_FOUND": "There is no such thing for this key. list_devices shows the devices that it may see.",
     "UNAVAILABLE": "It is not known to be done. Look with get_execution or list_executions before you send it again.",

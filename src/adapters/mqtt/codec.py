@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.mqtt.profiles import esphome, native, shelly, tasmota
+from adapters.mqtt.profiles import esphome, esphome_channels, native, shelly, tasmota
 from domain.devices.messages import DeviceReport, OutboundCommand, OutboundMessage, PlanRow, UnreadableMessage
 from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
@@ -28,6 +28,7 @@ _CODECS: dict[FirmwareProfile, ModuleType] = {
 
 _MEMORIES: dict[FirmwareProfile, Callable[[DeviceId], Any]] = {
     FirmwareProfile.TASMOTA: lambda _: tasmota.TasmotaState(),
+    FirmwareProfile.ESPHOME: lambda _: esphome_channels.EspHomeState(),
     FirmwareProfile.SHELLY: shelly.ShellyState,
 }
 MAX_REMEMBERED = 20_000

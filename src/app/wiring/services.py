@@ -30,7 +30,8 @@ from domain.commands.authority import QueuedCommandAuthority
 from domain.commands.cancellation import CommandCancellationService
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_types import DeviceTypeAdminService
-from domain.commands.dispatch import CommandDispatchService, DispatchQueue
+from domain.commands.dispatch import CommandDispatchService
+from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceQueries, SubmittedCommandWaiter
 from domain.commands.reports import ReportService
 from domain.commands.submission import CommandSubmissionService

@@ -64,6 +64,12 @@ class ApprovalLinkDetails:
     methods: tuple[str, ...]
     caller: SessionCaller
 
+    @property
+    def channel_name(self) -> str | None:
+        """Of the channel that the command is for; None for a device of one relay."""
+        channel = self.device.channel(self.approval.channel) if self.device.channels else None
+        return None if channel is None else channel.name
+
 
 @service
 class ApprovalLinkService(Generic[TxT]):

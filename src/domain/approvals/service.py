@@ -23,6 +23,7 @@ from domain.approvals.model import (
     check_can_withdraw,
 )
 from domain.approvals.ports import ApprovalsTx, ApprovalWaiter, ApprovedCommandSubmitterPort
+from domain.devices.channels import on_channel
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.events.model import Event, EventSearch
@@ -217,11 +218,12 @@ def _decided_event(approval: Approval, caller: Caller, reason: str = "") -> Doma
     return event_of(
         caller,
         "approval_decided",
-        f"{approval.cmd} requested by {requester}: {approval.status}{ending}",
+        f"{on_channel(approval.cmd, approval.channel)} requested by {requester}: {approval.status}{ending}",
         approval.decided_ms or 0,
         approval.device_id,
         approvalId=approval.approval_id,
         cmd=approval.cmd,
+        channel=approval.channel,
         status=approval.status.value,
         requestedBy=approval.requested_by.label,
         executionId=approval.execution_id,

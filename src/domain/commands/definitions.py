@@ -176,14 +176,18 @@ async def check_lifts_no_pending(
     """While a request waits for approval, an Admin cannot change its command so that it would need none: an Admin whose key asks
     could otherwise lift the approval instead of asking another person. An Owner may. `affects`: whether the change concerns a
     device. Raises Conflict `REQUEST_PENDING`."""
-    held = _needing_approval(after)
-    lifted = {(name, channel) for name, channel in _needing_approval(before) if not {(name, channel), (name, None)} & held}
-    if not lifted or caller.role is Role.OWNER:
+    needed, needs = _needing_approval(before), _needing_approval(after)
+    if needed <= needs or caller.role is Role.OWNER:
         return
     pending = await tx.approvals.list_pending_commands(caller.account_id)
-    waiting = {device_id for device_id, cmd, channel in pending if {(cmd, channel), (cmd, None)} & lifted}
-    if any(affects(device) for device in await tx.devices.list_by_ids(waiting)):
-        names = ", ".join(sorted({name for name, _ in lifted}))
+    lifted = [
+        (device_id, cmd)
+        for device_id, cmd, channel in pending
+        if {(cmd, channel), (cmd, None)} & needed and not {(cmd, channel), (cmd, None)} & needs
+    ]
+    waiting = await tx.devices.list_by_ids({device_id for device_id, _ in lifted})
+    if any(affects(device) for device in waiting):
+        names = ", ".join(sorted({cmd for _, cmd in lifted}))
         raise Conflict(
             f"A request for {names} waits for approval, which this change would lift. Have the request decided first, or ask an "
             "Owner.",

@@ -12,12 +12,13 @@ and periodically.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from domain.commands.authority import QueuedCommandAuthority
+from domain.commands.dispatch_queue import DispatchEntry, DispatchQueue
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
 from domain.commands.reports import build_result, can_resend, command_result_event, expire_execution
@@ -39,7 +40,6 @@ MAX_EXPIRED_PER_ROUND = 50
 """One short transaction; between two of them others write, and what is queued is sent."""
 MAX_RECENTLY_SENT = 5 * PAGE_SIZE
 """Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
-MAX_QUEUED = 20_000
 UNCHECKED_MS = SECOND_MS
 """A younger command was checked just now, and what ends its authority ends it in the same transaction."""
 MAX_UNNOTICED_MS = MINUTE_MS
@@ -49,21 +49,6 @@ _FAILURES: Mapping[PublishResult | None, str] = {None: "UNSUPPORTED", PublishRes
 """Result codes of commands that no later attempt can deliver."""
 UNKNOWN_CHANNEL = "UNKNOWN_CHANNEL"
 """Result code of a command for a channel that the firmware does not have."""
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchEntry:
-    """An execution to dispatch. `device`: its state in the transaction that queued the command."""
-
-    device: Device
-    execution: Execution
-
-    @classmethod
-    async def load_devices(cls, tx: CommandsTx, page: Sequence[Execution]) -> Sequence[DispatchEntry]:
-        """Stored executions with their devices, without those of deleted devices."""
-        found = await tx.devices.list_by_ids({execution.device_id for execution in page})
-        devices = {device.device_id: device for device in found}
-        return [cls(devices[one.device_id], one) for one in page if one.device_id in devices]
 
 
 QueuedForDevice = tuple[Device, dict[ExecutionId, Execution]]
@@ -449,48 +434,6 @@ class CommandCrashRecovery:
         Returns how many; raises Unavailable."""
         async with self.uow.write(caller=None) as tx:
             return await tx.executions.mark_possibly_sent(self.clock.now_ms())
-
-
-@service
-class DispatchQueue:
-    """The commands that this process has committed, which saves the dispatcher a database query. `wake` wakes the dispatcher.
-
-    It is only a shortcut. Commands that it loses (overflow, crash) are still QUEUED in the database."""
-
-    wake: Callable[[], None]
-    _queued: dict[ExecutionId, DispatchEntry] = field(default_factory=dict, init=False)
-    has_overflowed: bool = field(default=False, init=False)
-    """Commands were dropped. The dispatcher resets this when it scans the database instead."""
-
-    def __len__(self) -> int:
-        return len(self._queued)
-
-    @property
-    def oldest_created_ms(self) -> int | None:
-        """When the oldest command in the queue was created; None when the queue is empty."""
-        oldest = next(iter(self._queued.values()), None)
-        return None if oldest is None else oldest.execution.created_ms
-
-    def put(self, commands: Sequence[DispatchEntry]) -> None:
-        """Call after the commit, with the commands in their queue order."""
-        if len(self._queued) + len(commands) > MAX_QUEUED:
-            self.clear()
-        else:
-            self._queued.update((command.execution.execution_id, command) for command in commands)
-        self.wake()
-
-    def pop_batch(self, limit: int) -> Sequence[DispatchEntry]:
-        """Remove and return the oldest commands."""
-        return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
-
-    def clear(self) -> None:
-        """Drop all; the dispatcher finds them in the database."""
-        self._queued.clear()
-        self.has_overflowed = True
-
-    def discard(self, execution_id: ExecutionId) -> None:
-        """Drop a command that the dispatcher has found in the database."""
-        self._queued.pop(execution_id, None)
 
 
 @service

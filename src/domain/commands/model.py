@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from domain.devices.channels import RELAY_CHANNEL, ChannelKind, channel_suffix, find_channel
+from domain.devices.channels import RELAY_CHANNEL, ChannelKind, find_channel, on_channel
 from domain.devices.model import Device
 from domain.grants.checks import channels_of, effects_of
 from domain.grants.model import Grant
@@ -359,7 +359,7 @@ def require_definition(context: CommandContext, cmd: str, channel: int = RELAY_C
         return found
     listed = f"GET /devices/{context.device.device_id}/commands lists them"  # for those who may read the device
     raise ValidationFailed(
-        f"This device has no command {cmd[:64]!r}{channel_suffix(channel)}. Names are in capitals; {listed}.",
+        f"This device has no command {on_channel(repr(cmd[:64]), channel)}. Names are in capitals; {listed}.",
         code="UNKNOWN_COMMAND",
         details=(FieldError("cmd", "is not a command of this device."),),
     )

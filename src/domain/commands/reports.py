@@ -23,8 +23,8 @@ from domain.devices.channels import (
     ChannelState,
     DeclaredChannel,
     InputAction,
-    channel_suffix,
     number_channels,
+    on_channel,
     says_something_new,
 )
 from domain.devices.messages import ChannelReport
@@ -192,9 +192,9 @@ class ReportService:
         if known is None or not changes.set_relay(device, known, relay):
             return
         word = "ON" if relay else "OFF"
-        name = known.name if device.channels else "Relay"
+        text = f"{known.name}: {word}" if device.channels else f"Relay is {word}"
         data: dict[str, Json] = {"relay": word, "channel": channel}
-        changes.add_event(_reported_event(device, "relay_changed", f"{name} is {word}", data, cause, reported_cause, at_ms))
+        changes.add_event(_reported_event(device, "relay_changed", text, data, cause, reported_cause, at_ms))
 
     def _transition(
         self,
@@ -470,7 +470,7 @@ def command_result_event(execution: Execution, source: str, at_ms: int, device_n
     return DomainEvent(
         account_id=execution.account_id,
         kind="command_result",
-        description=f"Command {execution.cmd}{channel_suffix(execution.channel)}: {execution.status}{because}",
+        description=f"Command {on_channel(execution.cmd, execution.channel)}: {execution.status}{because}",
         at_ms=at_ms,
         source=source,
         device_id=execution.device_id,

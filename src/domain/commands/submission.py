@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from domain.approvals.model import Approval
 from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.contexts import get_context, get_context_for_caller, load_contexts, permission_request
-from domain.commands.dispatch import DispatchEntry, DispatchQueue
+from domain.commands.dispatch_queue import DispatchEntry, DispatchQueue
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     MAX_TTL_MS,
@@ -35,7 +35,7 @@ from domain.commands.model import (
     require_definition,
 )
 from domain.commands.ports import CommandsTx, ParamsValidator
-from domain.devices.channels import RELAY_CHANNEL, channel_suffix
+from domain.devices.channels import RELAY_CHANNEL, on_channel
 from domain.devices.model import Device, DeviceStatus
 from domain.grants.authorizer import AccessPermit, Authorizer, AutomationGrantCheckInput
 from domain.grants.checks import GrantCheckInput
@@ -407,7 +407,7 @@ def _command_sent_event(caller: Caller, command: DispatchEntry, now_ms: int, rea
         data["approvalId"] = execution.approval_id
     if reason is not None:
         data["reason"] = reason
-    text = f"Command {execution.cmd} accepted for the device{channel_suffix(execution.channel)}{_because(reason)}"
+    text = f"Command {on_channel(execution.cmd, execution.channel)} accepted for the device{_because(reason)}"
     return event_of(caller, "command_sent", text, now_ms, device, **data)
 
 
@@ -417,7 +417,7 @@ def _approval_requested_event(
     return event_of(
         caller,
         "approval_requested",
-        f"Command {request.cmd}{channel_suffix(request.channel)} waits for approval{_because(approval.reason)}",
+        f"Command {on_channel(request.cmd, request.channel)} waits for approval{_because(approval.reason)}",
         now_ms,
         request.device,
         approvalId=approval.approval_id,

@@ -9,7 +9,7 @@ last `hello` named the channel.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from domain.kernel.domain_event import Json, JsonObject
@@ -131,16 +131,30 @@ class ChannelInput:
     name: str | None = None
 
 
-def check_channel_inputs(inputs: Sequence[ChannelInput]) -> None:
-    """Raises ValidationFailed for a number that is used twice."""
+def check_channel_inputs(channels: Iterable[Channel], inputs: Sequence[ChannelInput]) -> None:
+    """`channels`: what is known. Raises ValidationFailed for a number that is used twice, and for a kind that is not the
+    firmware's."""
     numbers = [each.channel for each in inputs]
     faults = [
         FieldError(f"channels.{index}.channel", f"channel {number} is there twice; give each its own number.")
         for index, number in enumerate(numbers)
         if number in numbers[:index]
     ]
+    declared = {each.channel: each.kind for each in channels if each.is_declared}
+    faults += [
+        FieldError(f"channels.{index}.kind", f"the firmware says that channel {each.channel} is a {declared[each.channel]}.")
+        for index, each in enumerate(inputs)
+        if declared.get(each.channel, each.kind) is not each.kind
+    ]
     if faults:
         raise ValidationFailed("The channels are not valid; see details.", details=faults)
+
+
+def without_own_names(channels: Iterable[Channel], inputs: Sequence[ChannelInput]) -> Sequence[ChannelInput]:
+    """`channels`: what is known. A name that a channel has anyway is not given to it: who reads the channels and sends them back
+    with one name changed leaves the others to the firmware."""
+    own = {each.channel: replace(each, given_name=None).name for each in channels}
+    return [replace(each, name=None) if each.name == own.get(each.channel) else each for each in inputs]
 
 
 def find_channel(channels: Iterable[Channel], reference: int | str) -> int | None:
@@ -188,14 +202,9 @@ def says_something_new(
     )
 
 
-def channel_suffix(channel: int) -> str:
-    """For a sentence or a name: nothing for the relay."""
-    return "" if channel == RELAY_CHANNEL else f" on channel {channel}"
-
-
-def channels_suffix(channels: Collection[int]) -> str:
-    """The same for a choice of channels; none are all."""
-    return f", channel {', '.join(map(str, channels))}" if channels else ""
+def on_channel(text: str, *channels: int) -> str:
+    """A command or place with its channels, such as `ON #2`, in any language; the relay, and none for all, go without saying."""
+    return text if channels in ((), (RELAY_CHANNEL,)) else f"{text} {' '.join(f'#{number}' for number in channels)}"
 
 
 def covers_channels(granted: Collection[int], wanted: Collection[int] | None) -> bool:

@@ -1,8 +1,8 @@
 """How a device comes to be: the checks and the new row, shared by all ways to register one; and the registration of many.
 
-Many devices are registered with one request, in one transaction: a request that is repeated after a crash or a lost answer finds
-the devices that it has made by their `externalId`, and changes nothing about them. What the database alone knows is decided row
-by row, so that one wrong row does not undo the others.
+Many devices are registered with one request, some in each transaction, so that others write in between. A request that is
+repeated after a crash or a lost answer finds the devices that it has made by their `externalId`, and changes nothing about them.
+What the database alone knows is decided row by row, so that one wrong row does not undo the others.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import event_of
 from domain.kernel.errors import Conflict, DomainError, NotFound, ValidationFailed
+from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, IdAndSecretGenerator, IdPrefix, ProjectId
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import OBJECTS_PER_TRANSACTION, UnitOfWork, in_steps
+from domain.sign_in.presence import require_fresh_proof
 
 MAX_DEVICES_PER_ACCOUNT = 100_000
 
@@ -135,27 +137,55 @@ class BulkRegistrationService:
     async def register_many(
         self, caller: SessionCaller, rows: Sequence[DeviceRegistrationInput], credentials: BulkCredentials
     ) -> Sequence[BulkRegistrationRowResult]:
-        """One result per row, in their order. Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
+        """One result per row, in their order. What ends a transaction after the first one is the result of all that are left.
+
+        Raises PermissionDenied; ValidationFailed for two rows with one `externalId`."""
         _check_distinct(rows)
-        now_ms = self.clock.now_ms()
-        async with self.uow.write(caller, Role.MEMBER, locks_account=True, background=True) as tx:
-            wanted = {row.external_id for row in rows if row.external_id is not None}
-            found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
-            existing = {device.external_id: device for device in found}
-            count = await tx.devices.count(caller.account_id)
-            places = _RegistrationPlaces(tx=tx, account_id=caller.account_id)
-            planned: list[BulkRegistrationRowResult] = []
-            for row in rows:
-                planned.append(await self._plan(caller, row, existing, places, count, now_ms))
-                count += planned[-1].outcome is BulkOutcome.CREATED
-            results = [
-                await self._with_credentials(tx, caller, result, credentials, now_ms)
-                for result in await self._add(tx, caller, planned, now_ms)
-            ]
-        for result in results:
-            if result.credentials is not None:
-                await self.credential_sync.sync(DeviceId(result.credentials.device_id))
+        results: list[BulkRegistrationRowResult] = []
+        for some in in_steps(rows, OBJECTS_PER_TRANSACTION) if rows else [rows]:
+            try:
+                async with self.uow.write(caller, Role.MEMBER, locks_account=True, background=True) as tx:
+                    if not results and credentials is BulkCredentials.UNUSED:
+                        await self._check_may_replace(tx, caller, rows)
+                    made = await self._register(tx, caller, some, credentials)
+                results += made
+            except IdempotentReplayRollbackError:
+                results += made
+                continue
+            except DomainError as error:
+                if not results or caller.is_replay:
+                    raise
+                return [*results, *(BulkRegistrationRowResult(BulkOutcome.FAILED, error=error) for _ in rows[len(results) :])]
+            for result in made:
+                if result.credentials is not None:
+                    await self.credential_sync.sync(DeviceId(result.credentials.device_id))
+        if caller.is_replay:
+            raise IdempotentReplayRollbackError
         return results
+
+    async def _check_may_replace(self, tx: DevicesTx, caller: SessionCaller, rows: Sequence[DeviceRegistrationInput]) -> None:
+        """Before the first row is done. Raises PermissionDenied `STEP_UP_REQUIRED`."""
+        found = await tx.devices.list_by_external_ids(caller.account_id, {row.external_id for row in rows if row.external_id})
+        if any(device.status is not DeviceStatus.PENDING and device.has_unused_credentials for device in found):
+            await require_fresh_proof(tx, caller, self.clock.now_ms())
+
+    async def _register(
+        self, tx: DevicesTx, caller: SessionCaller, rows: Sequence[DeviceRegistrationInput], credentials: BulkCredentials
+    ) -> Sequence[BulkRegistrationRowResult]:
+        now_ms = self.clock.now_ms()
+        wanted = {row.external_id for row in rows if row.external_id is not None}
+        found = await tx.devices.list_by_external_ids(caller.account_id, wanted)
+        existing = {device.external_id: device for device in found}
+        count = await tx.devices.count(caller.account_id)
+        places = _RegistrationPlaces(tx=tx, account_id=caller.account_id)
+        planned: list[BulkRegistrationRowResult] = []
+        for row in rows:
+            planned.append(await self._plan(caller, row, existing, places, count, now_ms))
+            count += planned[-1].outcome is BulkOutcome.CREATED
+        return [
+            await self._with_credentials(tx, caller, result, credentials, now_ms)
+            for result in await self._add(tx, caller, planned, now_ms)
+        ]
 
     async def _plan(
         self,

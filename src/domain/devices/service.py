@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
 from domain.accounts.model import Project
-from domain.devices.channels import check_channel_inputs
+from domain.devices.channels import check_channel_inputs, without_own_names
 from domain.devices.lookup import get_device, get_device_to_cut_off, save_device
 from domain.devices.model import UNKNOWN_HEALTH, Device, DeviceHealth, DeviceLifecycleAction, DeviceMetadata, DeviceStatus
 from domain.devices.ports import DevicesTx
@@ -102,8 +102,8 @@ class DeviceService:
                 return before
             channels = changes.get("channels")
             if channels is not None:
-                check_channel_inputs(channels)
-                await tx.devices.describe_channels(device_id, channels)
+                check_channel_inputs(before.channels, channels)
+                await tx.devices.describe_channels(device_id, without_own_names(before.channels, channels))
             await check_references(tx, caller.account_id, changes.get("project_id"), changes.get("device_type_id"))
             if any(
                 changes.get(name, getattr(before, name)) != getattr(before, name) for name in ("project_id", "device_type_id")

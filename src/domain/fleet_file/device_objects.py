@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 from domain.commands.definitions import EDITABLE_FIELDS, CommandDefinitionInput
+from domain.devices.channels import ChannelInput
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceMetadata, DeviceStatus
 from domain.devices.registration import BulkCredentials, DeviceRegistrationInput
@@ -53,6 +54,7 @@ class DeviceReconciler(KindReconciler):
         "device_type": None,
         "external_id": None,
         "device_id": None,
+        "channels": (),
         **defaults_of(DeviceMetadata),
     }
 
@@ -94,6 +96,8 @@ class DeviceReconciler(KindReconciler):
         )
         count = await run.names.count_new_device(run.tx)
         device = await run.writers.devices.register(run.caller, registration, count=count)
+        if given["channels"]:
+            device = await run.writers.devices.update(run.caller, device.device_id, {"channels": given["channels"]})
         run.names.add_device(device)
         return CreatedFleetObject(device.device_id)
 
@@ -123,6 +127,11 @@ def _stored_device(run: FleetFileReadContext, device: Device) -> StoredFleetObje
     found["project"] = run.names.projects.get(device.project_id)
     found["device_type"] = None if device.device_type_id is None else run.names.device_types.get(device.device_type_id)
     found |= {name: getattr(device.about, name) for name in _METADATA_FIELDS}
+    found["channels"] = tuple(
+        ChannelInput(each.channel, each.kind, each.given_name)
+        for each in device.channels
+        if each.given_name is not None or not each.is_declared
+    )
     by_id = ("deviceId", device.device_id)
     keys = (by_id,) if device.external_id is None else (("externalId", device.external_id), by_id)
     return StoredFleetObject(device.device_id, keys, found, device)

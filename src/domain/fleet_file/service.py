@@ -55,7 +55,7 @@ from domain.kernel.domain_event import JsonObject
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId
-from domain.kernel.unit_of_work import GIVE_WAY_EVERY, EngineCommitLock, JoinedUnitOfWork, UnitOfWork, give_way
+from domain.kernel.unit_of_work import GIVE_WAY_EVERY, EngineCommitLock, JoinedUnitOfWork, NeedsWriterError, UnitOfWork, give_way
 from domain.webhooks.service import WebhookService
 
 AnyReconciler: TypeAlias = KindReconciler | type[KindReconciler]
@@ -135,6 +135,10 @@ class FleetFileService:
         with suppress(FleetDiffersError):
             async with self.uow.read() as tx:
                 return await self._reconcile(await self._begin(tx, caller, request, only_compares=True), request)
+        await self.device_types.compile_schemas(_schemas(request.document))
+        with suppress(NeedsWriterError):
+            async with self.uow.rehearse(caller, Role.VIEWER) as tx:
+                return await self._reconcile(await self._begin(tx, caller, request), request)
         outcomes: Sequence[FleetObjectOutcome] = ()
         with suppress(IdempotentReplayRollbackError):
             async with self._open_write_context(replace(caller, is_replay=True), request) as run:

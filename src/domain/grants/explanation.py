@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from domain.devices.channels import RELAY_CHANNEL, channel_suffix, find_channel
+from domain.devices.channels import RELAY_CHANNEL, find_channel, on_channel
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
@@ -107,7 +107,7 @@ class AccessExplainer(Generic[TxT]):
                 request = GrantCheckInput.for_device(device, command, channel, is_query=definition.kind == "QUERY")
                 return request, definition.requires_approval
         raise ValidationFailed(
-            f"This device has no command {command!r}{channel_suffix(channel)}. "
+            f"This device has no command {on_channel(repr(command), channel)}. "
             f"GET /devices/{device.device_id}/commands lists those it has.",
             code="UNKNOWN_COMMAND",
         )

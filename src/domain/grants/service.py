@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from domain.devices.channels import MAX_CHANNEL, channels_suffix
+from domain.devices.channels import MAX_CHANNEL, on_channel
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceGroup
 from domain.devices.ports import get_group
@@ -292,7 +292,7 @@ class GrantService(Generic[TxT]):
     ) -> None:
         subject_id = grant.subject.key_id or grant.subject.membership_id or ""
         reach = _REACHES[grant.applies_via] if place.group is None else f"group {place.group.name}"
-        reach += channels_suffix(grant.channels)
+        reach = on_channel(reach, *grant.channels)
         description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {subject_id} on {reach}"
         tx.emit(event_of(caller, kind, description, now_ms, place.device, **_event_data(grant)))
         tx.after_commit(lambda: self.on_grants_changed(place.account_id))

@@ -1,16 +1,19 @@
 """What is done to all members of a group: send a command, set or cancel a slot, create a rule.
 
-One transaction for all members, in order of their age, so that a request which is repeated with its `Idempotency-Key` after a
-crash is done once or not at all. Each device is decided on its own, by the checks of a single request: its authority, grants,
-approval and limits. The report has one outcome per device, and of a command one per channel that it is for.
+Each device is decided on its own, by the checks of a single request: its authority, grants, approval and limits. The report has
+one outcome per device, in order of their age, and of a command one per channel that it is for. A few devices share a transaction,
+so that between two of these others write; what ends the request after the first one is the outcome of all devices that are left.
+The first transaction marks the request's `Idempotency-Key`: after a crash in the middle, a repeated request is told so, and does
+nothing twice.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from domain.commands.contexts import get_contexts_for_caller
 from domain.commands.model import CommandRequest
@@ -23,11 +26,11 @@ from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
 from domain.kernel.domain_event import DomainEvent, Json, event_of
-from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
+from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, Unavailable, ValidationFailed
 from domain.kernel.folding import fold
 from domain.kernel.idempotency import IdempotentReplayRollbackError
 from domain.kernel.ids import DeviceId, GroupId
-from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
+from domain.kernel.unit_of_work import OBJECTS_PER_TRANSACTION, EngineCommitLock, NeedsWriterError, UnitOfWork
 from domain.rules.model import Rule
 from domain.rules.service import RuleService
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWithSyncState, check_slot
@@ -35,7 +38,12 @@ from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleWit
 _REFUSALS = (NotFound, PermissionDenied, RateLimited, ValidationFailed, Conflict)
 """What a single request may be refused with; any other error ends the whole request."""
 
+AUTOMATIONS_PER_TRANSACTION = 5
+"""A slot or rule is saved with several statements, each of which waits for the one before."""
+
 T = TypeVar("T")
+Act: TypeAlias = Callable[[Device, int], Awaitable[T]]
+"""Of a device and one of its channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +101,41 @@ class GroupBulkActionService:
     ) -> GroupActionReport[CommandSubmissionResult]:
         """Raises NotFound; ValidationFailed for a wrong `ttlSeconds`."""
         ttl_ms = checked_ttl_ms(command.ttl_ms)
-        async with self.uow.write(caller, Role.VIEWER, locks_account=True, background=True) as tx:
-            return await self._send(tx, caller, group_id, command, ttl_ms)
+        now_ms = self.clock.now_ms()
+
+        async def submits(tx: GroupsTx, devices: Sequence[Device]) -> Act[CommandSubmissionResult]:
+            return await self._submits(tx, caller, devices, command, ttl_ms, now_ms)
+
+        return await self._for_each(
+            caller,
+            Role.VIEWER,
+            group_id,
+            submits,
+            locks_account=True,
+            channels_of=command.channels_of,
+            event=lambda report: _command_event(caller, report, command, now_ms),
+        )
 
     async def preview(
         self, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput
     ) -> GroupActionReport[CommandSubmissionResult]:
         """What `send` would report now: the same, rolled back. Its ids do not exist."""
         ttl_ms = checked_ttl_ms(command.ttl_ms)
+        with suppress(NeedsWriterError):
+            async with self.uow.rehearse(caller, Role.VIEWER) as tx:
+                return await self._preview(tx, caller, group_id, command, ttl_ms)
         try:
             async with self.uow.write(caller, Role.VIEWER, locks_account=True, background=True) as tx:
-                raise _GroupPreviewRollbackError(await self._send(tx, caller, group_id, command, ttl_ms))
+                raise _GroupPreviewRollbackError(await self._preview(tx, caller, group_id, command, ttl_ms))
         except _GroupPreviewRollbackError as preview:
             return preview.report
+
+    async def _preview(
+        self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput, ttl_ms: int
+    ) -> GroupActionReport[CommandSubmissionResult]:
+        view = await self._view(tx, caller, group_id)
+        submit = await self._submits(tx, caller, view.devices, command, ttl_ms, self.clock.now_ms())
+        return GroupActionReport(view.group, await _outcomes(caller, view.devices, submit, command.channels_of))
 
     async def put_schedule(
         self, caller: SessionCaller, group_id: GroupId, slot: int, schedule: ScheduleInput
@@ -113,38 +143,43 @@ class GroupBulkActionService:
         """Create or replace the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self.clock.now_ms()
-        async with self.uow.write(caller, Role.MEMBER, background=True) as tx:
-            view = await self._view(tx, caller, group_id)
-            return await _for_each(
-                caller, view, lambda each: self.schedules.put_in_transaction(tx, caller, each, slot, schedule, now_ms)
-            )
+
+        async def puts(tx: GroupsTx, _: Sequence[Device]) -> Act[ScheduleWithSyncState]:
+            return lambda each, _: self.schedules.put_in_transaction(tx, caller, each, slot, schedule, now_ms)
+
+        return await self._for_each(caller, Role.MEMBER, group_id, puts, at_once=AUTOMATIONS_PER_TRANSACTION)
 
     async def cancel_schedule(self, caller: SessionCaller, group_id: GroupId, slot: int) -> GroupActionReport[None]:
         """Cancel the slot of every member. Raises NotFound, PermissionDenied; ValidationFailed for a wrong slot."""
         check_slot(slot)
         now_ms = self.clock.now_ms()
-        async with self.uow.write(caller, Role.MEMBER, background=True) as tx:
-            view = await self._view(tx, caller, group_id)
-            return await _for_each(
-                caller, view, lambda each: self.schedules.cancel_in_transaction(tx, caller, each, slot, now_ms)
-            )
+
+        async def cancels(tx: GroupsTx, _: Sequence[Device]) -> Act[None]:
+            return lambda each, _: self.schedules.cancel_in_transaction(tx, caller, each, slot, now_ms)
+
+        return await self._for_each(caller, Role.MEMBER, group_id, cancels, at_once=AUTOMATIONS_PER_TRANSACTION)
 
     async def create_rule(self, caller: SessionCaller, group_id: GroupId, fields: Mapping[str, Any]) -> GroupActionReport[Rule]:
         """Create the rule on every member that has none of this name. Raises NotFound, PermissionDenied."""
         now_ms = self.clock.now_ms()
-        async with self.engine_commit_lock, self.uow.write(caller, Role.MEMBER, background=True) as tx:
-            view = await self._view(tx, caller, group_id)
-            return await _for_each(
-                caller, view, lambda each: self.rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)
-            )
 
-    async def _send(
-        self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, command: GroupCommandInput, ttl_ms: int
-    ) -> GroupActionReport[CommandSubmissionResult]:
-        now_ms = self.clock.now_ms()
+        async def creates(tx: GroupsTx, _: Sequence[Device]) -> Act[Rule]:
+            return lambda each, _: self.rules.create_in(tx, caller, each, fields, now_ms, unless_named=True)
 
-        view = await self._view(tx, caller, group_id)
-        contexts = await get_contexts_for_caller(tx, caller, [each.device_id for each in view.devices])
+        return await self._for_each(
+            caller, Role.MEMBER, group_id, creates, at_once=AUTOMATIONS_PER_TRANSACTION, lock=self.engine_commit_lock
+        )
+
+    async def _submits(
+        self,
+        tx: GroupsTx,
+        caller: SessionCaller | ApiKeyCaller,
+        devices: Sequence[Device],
+        command: GroupCommandInput,
+        ttl_ms: int,
+        now_ms: int,
+    ) -> Act[CommandSubmissionResult]:
+        contexts = await get_contexts_for_caller(tx, caller, [each.device_id for each in devices])
 
         async def submit(device: Device, channel: int) -> CommandSubmissionResult:
             context = contexts.get(device.device_id)
@@ -153,18 +188,70 @@ class GroupBulkActionService:
             request = CommandRequest(context.device, command.cmd, command.params, ttl_ms, command.reason, channel)
             return await self.commands.submit_in_transaction(tx, caller, context, request, now_ms)
 
-        report = await _for_each_channel(caller, view, submit, command.channels_of)
-        tx.emit(_command_event(caller, report, command, now_ms))
-        return report
+        return submit
 
-    async def _view(self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId) -> GroupWithMembers:
-        """The group with its members. For a replay, with the devices that the stored response has results of: a device that has
-        left the group is authorised too."""
-        view = await self.groups.view(tx, caller, group_id)
+    async def _for_each(
+        self,
+        caller: SessionCaller | ApiKeyCaller,
+        needs: Role,
+        group_id: GroupId,
+        begin: Callable[[GroupsTx, Sequence[Device]], Awaitable[Act[T]]],
+        *,
+        at_once: int = OBJECTS_PER_TRANSACTION,
+        channels_of: Callable[[Device], Sequence[int]] = lambda _: (RELAY_CHANNEL,),
+        event: Callable[[GroupActionReport[T]], DomainEvent] | None = None,
+        locks_account: bool = False,
+        lock: AbstractAsyncContextManager[None] | None = None,
+    ) -> GroupActionReport[T]:
+        """`begin` gives what a transaction does to each of its devices; the last one also stores `event`. Raises what ends the
+        first transaction. Of a replay, each is rolled back, and nothing is left to report."""
+        outcomes: list[GroupDeviceOutcome[T]] = []
+        left: Sequence[Device] | None = None
+        rest: Sequence[Device] = ()
+        while left is None or left:
+            try:
+                async with (
+                    lock or nullcontext(),
+                    self.uow.write(caller, needs, locks_account=locks_account, background=True) as tx,
+                ):
+                    view = await self._view(tx, caller, group_id, None if left is None else left[:at_once])
+                    rest = (view.devices if left is None else left)[at_once:]
+                    devices = view.devices[:at_once]
+                    done = await _outcomes(caller, devices, await begin(tx, devices), channels_of)
+                    group = view.group
+                    if event is not None and not rest:
+                        tx.emit(event(GroupActionReport(group, [*outcomes, *done])))
+                outcomes += done
+            except IdempotentReplayRollbackError:
+                if not rest:
+                    raise
+            except DomainError as error:
+                if left is None or caller.is_replay:
+                    raise
+                outcomes += [GroupDeviceOutcome(each, error=error) for each in left]
+                await self._log(event, GroupActionReport(group, outcomes))
+                break
+            left = rest
+        return GroupActionReport(group, outcomes)
+
+    async def _log(self, event: Callable[[GroupActionReport[T]], DomainEvent] | None, report: GroupActionReport[T]) -> None:
+        """Of a request that ends in the middle: what was done before is done."""
+        if event is not None:
+            with suppress(Unavailable):
+                async with self.uow.write(None, background=True) as tx:
+                    tx.emit(event(report))
+
+    async def _view(
+        self, tx: GroupsTx, caller: SessionCaller | ApiKeyCaller, group_id: GroupId, among: Sequence[Device] | None = None
+    ) -> GroupWithMembers:
+        """The group with its members, or those `among` these. For a replay, with the devices that the stored response has results
+        of: a device that has left the group is authorised too."""
+        ids = None if among is None else [each.device_id for each in among]
+        view = await self.groups.view(tx, caller, group_id, ids)
         if not caller.is_replay:
             return view
-        devices = [await get_device(tx, caller.account_id, DeviceId(each)) for each in caller.replayed_devices]
-        return replace(view, devices=devices)
+        replayed = [DeviceId(each) for each in caller.replayed_devices] if ids is None else ids
+        return replace(view, devices=[await get_device(tx, caller.account_id, each) for each in replayed])
 
 
 class _GroupPreviewRollbackError(Exception):
@@ -175,21 +262,15 @@ class _GroupPreviewRollbackError(Exception):
         self.report = report
 
 
-async def _for_each(
-    caller: SessionCaller | ApiKeyCaller, view: GroupWithMembers, act: Callable[[Device], Awaitable[T]]
-) -> GroupActionReport[T]:
-    return await _for_each_channel(caller, view, lambda device, _: act(device), lambda _: (RELAY_CHANNEL,))
-
-
-async def _for_each_channel(
+async def _outcomes(
     caller: SessionCaller | ApiKeyCaller,
-    view: GroupWithMembers,
-    act: Callable[[Device, int], Awaitable[T]],
-    channels_of: Callable[[Device], Sequence[int]],
-) -> GroupActionReport[T]:
+    devices: Sequence[Device],
+    act: Act[T],
+    channels_of: Callable[[Device], Sequence[int]] = lambda _: (RELAY_CHANNEL,),
+) -> list[GroupDeviceOutcome[T]]:
     """Of a replay, nothing is left to report: it raises what denies the caller one of the devices."""
     outcomes: list[GroupDeviceOutcome[T]] = []
-    for device in view.devices:
+    for device in devices:
         channels = channels_of(device)
         if not channels:
             missing = ValidationFailed("The device has no such channel; it was left out.", code="UNKNOWN_CHANNEL")
@@ -203,7 +284,7 @@ async def _for_each_channel(
                 if caller.is_replay:
                     raise
                 outcomes.append(GroupDeviceOutcome(device, error=error, channel=channel))
-    return GroupActionReport(view.group, outcomes)
+    return outcomes
 
 
 def _command_event(

@@ -79,12 +79,15 @@ class DeviceGroupService:
         async with self.uow.read() as tx:
             return await self.view(tx, caller, group_id)
 
-    async def view(self, tx: GroupsTx, caller: Viewer, group_id: GroupId) -> GroupWithMembers:
-        """`get` as a part of a transaction. Oldest device first. Raises NotFound, for a key also if it sees no member."""
+    async def view(
+        self, tx: GroupsTx, caller: Viewer, group_id: GroupId, among: Collection[DeviceId] | None = None
+    ) -> GroupWithMembers:
+        """`get` as a part of a transaction; with the members `among` these only. Oldest device first. Raises NotFound, for a key
+        also if it sees no member."""
         group = await get_group(tx, caller.account_id, group_id)
-        members = await tx.groups.list_device_ids([group_id])
-        devices = await self._visible(tx, caller, {device_id for _, device_id in members})
-        if not devices and isinstance(caller, ApiKeyCaller):
+        members = {device_id for _, device_id in await tx.groups.list_device_ids([group_id])}
+        devices = await self._visible(tx, caller, members if among is None else members & {*among})
+        if not devices and among is None and isinstance(caller, ApiKeyCaller):
             raise NotFound.for_resource("group", group_id)
         return GroupWithMembers(group, devices)
 

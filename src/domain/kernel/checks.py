@@ -22,7 +22,7 @@ def single_line_fault(text: str) -> str | None:
     """What is wrong with the text, or None. Empty text has no fault here."""
     if _FORBIDDEN_PATTERN.search(text):
         return "must be a single line without control or bidirectional characters."
-    if text and not any(_is_visible(character) for character in text):
+    if text and not (text.isascii() and not text.isspace()) and not any(_is_visible(character) for character in text):
         return "must contain a visible character."
     return None
 

@@ -79,9 +79,17 @@ class UnitOfWork(Protocol[Tx_co]):
         Commits on exit, rolls back on an exception. Raises PermissionDenied `ROLE_REQUIRED`, Unauthenticated for a caller that
         has lost its access, Unavailable when the database does not respond."""
 
+    def rehearse(self, caller: SessionCaller | ApiKeyCaller, needs: Role) -> AbstractAsyncContextManager[Tx_co]:
+        """A change that is always undone, with the checks of `write`. On SQLite it keeps no writer: what it changes it copies.
+        Raises NeedsWriterError for a change that it cannot make so; then make it in a transaction that is rolled back."""
+
     def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[Tx_co]:
         """A consistent snapshot; writing through it raises. `one_statement`: a single call of a repository that is one
         statement; PostgreSQL then needs one round trip in place of three, and refuses a second statement."""
+
+
+class NeedsWriterError(Exception):
+    """Not a failure: only a transaction that could commit can make this change."""
 
 
 TxT = TypeVar("TxT")
@@ -89,6 +97,10 @@ T = TypeVar("T")
 
 GIVE_WAY_EVERY = 16
 """Objects between two pauses of a long loop: about a millisecond's work."""
+
+OBJECTS_PER_TRANSACTION = 25
+"""Of what is done to many objects, each decided on its own: some ten milliseconds at SQLite's only writer, and between two of
+these transactions others write."""
 
 
 @types.coroutine
@@ -123,6 +135,11 @@ class JoinedUnitOfWork(Generic[TxT]):
     ) -> AsyncIterator[TxT]:
         if caller is not None:
             check_stated_role(caller, needs)
+        yield self._tx
+
+    @asynccontextmanager
+    async def rehearse(self, caller: SessionCaller | ApiKeyCaller, needs: Role) -> AsyncIterator[TxT]:
+        raise NeedsWriterError
         yield self._tx
 
     @asynccontextmanager

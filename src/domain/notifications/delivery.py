@@ -26,10 +26,10 @@ from domain.notifications.model import (
     MAIL_FOOTER,
     SECURITY_FOOTER,
     ChannelErrorCode,
-    ChannelKind,
     ChannelSendResult,
     Notification,
     NotificationChannel,
+    NotificationChannelKind,
     NotificationMessage,
     NotificationSendOutcome,
     NotificationTopic,
@@ -71,7 +71,7 @@ class NotificationDeliveryService:
     links: ApprovalLinkCodec
     translator: Translator
     public_url: str
-    sent_by_channel: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ChannelKind, 0), init=False)
+    sent_by_channel: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NotificationChannelKind, 0), init=False)
     unsent_by_outcome: dict[str, float] = field(default_factory=lambda: dict.fromkeys(UNSENT_OUTCOMES, 0), init=False)
     pending: int = field(default=0, init=False)
     """How many were owed when last looked at."""

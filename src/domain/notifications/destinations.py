@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from domain.kernel.errors import SecretUnreadable, ValidationFailed
 from domain.kernel.ids import ChannelId
 from domain.kernel.ports import Vault
-from domain.notifications.model import ChannelKind, NotificationChannel
+from domain.notifications.model import NotificationChannel, NotificationChannelKind
 
 UrlCheck = Callable[[str], str | None]
 """Why nothing can be sent to a URL, or None."""
@@ -49,15 +49,15 @@ class TelegramDestination:
 
 SealedDestination = WebPushDestination | NtfyDestination | TelegramDestination
 Destination = MailDestination | SealedDestination
-_KINDS: dict[type[SealedDestination], ChannelKind] = {
-    WebPushDestination: ChannelKind.WEB_PUSH,
-    NtfyDestination: ChannelKind.NTFY,
-    TelegramDestination: ChannelKind.TELEGRAM,
+_KINDS: dict[type[SealedDestination], NotificationChannelKind] = {
+    WebPushDestination: NotificationChannelKind.WEB_PUSH,
+    NtfyDestination: NotificationChannelKind.NTFY,
+    TelegramDestination: NotificationChannelKind.TELEGRAM,
 }
 _TYPES = {kind: made for made, kind in _KINDS.items()}
 
 
-def kind_of(destination: SealedDestination) -> ChannelKind:
+def kind_of(destination: SealedDestination) -> NotificationChannelKind:
     return _KINDS[type(destination)]
 
 

@@ -71,7 +71,7 @@ OWN_AUTHORITY_EVENTS = {
 thief of their session cannot do it unseen. The credentials of a device: where they replace others."""
 
 
-class ChannelKind(StrEnum):
+class NotificationChannelKind(StrEnum):
     MAIL = "mail"
     WEB_PUSH = "webpush"
     NTFY = "ntfy"
@@ -132,7 +132,7 @@ class NotificationChannel:
     channel_id: ChannelId
     membership_id: MembershipId
     account_id: AccountId
-    kind: ChannelKind
+    kind: NotificationChannelKind
     name: str
     target: str
     sealed: bytes | None = field(repr=False)
@@ -189,11 +189,11 @@ NOT_ACCEPTED = "The receiver did not accept it. Check its address, topic and tok
 _CAUSES = frozenset(
     {ChannelErrorCode.NO_RESPONSE, ChannelErrorCode.REFUSED, ChannelErrorCode.GONE, ChannelErrorCode.RECEIVER_ERROR}
 )
-_KINDS_WITH_ADDRESS = frozenset({ChannelKind.NTFY, ChannelKind.WEB_PUSH})
+_KINDS_WITH_ADDRESS = frozenset({NotificationChannelKind.NTFY, NotificationChannelKind.WEB_PUSH})
 
 
 def without_cause(
-    kind: ChannelKind, code: ChannelErrorCode | None, error: str | None
+    kind: NotificationChannelKind, code: ChannelErrorCode | None, error: str | None
 ) -> tuple[ChannelErrorCode | None, str | None]:
     """The same for a refused, a closed and a silent port: whoever chooses the address learns nothing of the machines there."""
     if kind in _KINDS_WITH_ADDRESS and code in _CAUSES:

@@ -29,9 +29,9 @@ from domain.notifications.model import (
     MAIL_FOOTER,
     SEND_TIMEOUT_S,
     ChannelErrorCode,
-    ChannelKind,
     ChannelSendResult,
     NotificationChannel,
+    NotificationChannelKind,
     NotificationMessage,
     NotificationSendOutcome,
     NotificationSettings,
@@ -93,7 +93,7 @@ class NotificationSettingsService:
             if mail is None:
                 mail = present is not None
             elif mail and present is None:
-                await self._add(tx, caller, channels, ChannelKind.MAIL, MAIL_NAME, None)
+                await self._add(tx, caller, channels, NotificationChannelKind.MAIL, MAIL_NAME, None)
             elif not mail and present is not None:
                 await require_fresh_proof(tx, caller, self.clock.now_ms())
                 await self._delete(tx, caller, present)
@@ -183,7 +183,7 @@ class NotificationSettingsService:
         tx: NotificationsTx,
         caller: SessionCaller,
         existing: Sequence[NotificationChannel],
-        kind: ChannelKind,
+        kind: NotificationChannelKind,
         name: str,
         destination: SealedDestination | None,
     ) -> NotificationChannel:
@@ -233,7 +233,7 @@ def _as_seen_by(caller: SessionCaller, channel: NotificationChannel) -> Notifica
 
 
 def _find_mail(channels: Sequence[NotificationChannel]) -> NotificationChannel | None:
-    return next((each for each in channels if each.kind is ChannelKind.MAIL), None)
+    return next((each for each in channels if each.kind is NotificationChannelKind.MAIL), None)
 
 
 async def _get_own(tx: NotificationsTx, caller: SessionCaller, channel_id: ChannelId) -> NotificationChannel:

@@ -17,7 +17,7 @@ from typing import Final
 from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, AutomationCommand, CommandRequest, Execution, TriggeredBy
 from domain.commands.submission import CommandSubmissionService
 from domain.devices.absence import AbsenceTracker
-from domain.devices.channels import channel_suffix
+from domain.devices.channels import on_channel
 from domain.devices.model import Device, DeviceStatus
 from domain.events.model import SCHEDULE_FIRED
 from domain.kernel.caller import SystemCaller
@@ -380,7 +380,7 @@ def edge_event(slot: DueSlotWithDecision, result: ScheduleEdgeResult, now_ms: in
     edge = decision.due.edge
     if result.outcome in RAN_OUTCOMES:
         command = _command_for_edge(schedule, edge)
-        shown = f"{command.command}{channel_suffix(command.channel)}"
+        shown = on_channel(command.command, command.channel)
         text = f"Slot {schedule.slot} switched {edge}: {shown}"
         if result.outcome is EdgeOutcome.RAN_ON_DEVICE:
             text = f"Slot {schedule.slot} switched {edge} by the device: {shown}"

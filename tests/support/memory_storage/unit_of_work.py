@@ -207,6 +207,17 @@ class MemoryUnitOfWork:
         run_callbacks(tx.after_commit_calls)
 
     @asynccontextmanager
+    async def rehearse(self, caller: SessionCaller | ApiKeyCaller, needs: Role) -> AsyncIterator[MemoryTransaction]:
+        check_stated_role(caller, needs)
+        database = Database(self._tables, writable=True)
+        try:
+            tx = MemoryTransaction(database, self._event_dispatcher, writable=True)
+            await _check_caller(tx, caller)
+            yield tx
+        finally:
+            database.close()
+
+    @asynccontextmanager
     async def read(self, *, one_statement: bool = False) -> AsyncIterator[MemoryTransaction]:
         joined = _READ_WITH.get()
         if joined is not None:

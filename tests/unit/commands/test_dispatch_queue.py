@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from domain.commands import dispatch
+from domain.commands import dispatch_queue
 from domain.commands.model import AutomationCommand, CommandRequest, Execution, ExecutionStatus, TriggeredBy
 from domain.devices.messages import CommandResultReport
 from domain.kernel.caller import SystemCaller
@@ -143,7 +143,7 @@ async def test_a_long_queue_of_other_devices_does_not_delay_a_new_command(world:
 async def test_commands_dropped_by_an_overflow_are_found_in_the_database(
     world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "MAX_QUEUED", 2)
+    monkeypatch.setattr(dispatch_queue, "MAX_QUEUED", 2)
     device = await world.device(online=True)
     await world.dispatch_all()
     for cmd in ("ON", "OFF", "TOGGLE", "STATUS"):

@@ -408,7 +408,7 @@ class TestRelay:
         await says(world, device, execution.execution_id, "done", relay=True)
         await relay(world, device, True, execution.execution_id)
         (event,) = world.events_of_kind("relay_changed")
-        assert event.data == {"relay": "ON", "triggeredBy": "user"}
+        assert event.data == {"relay": "ON", "channel": 1, "triggeredBy": "user"}
         assert (await world.stored(device.device_id)).relay is True
 
     async def test_a_relay_change_by_the_devices_schedule_is_reported_as_such(self, world: DeviceWorld) -> None:

@@ -179,7 +179,7 @@ class TestUnattended:
         await define(world, device, name="ON", requires_approval=True)
         async with world.uow.read() as tx:
             with pytest.raises(ValidationFailed) as refused:
-                await world.commands.check_unattended(tx, world.session(), device, "ON", None, world.clock.now_ms())
+                await world.commands.check_unattended(tx, world.session(), device, "ON", None, 1, world.clock.now_ms())
         assert refused.value.code == "COMMAND_NEEDS_APPROVAL"
 
     async def test_a_member_needs_a_grant_but_its_window_is_checked_when_the_command_runs(self, world: DeviceWorld) -> None:
@@ -187,11 +187,11 @@ class TestUnattended:
         member = world.session(Role.MEMBER)
         async with world.uow.read() as tx:
             with pytest.raises(PermissionDenied):
-                await world.commands.check_unattended(tx, member, device, "ON", None, world.clock.now_ms())
+                await world.commands.check_unattended(tx, member, device, "ON", None, 1, world.clock.now_ms())
         await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["ON"])
         world.windows.open = False
         async with world.uow.read() as tx:
-            definition = await world.commands.check_unattended(tx, member, device, "ON", None, world.clock.now_ms())
+            definition = await world.commands.check_unattended(tx, member, device, "ON", None, 1, world.clock.now_ms())
         assert definition.name == "ON"
 
     async def test_it_is_checked_again_when_it_fires(self, world: DeviceWorld) -> None:

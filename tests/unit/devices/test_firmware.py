@@ -150,9 +150,10 @@ def test_tasmota_is_told_to_check_the_fingerprint_of_an_authority_of_ones_own() 
 def test_an_esphome_board_neither_restarts_without_the_service_nor_leaves_a_question_unanswered() -> None:
     mqtt = yaml.safe_load(render_config(FirmwareConfigFormat.ESPHOME, values()))["mqtt"]
     assert mqtt["reboot_timeout"] == "0s"
-    [question] = mqtt["on_message"]
-    assert question["topic"] == "devices/dev_0123456789abcdefghij/ask/relay/command"
-    assert "devices/dev_0123456789abcdefghij/answer/relay" in question["then"][1]["lambda"]
+    assert len(mqtt["on_message"]) == 2
+    for question, name in zip(mqtt["on_message"], ("relay", "switch"), strict=True):
+        assert question["topic"] == f"devices/dev_0123456789abcdefghij/ask/{name}/command"
+        assert f"devices/dev_0123456789abcdefghij/answer/{name}" in question["then"][1]["lambda"]
 
 
 def project(config_format: FirmwareConfigFormat, authority: str | None = None) -> FirmwareProject:

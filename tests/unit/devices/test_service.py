@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from domain.devices.channels import Channel, ChannelInput, ChannelKind, without_own_names
 from domain.devices.model import TRANSITIONS, DeviceLifecycleAction, DeviceStatus, FirmwareProfile
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, PermissionDenied
@@ -34,6 +35,17 @@ async def test_a_changed_profile_is_passed_to_the_link(world: DeviceWorld) -> No
     device = await world.device()
     await world.devices.update(world.session(), device.device_id, {"profile": FirmwareProfile.TASMOTA})
     assert world.link.admitted[device.device_id][2] == "tasmota"
+
+
+def test_a_name_that_a_channel_has_anyway_is_not_given_to_it() -> None:
+    """Who renames one channel sends all of them: the others go on to follow their firmware."""
+    known = [
+        Channel(1, ChannelKind.RELAY, firmware_name="Pump", is_declared=True),
+        Channel(2, ChannelKind.RELAY, given_name="Gate", firmware_name="R2", is_declared=True),
+        Channel(3, ChannelKind.COVER, is_declared=True),
+    ]
+    sent = [ChannelInput(each.channel, each.kind, each.name) for each in known]
+    assert [each.name for each in without_own_names(known, sent)] == [None, "Gate", None]
 
 
 @pytest.mark.parametrize("status", [one for one in DeviceStatus if one is not DeviceStatus.DELETING])

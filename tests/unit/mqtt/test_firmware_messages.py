@@ -50,8 +50,9 @@ def decode(profile: FirmwareProfile, topic: str, payload: str) -> list[DeviceRep
 
 
 def readings(reports: list[DeviceReport]) -> list[tuple[str, Any]]:
-    payloads = [json.loads(each.payload)["m"] for each in reports if isinstance(each, StockFirmwareTelemetryReport)]
-    return [reading for payload in payloads for reading in payload.items()]
+    payloads = [json.loads(each.payload) for each in reports if isinstance(each, StockFirmwareTelemetryReport)]
+    elements = [one for payload in payloads for one in (payload if isinstance(payload, list) else [payload])]
+    return [reading for one in elements for reading in one["m"].items()]
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -170,7 +171,7 @@ def test_a_reading_is_named_after_its_component_and_field(
 
 def test_each_press_of_a_shelly_button_is_an_event_of_its_own() -> None:
     found = readings(decode(FirmwareProfile.SHELLY, *SHELLY["event"]))
-    assert found == [("input0.event", "btn_down"), ("input0.event", "single_push")]
+    assert found == [("input0.event", "btn_down"), ("input0", "SINGLE"), ("input0", "NONE"), ("input0.event", "single_push")]
 
 
 @pytest.mark.parametrize("word", ["ON", "On", "on", "1"])

@@ -33,9 +33,9 @@ from domain.notifications.destinations import (
 from domain.notifications.fanout import GATHER_MS, MAX_PENDING_PER_CHANNEL, NotificationFanout
 from domain.notifications.model import (
     ChannelErrorCode,
-    ChannelKind,
     ChannelSendResult,
     NotificationChannel,
+    NotificationChannelKind,
     NotificationMessage,
     NotificationSendOutcome,
     NotificationSettings,
@@ -85,9 +85,9 @@ class Desk:
         async with self.world.uow.write(caller=None) as tx:
             await tx.notifications.upsert_settings(of)
             if await tx.notification_channels.get(MAIL) is None:
-                await tx.notification_channels.add(self.channel(MAIL, ChannelKind.MAIL, None))
+                await tx.notification_channels.add(self.channel(MAIL, NotificationChannelKind.MAIL, None))
 
-    def channel(self, channel_id: ChannelId, kind: ChannelKind, sealed: bytes | None) -> NotificationChannel:
+    def channel(self, channel_id: ChannelId, kind: NotificationChannelKind, sealed: bytes | None) -> NotificationChannel:
         member = self.world.membership
         return NotificationChannel(channel_id, member.membership_id, member.account_id, kind, "One", "", sealed, NOW)
 

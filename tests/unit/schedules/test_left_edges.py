@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ async def left(world: ScheduleWorld, **fields: object) -> Device:
     return await world.stored(device.device_id)
 
 
-async def returns(world: ScheduleWorld, device: Device, at_ts: int, relay: bool, cause: str | None = None, **more: bool) -> None:
+async def returns(world: ScheduleWorld, device: Device, at_ts: int, relay: bool, cause: str | None = None, **more: Any) -> None:
     world.clock.ms = at_ts * 1000
     device = replace(await world.stored(device.device_id), is_online=True)
     async with world.uow.write() as tx:
@@ -50,6 +51,16 @@ async def test_nothing_is_announced_until_the_device_confirms_the_edge(world: Sc
 async def test_a_relay_that_is_as_the_edge_wanted_it_confirms_it(world: ScheduleWorld) -> None:
     device = await left(world)
     await returns(world, device, ON_TS + 5, True)
+    assert world.fired() == [("on", 0)]
+
+
+async def test_a_relay_of_another_channel_says_nothing_about_the_edge(world: ScheduleWorld) -> None:
+    device = await left(world)
+    for relay in (True, False):
+        await returns(world, device, ON_TS + 5, relay, channel=2)
+    assert (world.fired(), world.skipped(), await world.sent(device)) == ([], [], [])
+    assert (await world.slot(device)).last_outcome is EdgeOutcome.LEFT_TO_DEVICE
+    await returns(world, device, ON_TS + 6, True)
     assert world.fired() == [("on", 0)]
 
 

@@ -15,7 +15,7 @@ BulkOutcome = Literal["CREATED", "EXISTS", "FAILED"]
 ChannelErrorCode = Literal[
     "NO_RESPONSE", "REFUSED", "GONE", "RECEIVER_ERROR", "MAIL_FAILED", "NOT_ACCEPTED", "SECRET_UNREADABLE", "INTERNAL_ERROR"
 ]
-ChannelKind = Literal["mail", "webpush", "ntfy", "telegram"]
+ChannelKind = Literal["RELAY", "LEVEL", "COLOR", "COVER", "CLIMATE", "INPUT"]
 ClaimStatus = Literal["PENDING", "APPROVED", "DENIED", "CLAIMED"]
 CommandKind = Literal["ACTION", "QUERY"]
 CommandWidget = Literal["BUTTON", "TOGGLE", "NUMBER", "SELECT", "MULTI"]
@@ -42,9 +42,11 @@ FleetAction = Literal["CREATE", "CHANGE", "DELETE", "NONE"]
 FleetKind = Literal[
     "projects", "deviceTypes", "devices", "commands", "schedules", "rules", "groups", "apiKeys", "grants", "webhooks"
 ]
+InputAction = Literal["SINGLE", "DOUBLE", "TRIPLE", "LONG", "ON", "OFF"]
 InvitationStatus = Literal["PENDING", "EXPIRED", "VOID"]
 MemberOutcomeKind = Literal["QUEUED", "PENDING", "DONE", "REFUSED"]
 MisfirePolicy = Literal["FIRE", "SKIP"]
+NotificationChannelKind = Literal["mail", "webpush", "ntfy", "telegram"]
 NotificationTopic = Literal["approvals", "offline", "rules", "webhooks", "devices", "dead_letters"]
 RefusalReason = Literal[
     "CLIENT_ID",
@@ -188,6 +190,7 @@ class ApprovalDecidedEvent:
     timestamp: int
     approval_id: str
     cmd: str
+    channel: int
     status: Literal["APPROVED", "DENIED", "WITHDRAWN", "EXPIRED"]
     requested_by: str
     execution_id: str | None
@@ -200,6 +203,7 @@ class ApprovalDecidedResponse:
     approval_id: str
     device_id: str
     cmd: str
+    channel: int
     params: Any
     status: ApprovalStatus
     created_at: datetime
@@ -235,6 +239,7 @@ class ApprovalRequestedEvent:
     timestamp: int
     approval_id: str
     cmd: str
+    channel: int
     requested_by: str
     reason: str | None
     expires_at: datetime
@@ -245,6 +250,7 @@ class ApprovalResponse:
     approval_id: str
     device_id: str
     cmd: str
+    channel: int
     params: Any
     status: ApprovalStatus
     created_at: datetime
@@ -303,7 +309,7 @@ class BulkRegistrationResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelResponse:
     channel_id: str
-    kind: ChannelKind
+    kind: NotificationChannelKind
     name: str
     target: str
     created_at: datetime
@@ -379,6 +385,7 @@ class CommandDefinitionChangedResponse:
     params_schema: dict[str, Any] | None
     shape: CommandWidget
     requires_approval: bool
+    channels: list[int]
     ok: bool
 
 
@@ -391,6 +398,7 @@ class CommandDefinitionCreateRequest:
     params_schema: dict[str, Any] | Unset | None = UNSET
     shape: CommandWidget | Unset = UNSET
     requires_approval: bool | Unset = UNSET
+    channels: list[int] | Unset = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,6 +411,7 @@ class CommandDefinitionResponse:
     params_schema: dict[str, Any] | None
     shape: CommandWidget
     requires_approval: bool
+    channels: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,6 +434,7 @@ class CommandResultEvent:
     timestamp: int
     execution_id: str
     cmd: str
+    channel: int
     status: Literal["DONE", "FAILED", "TIMED_OUT", "EXPIRED", "CANCELLED"]
     code: str | None
     requested_by: str
@@ -535,8 +545,25 @@ class DeviceChangedResponse:
     tags: list[str]
     external_id: str | None
     group_ids: list[str]
+    channels: list[DeviceChannelResponse]
     health: DeviceHealthResponse
     ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceChannelRequest:
+    channel: int
+    kind: ChannelKind
+    name: str | Unset | None = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceChannelResponse:
+    channel: int
+    kind: ChannelKind
+    name: str
+    state: Any
+    reported_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -681,6 +708,7 @@ class DeviceResponse:
     tags: list[str]
     external_id: str | None
     group_ids: list[str]
+    channels: list[DeviceChannelResponse]
     health: DeviceHealthResponse
 
 
@@ -722,6 +750,7 @@ class ExecutionPageResponse:
 class ExecutionResponse:
     execution_id: str
     cmd: str
+    channel: int
     params: Any
     status: ExecutionStatus
     source: TriggeredBy
@@ -788,6 +817,7 @@ class FleetDevice:
     model: str | Unset | None = UNSET
     industry: str | Unset | None = UNSET
     tags: list[str] | Unset | None = UNSET
+    channels: list[DeviceChannelRequest] | Unset | None = UNSET
     metrics: list[str] | Unset | None = UNSET
     commands: list[CommandDefinitionCreateRequest] | Unset | None = UNSET
     schedules: list[ScheduleCreateRequest] | Unset | None = UNSET
@@ -836,6 +866,7 @@ class FleetGrant:
     active_to_minute: int | Unset | None = UNSET
     timezone: str | Unset = UNSET
     rate_limit_per_minute: int | Unset | None = UNSET
+    channels: list[int] | Unset = UNSET
     api_key: str | Unset | None = UNSET
     member: str | Unset | None = UNSET
     device: str | Unset | None = UNSET
@@ -908,9 +939,11 @@ class FleetWebhook:
                 "device_clock_skew",
                 "device_offline",
                 "device_online",
+                "input_changed",
                 "relay_changed",
                 "rule_disabled",
                 "schedule_fired",
+                "state_changed",
                 "telemetry",
             ]
         ]
@@ -934,6 +967,7 @@ class GrantChangedResponse:
     active_to_minute: int | None
     timezone: str
     rate_limit_per_minute: int | None
+    channels: list[int]
     created_at: datetime
     ok: bool
     details: list[GrantWarningResponse] | None = None
@@ -961,6 +995,7 @@ class GrantCreatedResponse:
     active_to_minute: int | None
     timezone: str
     rate_limit_per_minute: int | None
+    channels: list[int]
     created_at: datetime
     details: list[GrantWarningResponse] | None = None
 
@@ -978,6 +1013,7 @@ class GrantResponse:
     active_to_minute: int | None
     timezone: str
     rate_limit_per_minute: int | None
+    channels: list[int]
     created_at: datetime
 
 
@@ -1037,7 +1073,8 @@ class GroupChangedResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommandResponse:
-    """`devices` has one entry per member that the caller may see, oldest first."""
+    """`devices` has one entry per member that the caller may see, oldest first; with `channelKind` or `channelName`, one per
+    channel."""
 
     queued: int
     waiting: int
@@ -1089,6 +1126,20 @@ class GroupRuleResponse:
     done: int
     refused: int
     devices: list[MemberRuleResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputChangedEvent:
+    """A button was pressed, or a contact has changed."""
+
+    type: Literal["input_changed"]
+    event_id: str
+    account_id: str
+    device_id: str
+    timestamp: int
+    channel: int
+    name: str
+    action: InputAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1176,6 +1227,7 @@ class MemberCommandResponse:
     message: str | None
     execution_id: str | None
     approval_id: str | None
+    channel: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1261,6 +1313,7 @@ class OccurrenceResponse:
     at: datetime
     command: str
     params: Any
+    channel: int
     rrule: str | None
     timezone: str
 
@@ -1382,7 +1435,7 @@ class RecoveryCodesResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayChangedEvent:
-    """The device's relay has switched."""
+    """The device's relay, or another channel, has switched."""
 
     type: Literal["relay_changed"]
     event_id: str
@@ -1390,6 +1443,7 @@ class RelayChangedEvent:
     device_id: str
     timestamp: int
     relay: Literal["ON", "OFF"]
+    channel: int
     triggered_by: TriggeredBy
 
 
@@ -1405,12 +1459,14 @@ class RequesterResponse:
 class RuleActionRequest:
     command: str
     params: Any = UNSET
+    channel: int | Unset = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleActionResponse:
     command: str
     params: Any
+    channel: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1457,6 +1513,7 @@ class RuleDisabledEvent:
     timestamp: int
     rule_id: str
     command: str
+    channel: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1529,6 +1586,7 @@ class ScheduleFiredEvent:
     slot: int
     edge: SwitchEdge
     command: str
+    channel: int
     late_seconds: int
     execution_id: str | None = None
 
@@ -1633,12 +1691,30 @@ class SignedInUserResponse:
 class SlotCommandRequest:
     command: str
     params: Any = UNSET
+    channel: int | Unset = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCommandResponse:
     command: str
     params: Any
+    channel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChangedEvent:
+    """What a channel has beside on and off has changed: its level, colour, position, target or mode. A cover tells it when it has
+    stopped."""
+
+    type: Literal["state_changed"]
+    event_id: str
+    account_id: str
+    device_id: str
+    timestamp: int
+    channel: int
+    name: str
+    state: Any
+    triggered_by: TriggeredBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1785,9 +1861,11 @@ Event = (
     | DeviceClockSkewEvent
     | DeviceOfflineEvent
     | DeviceOnlineEvent
+    | InputChangedEvent
     | PingPayload
     | RelayChangedEvent
     | RuleDisabledEvent
     | ScheduleFiredEvent
+    | StateChangedEvent
     | TelemetryEvent
 )

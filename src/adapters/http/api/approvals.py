@@ -68,9 +68,9 @@ class ApprovalsQueryParameters(TimedPageQueryParameters):
 DENY_ERRORS = {403: "ROLE_REQUIRED", 409: "ALREADY_DECIDED"}
 WITHDRAW_ERRORS = {403: "NOT_OWN_REQUEST", 409: "ALREADY_DECIDED"}
 APPROVE_ERRORS = {
-    400: "UNKNOWN_COMMAND INVALID_PARAMS",
-    403: "ROLE_REQUIRED STEP_UP_REQUIRED OWN_REQUEST DEVICE_DISABLED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW "
-    "GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
+    400: "UNKNOWN_CHANNEL UNKNOWN_COMMAND INVALID_PARAMS",
+    403: "ROLE_REQUIRED STEP_UP_REQUIRED OWN_REQUEST DEVICE_DISABLED GRANT_MISSING COMMAND_NOT_GRANTED CHANNEL_NOT_GRANTED "
+    "SCOPE_TOO_NARROW GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
     409: "ALREADY_DECIDED TOO_MANY_QUEUED DEVICE_PENDING",
 }
 
@@ -173,6 +173,7 @@ class LinkDecisionRequest(LinkTokenRequest):
 class ApprovalByLinkResponse(ResponseModel):
     approval: ApprovalResponse
     device_name: str
+    channel_name: str | None = Field(description="Of the channel that the command is for; null for a device of one relay.")
     decider: str = Field(description="The member whom the link was sent to: they decide.")
     link_expires_at: Timestamp
     second_factors: list[Literal["totp", "passkey", "recovery"]] = Field(
@@ -184,6 +185,7 @@ class ApprovalByLinkResponse(ResponseModel):
         return cls.of(
             approval=ApprovalResponse.from_domain(linked.approval),
             device_name=linked.device.name,
+            channel_name=linked.channel_name,
             decider=linked.user.name,
             link_expires_at=linked.expires_ms,
             second_factors=linked.methods,

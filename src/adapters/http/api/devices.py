@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Self
 
@@ -112,24 +113,34 @@ class DeviceUpdateRequest(PatchBody):
     industry: SingleLineText | None = None
     tags: Tags | None = None
     external_id: ExternalId | None = None
-    channels: Annotated[list[ChannelRequest], Field(max_length=MAX_CHANNEL)] | None = Field(
-        default=None,
-        description="All channels. Those that the firmware has named stay without being listed, and lose the name given to them.",
-    )
+    channels: Channels | None = None
 
     def to_changes(self) -> dict[str, Any]:
         given = super().to_changes()
         if "tags" in given:
             given["tags"] = tuple(dict.fromkeys(given["tags"] or ()))
         if self.channels is not None:
-            given["channels"] = [each.to_domain(ChannelInput) for each in self.channels]
+            given["channels"] = channel_inputs(self.channels)
         return given
 
 
-class ChannelRequest(RequestBodyModel):
+class DeviceChannelRequest(RequestBodyModel):
     channel: ChannelNumber
-    kind: EnumValue[ChannelKind] = Field(description="Of a channel that the firmware has named, its kind stays.")
+    kind: EnumValue[ChannelKind] = Field(description="Of a channel that the firmware has named: the kind that it has.")
     name: ShortText | None = Field(default=None, description="Omitted or null: as the firmware names it, or by its kind.")
+
+
+def channel_inputs(given: Sequence[DeviceChannelRequest]) -> tuple[ChannelInput, ...]:
+    return tuple(each.to_domain(ChannelInput) for each in sorted(given, key=lambda one: one.channel))
+
+
+Channels = Annotated[
+    list[DeviceChannelRequest],
+    Field(
+        max_length=MAX_CHANNEL,
+        description="All channels. Those that the firmware has named stay without being listed, and lose the name given to them.",
+    ),
+]
 
 
 class DevicesQueryParameters(PageQueryParameters):
@@ -198,7 +209,7 @@ class DeviceHealthResponse(ResponseModel):
     max_packet_size: int | None = Field(description="Bytes, as the last connection announced them (MQTT 5).")
 
 
-class ChannelResponse(ResponseModel):
+class DeviceChannelResponse(ResponseModel):
     channel: int
     kind: ChannelKind
     name: str
@@ -236,7 +247,7 @@ class DeviceResponse(ResponseModel):
     tags: list[str]
     external_id: str | None = Field(description="The user's own id of the device.")
     group_ids: list[str]
-    channels: list[ChannelResponse] = Field(description="What can be switched, set or pressed. Channel 1 is the relay.")
+    channels: list[DeviceChannelResponse] = Field(description="What can be switched, set or pressed. Channel 1 is the relay.")
     health: DeviceHealthResponse
 
     @classmethod
@@ -249,7 +260,7 @@ class DeviceResponse(ResponseModel):
             device_status=device.status,
             enabled=device.is_active,
             relay_state=device.relay,
-            channels=[ChannelResponse.from_domain(each) for each in device.all_channels],
+            channels=[DeviceChannelResponse.from_domain(each) for each in device.all_channels],
         )
 
 

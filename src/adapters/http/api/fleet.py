@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from adapters.http.api.commands import CommandDefinitionCreateRequest
 from adapters.http.api.device_setup import CredentialsResponse
-from adapters.http.api.devices import DescriptionText, DeviceName, ExternalId, SingleLineText, Tags
+from adapters.http.api.devices import Channels, DescriptionText, DeviceName, ExternalId, SingleLineText, Tags, channel_inputs
 from adapters.http.api.grants import GrantBody
 from adapters.http.api.rules import DeviceMetricNames, RuleCreateRequest
 from adapters.http.api.schedules import ScheduleCreateRequest
@@ -93,6 +93,7 @@ class FleetDevice(RequestBodyModel):
     model: SingleLineText | None = None
     industry: SingleLineText | None = None
     tags: Tags | None = None
+    channels: Channels | None = None
     metrics: DeviceMetricNames | None = None
     commands: list[CommandDefinitionCreateRequest] | None = Field(default=None, max_length=100)
     schedules: list[ScheduleCreateRequest] | None = Field(default=None, max_length=SLOTS_PER_DEVICE)
@@ -245,6 +246,7 @@ def _device(metrics_of_types: Mapping[str, tuple[str, ...]], path: str, given: F
     values = {name: value for name, value in _plain(given).items() if name not in _PARTS | {"device_id"}}
     values["metrics"] = (*metrics_of_types.get(given.device_type or "", ()), *(given.metrics or ()))
     values["tags"] = tuple(dict.fromkeys(given.tags or ()))
+    values["channels"] = channel_inputs(given.channels or ())
     values["profile"] = given.profile or infer_profile(given.board_type, given.app_type)
     wanted = _wanted(path, key, given, values)
     kept = {name for name in wanted.given if name not in ("project", "profile") or values[name] is not None}
@@ -278,6 +280,7 @@ def _grant(path: str, given: FleetGrant) -> DesiredFleetObject:
     values |= {name: getattr(given, name) for name in ("api_key", "member", "device", "group", "project")}
     values["commands"] = tuple(dict.fromkeys(values["commands"]))
     values["active_days"] = tuple(sorted(set(values["active_days"])))
+    values["channels"] = tuple(sorted(set(values["channels"])))
     check_place(values)
     return _wanted(path, (given.api_key or given.member or "", path), given, values)
 
@@ -430,8 +433,8 @@ def _file_value(field: str, value: Any) -> Any:
 
 
 _ERRORS = {
-    400: "UNKNOWN_METRIC COMMAND_NEEDS_APPROVAL UNKNOWN_COMMAND INVALID_PARAMS",
-    403: "ROLE_REQUIRED OPERATION_NOT_ALLOWED GRANT_MISSING COMMAND_NOT_GRANTED STEP_UP_REQUIRED",
+    400: "UNKNOWN_METRIC COMMAND_NEEDS_APPROVAL UNKNOWN_CHANNEL UNKNOWN_COMMAND INVALID_PARAMS",
+    403: "ROLE_REQUIRED OPERATION_NOT_ALLOWED GRANT_MISSING COMMAND_NOT_GRANTED CHANNEL_NOT_GRANTED STEP_UP_REQUIRED",
     409: "CONFLICT EXTERNAL_ID_TAKEN REQUEST_PENDING PROJECT_EMPTY PROJECT_NOT_EMPTY DEFAULT_PROJECT DEVICE_TYPE_IN_USE",
 }
 

@@ -115,7 +115,7 @@ class GroupCommandRequest(RequestBodyModel):
         default=None, description="Instead of `channel`: all channels of this kind, such as all lights that can be dimmed."
     )
     channel_name: ShortText | None = Field(
-        default=None, description="Instead of `channel`: all channels of this name, whatever its case."
+        default=None, examples=["Light"], description="Instead of `channel`: all channels of this name, whatever its case."
     )
     params: Any = Field(default=None, description="Parameters; must match the command's schema.")
     ttl_seconds: int | None = Field(

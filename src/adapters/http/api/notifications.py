@@ -20,8 +20,8 @@ from domain.notifications.model import (
     DEFAULT_OFFLINE_MINUTES,
     MAX_OFFLINE_MINUTES,
     ChannelErrorCode,
-    ChannelKind,
     ChannelSendResult,
+    NotificationChannelKind,
     NotificationSendOutcome,
     NotificationSettings,
     NotificationTopic,
@@ -151,7 +151,7 @@ class ChannelCreateRequest(RequestBodyModel):
 
 class ChannelResponse(ResponseModel):
     channel_id: str
-    kind: ChannelKind
+    kind: NotificationChannelKind
     name: str
     target: str = Field(description="The server of a browser or of ntfy, or the chat. Tokens and topics are never shown.")
     created_at: Timestamp

@@ -215,8 +215,8 @@ class RuleContextResponse(ResponseModel):
     commands: list[CommandDefinitionResponse]
 
 
-INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
-NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
+INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_CHANNEL UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
+NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED CHANNEL_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
 
 
 def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> ApiBlueprint:
@@ -319,7 +319,7 @@ def _to_domain_value(name: str, value: Any) -> Any:
     if name == "clear_conditions":
         return _to_conditions("clearConditions", value)
     if name == "action":
-        return RuleAction(value.command, value.params)
+        return RuleAction(value.command, value.params, value.channel)
     return MatchMode(value) if name == "match" else value
 
 

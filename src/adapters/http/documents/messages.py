@@ -13,6 +13,7 @@ from pydantic import Field, create_model
 from adapters.http.core.schemas import RequestBodyModel, ResponseModel, Timestamp
 from domain.approvals.model import ApprovalStatus
 from domain.commands.model import ExecutionStatus, TriggeredBy
+from domain.devices.channels import ChannelKind, InputAction
 from domain.schedules.model import SwitchEdge
 
 UnixMilliseconds = Annotated[int, Field(description="Unix milliseconds.", examples=[1_795_233_602_120])]
@@ -29,11 +30,32 @@ class BaseEventPayload(ResponseModel):
 
 
 class RelayChangedEvent(BaseEventPayload):
-    """The device's relay has switched."""
+    """The device's relay, or another channel, has switched."""
 
     type: Literal["relay_changed"]
     relay: Literal["ON", "OFF"]
+    channel: int
     triggered_by: TriggeredBy
+
+
+class StateChangedEvent(BaseEventPayload):
+    """What a channel has beside on and off has changed: its level, colour, position, target or mode. A cover tells it when it has
+    stopped."""
+
+    type: Literal["state_changed"]
+    channel: int
+    name: str
+    state: Any = Field(description="As `state` of the device's channel.", examples=[{"position": 40, "moving": None}])
+    triggered_by: TriggeredBy
+
+
+class InputChangedEvent(BaseEventPayload):
+    """A button was pressed, or a contact has changed."""
+
+    type: Literal["input_changed"]
+    channel: int
+    name: str
+    action: InputAction
 
 
 class TelemetryEvent(BaseEventPayload):
@@ -68,6 +90,7 @@ class ScheduleFiredEvent(BaseEventPayload):
     slot: int
     edge: SwitchEdge
     command: str
+    channel: int
     late_seconds: int
     execution_id: str | None = Field(
         default=None, exclude_if=lambda value: value is None, description="Absent if the device ran the schedule by itself."
@@ -80,6 +103,7 @@ class ApprovalRequestedEvent(BaseEventPayload):
     type: Literal["approval_requested"]
     approval_id: str
     cmd: str
+    channel: int
     requested_by: str = Field(description="The actor: `user:…` or `apikey:…`.")
     reason: str | None
     expires_at: Timestamp
@@ -91,6 +115,7 @@ class ApprovalDecidedEvent(BaseEventPayload):
     type: Literal["approval_decided"]
     approval_id: str
     cmd: str
+    channel: int
     status: Literal[ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.WITHDRAWN, ApprovalStatus.EXPIRED]
     requested_by: str = Field(description="The actor: `user:…` or `apikey:…`.")
     execution_id: str | None
@@ -104,6 +129,7 @@ class CommandResultEvent(BaseEventPayload):
     type: Literal["command_result"]
     execution_id: str
     cmd: str
+    channel: int
     status: Literal[
         ExecutionStatus.DONE,
         ExecutionStatus.FAILED,
@@ -121,6 +147,7 @@ class RuleDisabledEvent(BaseEventPayload):
     type: Literal["rule_disabled"]
     rule_id: str
     command: str
+    channel: int
 
 
 class DeviceClockSkewEvent(BaseEventPayload):
@@ -132,6 +159,8 @@ class DeviceClockSkewEvent(BaseEventPayload):
 
 EVENT_PAYLOADS: tuple[type[BaseEventPayload], ...] = (
     RelayChangedEvent,
+    StateChangedEvent,
+    InputChangedEvent,
     TelemetryEvent,
     DeviceOnlineEvent,
     DeviceOfflineEvent,
@@ -167,12 +196,22 @@ class FeedPing(RequestBodyModel):
     type: Literal["ping"]
 
 
+class FeedChannel(ResponseModel):
+    channel: int
+    kind: ChannelKind
+    name: str
+    state: Any = Field(description="As `state` of the device's channel.", examples=["ON"])
+
+
 class FeedDevice(ResponseModel):
     device_id: str
     name: str
     relay: Literal["ON", "OFF"] | None
     is_online: bool
     last_seen: Timestamp | None
+    channels: list[FeedChannel] | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="Of a device that has more, or another, than a relay."
+    )
 
 
 class FeedInitialState(ResponseModel):

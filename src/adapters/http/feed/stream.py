@@ -321,10 +321,16 @@ class FeedStream:
 
 
 def _shown_device(device: Device) -> dict[str, object]:
-    return {
+    shown: dict[str, object] = {
         "deviceId": device.device_id,
         "name": device.name,
         "relay": None if device.relay is None else "ON" if device.relay else "OFF",
         "isOnline": device.is_online,
         "lastSeen": None if device.last_seen_ms is None else to_iso(device.last_seen_ms),
     }
+    if device.channels:
+        shown["channels"] = [
+            {"channel": each.channel, "kind": each.kind.value, "name": each.name, "state": each.shown_state}
+            for each in device.all_channels
+        ]
+    return shown

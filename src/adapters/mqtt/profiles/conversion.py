@@ -1,9 +1,12 @@
-"""What all profiles of stock firmware share: values become readings, and plans become future edges.
+"""What all profiles of stock firmware share: values become readings, presses become inputs, and plans become future edges.
 
 Readings. Nested JSON becomes flat metrics by path: `{"DS18B20": {"Temperature": 21.5}}` becomes `DS18B20.Temperature`, and the
 elements of a list are numbered from 1, as in `ENERGY.Power.1`. The law: numbers, booleans and texts within the limits of native
 telemetry are kept, null means "no value", a profile names what it ignores on purpose, and everything else is told as dropped,
 by metric. Nothing is lost in silence. One payload names each metric once.
+
+Presses. A press lasts no time: its text reading, named after the component, is `NONE` again one millisecond later, so that a rule
+for the word is true once for each press. What was retained may be of last week, so it is no press.
 
 Plans. An edge less than a minute away is left out: it could lie in the past when the device reads it, and a timer set for the
 past runs a week or a year later. While such an edge exists, the device does not count as holding the whole plan.
@@ -11,10 +14,11 @@ past runs a week or a year later. While such an edge exists, the device does not
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -23,6 +27,7 @@ from domain.devices.messages import (
     ChannelReference,
     DeviceReport,
     InputReport,
+    OutboundCommand,
     PlanRow,
     StockFirmwareTelemetryReport,
     UnreadableMessage,
@@ -30,7 +35,6 @@ from domain.devices.messages import (
 from domain.telemetry.reference_parser import MAX_METRICS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 
 MAX_DEPTH = 6
-NOT_PRESSED = "NONE"
 
 Reading: TypeAlias = float | bool | str
 
@@ -107,17 +111,6 @@ def read_plain(name: str, payload: bytes, *, is_text: bool = False, ignored: Col
     return flat.to_reports()
 
 
-def read_input(channel: ChannelReference, action: InputAction, metric: str, retain: bool) -> Sequence[DeviceReport]:
-    """A press or contact, with its text reading. A press is over at once: the second reading lets a rule match the
-    next one."""
-    if action.is_contact:
-        return (InputReport(channel, action), StockFirmwareTelemetryReport(_encode({"m": {metric: action.value}})))
-    if retain:
-        return (UnreadableMessage("RETAINED_PRESS", "a press is no state; publish it without the retain flag", metric=metric),)
-    readings = [{"m": {metric: action.value}}, {"m": {metric: NOT_PRESSED}}]
-    return (InputReport(channel, action), StockFirmwareTelemetryReport(_encode(readings)))
-
-
 def is_number(payload: bytes) -> bool:
     word = payload.strip().decode("utf-8", "replace")
     return _NUMBER.fullmatch(word) is not None or word.lower() in _INFINITE or word.lower() in ("", "nan")
@@ -149,6 +142,81 @@ def _fault(name: str, value: Any) -> str | None:
 def _shown(name: str) -> str:
     """A name that may be anything, for an event or a log."""
     return "".join(filter(str.isprintable, name))[:MAX_NAME_LENGTH]
+
+
+NO_PRESS = "NONE"
+
+
+def press_reports(channel: ChannelReference, metric: str, action: InputAction, retain: bool, at_ms: int) -> list[DeviceReport]:
+    """The input, and of a press its reading; a contact has one already. Without `at_ms` the two readings have no time of their
+    own."""
+    if action.is_contact:
+        return [InputReport(channel, action)]
+    if retain:
+        return [UnreadableMessage("RETAINED_PRESS", "publish presses without the retain flag", metric=_shown(metric))]
+    fault = _fault(metric, action.value)
+    if fault is not None:
+        return [InputReport(channel, action), UnreadableMessage(fault, "the press has no reading", metric=_shown(metric))]
+    released = {"m": {metric: NO_PRESS}} | ({"ts": at_ms + 1} if at_ms else {})
+    reading = StockFirmwareTelemetryReport(_encode([{"m": {metric: action.value}}, released]))
+    return [InputReport(channel, action), reading]
+
+
+_Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+
+class ChannelParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of the commands that channels have by their kind."""
+
+    level: _Percent | None = None
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] | None = None
+    color: Annotated[str, msgspec.Meta(pattern="^#[0-9a-fA-F]{6}$")] | None = None
+    kelvin: Annotated[int, msgspec.Meta(ge=1000, le=12_000)] | None = None
+    position: _Percent | None = None
+    celsius: Annotated[float, msgspec.Meta(ge=-50, le=100)] | None = None
+    mode: str | None = None
+
+    @property
+    def rgb(self) -> tuple[int, int, int] | None:
+        if self.color is None:
+            return None
+        red, green, blue = bytes.fromhex(self.color[1:])
+        return red, green, blue
+
+
+def read_params(command: OutboundCommand) -> ChannelParams:
+    """None of them where the command has others: a person may have defined a command of the same name."""
+    try:
+        return msgspec.convert(command.params or {}, ChannelParams)
+    except msgspec.ValidationError:
+        return ChannelParams()
+
+
+def color_word(red: float, green: float, blue: float) -> str:
+    """`#rrggbb` of values from 0 to 255."""
+    return "#" + "".join(f"{round(min(255, max(0, part))):02x}" for part in (red, green, blue))
+
+
+def to_kelvin(mired: float) -> int | None:
+    return round(1_000_000 / mired) if mired >= 1 else None
+
+
+def to_mired(kelvin: int) -> int:
+    """Within what bulbs for living rooms can do."""
+    return min(500, max(153, round(1_000_000 / kelvin)))
+
+
+def is_quantity(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def to_percent(value: Any, full: float = 100) -> int | None:
+    """A level from 0 to 100; None for what is no number."""
+    return round(min(full, max(0, value)) * 100 / full) if is_quantity(value) else None
+
+
+def to_celsius(value: Any) -> float | None:
+    return value if is_quantity(value) and -100 <= value <= 200 else None
 
 
 MIN_LEAD_TIME_S = 60

@@ -133,7 +133,7 @@ def encode_command(device_id: str, command: OutboundCommand, now_ms: int, memory
 
 def decode(topic: str, payload: bytes, retain: bool, memory: None = None, at_ms: int = 0) -> Sequence[DeviceReport]:
     if topic == "state":
-        return _state_reports(payload, retain)
+        return _state_reports(payload, retain, at_ms)
     read = _DECODERS.get(topic)
     if read is None:
         return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
@@ -163,7 +163,7 @@ def _status_report(payload: bytes) -> DeviceReport:
     return UnreadableMessage("MALFORMED", "status is `online` or `offline`")
 
 
-def _state_reports(payload: bytes, retain: bool) -> Sequence[DeviceReport]:
+def _state_reports(payload: bytes, retain: bool, at_ms: int) -> Sequence[DeviceReport]:
     plain = payload.strip().upper()
     if plain in (b"ON", b"OFF"):
         return (RelayReport(plain == b"ON"),)
@@ -186,7 +186,10 @@ def _state_reports(payload: bytes, retain: bool) -> Sequence[DeviceReport]:
     if level is not None or named:
         reports.append(ChannelReport(state.ch, ChannelState(level=level, details=named), state.id, state.by))
     if state.action is not None:
-        reports += conversion.read_input(state.ch, InputAction(state.action), f"input{state.ch}", retain)
+        action, metric = InputAction(state.action), f"input{state.ch}"
+        reports += conversion.press_reports(state.ch, metric, action, retain, at_ms)
+        if action.is_contact:
+            reports += conversion.read_plain(metric, action.value.encode(), is_text=True)
     if not reports:
         return (UnreadableMessage("MALFORMED", "a state has `relay`, or what else its channel has"),)
     return reports

@@ -5,7 +5,12 @@ JSON-RPC allows any JSON value as `id`, and Shelly returns it unchanged, so the 
 command is a state too, because not every generation notifies.
 
 `status/…` and `NotifyStatus` may overtake each other: a firmware has published `output: false` on the one after `output: true` on
-the other. So a state that contradicts another source within two seconds is asked for (`Switch.GetStatus`), not believed.
+the other. So a state that contradicts another source within two seconds is asked for (`Switch.GetStatus`), not believed. Each
+component has states and doubts of its own.
+
+When it has come online it is asked for its whole configuration and status: they name its channels (`shelly_channels.py`). If that
+was too early, it is asked again when it speaks of a component. A device that sleeps says its whole status (`NotifyFullStatus`)
+each time when it wakes up.
 
 Shelly's first generation publishes on `shellies/…`, which is nobody's prefix here.
 """
@@ -21,8 +26,11 @@ from typing import Any
 import msgspec
 
 from adapters.mqtt.profiles import conversion
+from adapters.mqtt.profiles import shelly_channels as channels
 from adapters.mqtt.profiles.conversion import FuturePlanEdge, upcoming_edges
+from domain.devices.channels import RELAY_CHANNEL
 from domain.devices.messages import (
+    ChannelsReport,
     CommandResultReport,
     DeviceClockReadyReport,
     DevicePlanRevisionReport,
@@ -36,13 +44,6 @@ from domain.devices.messages import (
     UnreadableMessage,
 )
 
-_RPC_METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ON": ("Switch.Set", {"id": 0, "on": True}),
-    "OFF": ("Switch.Set", {"id": 0, "on": False}),
-    "TOGGLE": ("Switch.Toggle", {"id": 0}),
-    "STATUS": ("Switch.GetStatus", {"id": 0}),
-    "GET_SCHEDULES": ("Schedule.List", {}),
-}
 IGNORED: Mapping[str, str] = {
     "id": "the number of the component, which its name has",
     "source": "the cause of the last change; `triggeredBy` tells it",
@@ -64,48 +65,80 @@ _COMPONENT = re.compile(r":(?=\d+$)")
 CONTRARY_MS = 2_000
 """How long after a state the other sources may still publish the state before it."""
 QUESTION_PAUSE_MS = 500
+CHANNELS_PAUSE_MS = 30_000
 QUESTION_EXPIRY_S = 10
 MAX_SENT = 64
+MAX_OUTPUTS = 64
 _QUESTION_ID = "question"
+"""For `switch:0`; for another component `question:light:0`."""
+_CONFIG_ID, _FULL_STATUS_ID = "all-config", "all-status"
 PLAN_EXPIRY_S = 30
 """The plan is sent again when the device reconnects, so an older one must expire before that."""
 _PLAN_ID_PREFIX = "plan:"
 _PLAN_CLOCK_PREFIX = "plan-clock:"
 _PLAN_STEP_ID = "plan-step"
 
+_NO_STATE = UnreadableMessage("MALFORMED", "no answer to the question for a component's state")
+
 _encode_json = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(slots=True)
-class ShellyState:
-    """What one device was sent, and which state of its relay is believed, since when, and by which source."""
+class BelievedOutput:
+    """Which state of a component is believed, since when, and by which source."""
 
-    device_id: str
-    sent: dict[str, bool | None] = field(default_factory=dict)
-    """By execution id: the state that the command sets; None for TOGGLE. Oldest first."""
-    relay: bool | None = None
+    on: bool | None = None
     source: str = ""
     at_ms: int = 0
     question_ms: int = 0
 
-    def believe(self, relay: bool, source: str, at_ms: int) -> None:
-        if relay is not self.relay or source == _ANSWER:
-            self.relay, self.source = relay, source
+    def believe(self, on: bool, source: str, at_ms: int) -> None:
+        if on is not self.on or source == _ANSWER:
+            self.on, self.source = on, source
         if source == self.source:
             self.at_ms = at_ms
 
-    def doubts(self, relay: bool, source: str, at_ms: int) -> bool:
+    def doubts(self, on: bool, source: str, at_ms: int) -> bool:
         """Whether the device may have said this before what is believed. Its answer to a question is never doubted."""
-        is_contrary = self.relay is not None and relay is not self.relay and source not in (self.source, _ANSWER)
+        is_contrary = self.on is not None and on is not self.on and source not in (self.source, _ANSWER)
         return is_contrary and 0 <= at_ms - self.at_ms <= CONTRARY_MS
 
-    def take_target(self, execution_id: str, result: Any) -> bool | None:
-        """The state after the command, as far as its answer tells."""
+
+@dataclass(slots=True)
+class ShellyState:
+    """What one device was sent, and what is believed of it."""
+
+    device_id: str
+    sent: dict[str, tuple[str, bool | None]] = field(default_factory=dict)
+    """By execution id: the component, and the state that the command sets; None for TOGGLE. Oldest first."""
+    outputs: dict[str, BelievedOutput] = field(default_factory=dict)
+    """By component."""
+    names: dict[str, str] = field(default_factory=dict)
+    """By component."""
+    is_known: bool = False
+    """Whether it has said its whole status since it came online."""
+    queried_ms: int | None = None
+
+    def query_channels(self, at_ms: int) -> list[DeviceReport]:
+        if self.is_known or (self.queried_ms is not None and 0 <= at_ms - self.queried_ms < CHANNELS_PAUSE_MS):
+            return []
+        self.queried_ms = at_ms
+        questions = ((_CONFIG_ID, "Shelly.GetConfig"), (_FULL_STATUS_ID, "Shelly.GetStatus"))
+        return [StateQuestion(_rpc_request(self.device_id, name, method, {}, QUESTION_EXPIRY_S)) for name, method in questions]
+
+    def output(self, component: str) -> BelievedOutput:
+        while len(self.outputs) >= MAX_OUTPUTS and component not in self.outputs:
+            del self.outputs[next(iter(self.outputs))]
+        return self.outputs.setdefault(component, BelievedOutput())
+
+    def take_target(self, execution_id: str, result: Any) -> tuple[str | None, bool | None]:
+        """The component that the command was for, and its state after it, as far as the answer tells."""
         if execution_id not in self.sent:
-            return None
-        target, was_on = self.sent.pop(execution_id), result.get("was_on") if isinstance(result, dict) else None
-        return target if target is not None or not isinstance(was_on, bool) else not was_on
+            return None, None
+        component, target = self.sent.pop(execution_id)
+        was_on = result.get("was_on") if isinstance(result, dict) else None
+        return component, target if target is not None or not isinstance(was_on, bool) else not was_on
 
 
 _STATUS, _NOTIFICATION, _ANSWER = "status", "notification", "answer"
@@ -115,14 +148,14 @@ _STATUS, _NOTIFICATION, _ANSWER = "status", "notification", "answer"
 def encode_command(
     device_id: str, command: OutboundCommand, now_ms: int, memory: ShellyState | None = None
 ) -> Sequence[OutboundMessage]:
-    known = _RPC_METHODS.get(command.cmd)
-    if known is None:
+    call = channels.command_call(command)
+    if call is None:
         return ()
-    method, params = known
-    if memory is not None and method in ("Switch.Set", "Switch.Toggle"):
+    method, params = call
+    if memory is not None and command.kind.is_switched and not method.endswith(("GetStatus", "List")):
         while len(memory.sent) >= MAX_SENT:
             del memory.sent[next(iter(memory.sent))]
-        memory.sent[command.execution_id] = params.get("on")
+        memory.sent[command.execution_id] = channels.component_of(command), params.get("on")
     return (_rpc_request(device_id, command.execution_id, method, params, command.expiry_s(now_ms)),)
 
 
@@ -130,13 +163,13 @@ def decode(topic: str, payload: bytes, retain: bool, memory: ShellyState | None 
     if topic in IGNORED_TOPICS:
         return ()
     if topic == "online":
-        return _decode_presence(payload.strip())
+        return _decode_presence(payload.strip(), memory, at_ms)
     if topic.startswith("status/"):
         return _decode_status(topic.removeprefix("status/"), _decode_object(payload), _STATUS, memory, at_ms)
     if topic == "answer/rpc":
         return _decode_response(_decode_object(payload), memory, at_ms)
     if topic == "events/rpc":
-        return _decode_notification(_decode_object(payload), memory, at_ms)
+        return _decode_notification(_decode_object(payload), retain, memory, at_ms)
     return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
 
 
@@ -173,7 +206,7 @@ def _schedule_job(edge: FuturePlanEdge) -> dict[str, Any]:
     """A cron expression with seconds first, without leading zeros."""
     at = time.gmtime(edge.ts)
     timespec = f"{at.tm_sec} {at.tm_min} {at.tm_hour} {at.tm_mday} {at.tm_mon} *"
-    call = {"method": "Switch.Set", "params": {"id": 0, "on": edge.relay}}
+    call = {"method": "Switch.Set", "params": {"id": edge.channel - RELAY_CHANNEL, "on": edge.relay}}
     return {"enable": True, "timespec": timespec, "calls": [call]}
 
 
@@ -197,10 +230,13 @@ def _decode_plan_response(name: str, document: Mapping[str, Any]) -> Sequence[De
     return (DevicePlanRevisionReport(int(revision) if holds else 0),)
 
 
-def _decode_presence(word: bytes) -> Sequence[DeviceReport]:
-    if word in (b"true", b"false"):
+def _decode_presence(word: bytes, memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
+    if word not in (b"true", b"false"):
+        return (UnreadableMessage("MALFORMED", "online is true or false"),)
+    if word == b"false" or memory is None:
         return (PresenceReport(word == b"true"),)
-    return (UnreadableMessage("MALFORMED", "online is true or false"),)
+    memory.is_known, memory.queried_ms = False, None
+    return (PresenceReport(True), *memory.query_channels(at_ms))
 
 
 def _decode_status(
@@ -208,56 +244,81 @@ def _decode_status(
 ) -> Sequence[DeviceReport]:
     """A status may be partial: missing fields have not changed. The fields of `switch:0` have no prefix, except its state, which
     is the relay; those of `em:0` are `em0.…`."""
-    if component != "switch:0":
-        return conversion.flatten(status, prefix=_COMPONENT.sub("", component), ignored=IGNORED).to_reports()
+    output, prefix = status.get("output"), _COMPONENT.sub("", component)
     reports: list[DeviceReport] = []
-    output = status.get("output")
-    if isinstance(output, bool):
-        reports += _decode_output(output, source, memory, at_ms)
-        status = {name: value for name, value in status.items() if name != "output"}
-    return [*reports, *conversion.flatten(status, ignored=IGNORED).to_reports()]
+    if isinstance(output, bool) and channels.has_output(component):
+        reports += _decode_output(component, output, source, memory, at_ms)
+    reports += channels.read_state(component, status)
+    if component == channels.RELAY:
+        prefix = ""
+        status = {name: value for name, value in status.items() if name != "output" or not isinstance(value, bool)}
+    elif memory is not None and channels.is_channel(component):
+        reports += memory.query_channels(at_ms)
+    return [*reports, *conversion.flatten(status, prefix=prefix, ignored=IGNORED).to_reports()]
 
 
-def _decode_output(relay: bool, source: str, memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_output(component: str, on: bool, source: str, memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
+    report = RelayReport(on, channel=channels.reference(component))
     if memory is None:
-        return (RelayReport(relay),)
-    if memory.doubts(relay, source, at_ms):
-        if at_ms - memory.question_ms < QUESTION_PAUSE_MS:
+        return (report,)
+    believed = memory.output(component)
+    if believed.doubts(on, source, at_ms):
+        if at_ms - believed.question_ms < QUESTION_PAUSE_MS:
             return ()  # it has been asked just now
-        memory.question_ms = at_ms
-        question = _rpc_request(memory.device_id, _QUESTION_ID, "Switch.GetStatus", {"id": 0}, QUESTION_EXPIRY_S)
-        return (StateQuestion(question),)
-    memory.believe(relay, source, at_ms)
-    return (RelayReport(relay),)
+        believed.question_ms = at_ms
+        name = _QUESTION_ID if component == channels.RELAY else f"{_QUESTION_ID}:{component}"
+        return (StateQuestion(_rpc_request(memory.device_id, name, *channels.status_call(component), QUESTION_EXPIRY_S)),)
+    believed.believe(on, source, at_ms)
+    return (report,)
 
 
-def _decode_notification(document: Mapping[str, Any], memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_notification(
+    document: Mapping[str, Any], retain: bool, memory: ShellyState | None, at_ms: int
+) -> Sequence[DeviceReport]:
     method, params = document.get("method"), document.get("params")
     if not isinstance(params, dict):
         return (UnreadableMessage("MALFORMED", "a notification without params"),)
-    reports: list[DeviceReport] = []
-    if method in ("NotifyStatus", "NotifyFullStatus"):
-        for component, status in params.items():
-            if isinstance(status, dict):
-                reports += _decode_status(component, status, _NOTIFICATION, memory, at_ms)
-            elif component not in IGNORED:
-                reports += conversion.flatten({_COMPONENT.sub("", component): status}).to_reports()
-        return reports
+    if method == "NotifyFullStatus":
+        return _decode_full_status(params, _NOTIFICATION, memory, at_ms)
+    if method == "NotifyStatus":
+        return _decode_components(params, _NOTIFICATION, memory, at_ms)
     events = params.get("events")
     if method != "NotifyEvent" or not isinstance(events, list):
         return (UnreadableMessage("UNKNOWN_METHOD", f"{str(method)[:64]!r} is no notification of a status or event"),)
-    for event in events:
-        reports += _decode_event(event)
+    return [report for event in events for report in _decode_event(event, retain, at_ms)]
+
+
+def _decode_full_status(status: Mapping[str, Any], source: str, memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
+    """All its channels, and what they do. A device without any has no report of them, and remains one of one relay."""
+    if memory is not None:
+        memory.is_known = True
+    declared = channels.declared_channels(status, {} if memory is None else memory.names)
+    reports = _decode_components(status, source, memory, at_ms)
+    return [ChannelsReport(declared), *reports] if declared else reports
+
+
+def _decode_components(
+    components: Mapping[str, Any], source: str, memory: ShellyState | None, at_ms: int
+) -> Sequence[DeviceReport]:
+    reports: list[DeviceReport] = []
+    for component, status in components.items():
+        if isinstance(status, dict):
+            reports += _decode_status(component, status, source, memory, at_ms)
+        elif component not in IGNORED:
+            reports += conversion.flatten({_COMPONENT.sub("", component): status}).to_reports()
     return reports
 
 
-def _decode_event(event: Any) -> Sequence[DeviceReport]:
-    """`{"component": "input:0", "id": 0, "event": "single_push", "ts": …}`: the text metric `input0.event`. Each event is a
-    message of its own, because one notification may have several of a component."""
+def _decode_event(event: Any, retain: bool, at_ms: int) -> Sequence[DeviceReport]:
+    """`{"component": "input:0", "id": 0, "event": "single_push", "ts": …}`: the text metric `input0.event`, and a press. Each
+    event is a message of its own, because one notification may have several of a component."""
     component = event.get("component") if isinstance(event, dict) else None
     if not isinstance(component, str):
         return (UnreadableMessage("MALFORMED", "an event has a component"),)
-    return conversion.flatten(event, prefix=_COMPONENT.sub("", component), ignored=IGNORED).to_reports()
+    metric, word = _COMPONENT.sub("", component), event.get("event")
+    action = channels.PUSHES.get(word) if isinstance(word, str) else None
+    presses = [] if action is None else conversion.press_reports(component, metric, action, retain, at_ms)
+    return [*presses, *conversion.flatten(event, prefix=metric, ignored=IGNORED).to_reports()]
 
 
 def _decode_response(document: Mapping[str, Any], memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
@@ -265,17 +326,29 @@ def _decode_response(document: Mapping[str, Any], memory: ShellyState | None, at
     if not isinstance(execution_id, str) or len(execution_id) > 64:
         return (UnreadableMessage("MALFORMED", "an answer without the id of a request"),)
     result, error = document.get("result"), document.get("error")
-    if execution_id == _QUESTION_ID:
-        if not isinstance(result, dict):
-            return (UnreadableMessage("MALFORMED", "no answer to the question for the relay's state"),)
-        return _decode_status("switch:0", result, _ANSWER, memory, at_ms)
+    if execution_id.partition(":")[0] in (_QUESTION_ID, _CONFIG_ID, _FULL_STATUS_ID):
+        return _decode_answer(execution_id, result, memory, at_ms)
     if execution_id.startswith("plan"):
         return _decode_plan_response(execution_id, document)
-    relay = memory.take_target(execution_id, result) if memory is not None else None
+    component, relay = memory.take_target(execution_id, result) if memory is not None else (None, None)
     if isinstance(error, dict):
         return (CommandResultReport(execution_id, "error", code=str(error.get("code", "ERROR"))[:64], data=error.get("message")),)
     if relay is None and isinstance(result, dict) and isinstance(result.get("output"), bool):
         relay = result["output"]
-    if relay is not None and memory is not None:
-        memory.believe(relay, _ANSWER, at_ms)
+    if relay is not None and memory is not None and component is not None:
+        memory.output(component).believe(relay, _ANSWER, at_ms)
     return (CommandResultReport(execution_id, "done", relay=relay, data=result),)
+
+
+def _decode_answer(name: str, result: Any, memory: ShellyState | None, at_ms: int) -> Sequence[DeviceReport]:
+    """To a question of the service. A device that knows no such question has no answer, and nothing is lost by that."""
+    if not isinstance(result, dict):
+        return () if name in (_CONFIG_ID, _FULL_STATUS_ID) else (_NO_STATE,)
+    if name == _CONFIG_ID:
+        if memory is not None:
+            memory.names = channels.component_names(result)
+        return ()
+    if name == _FULL_STATUS_ID:
+        return _decode_full_status(result, _ANSWER, memory, at_ms)
+    component = name.partition(":")[2] or channels.RELAY
+    return _decode_status(component, result, _ANSWER, memory, at_ms)

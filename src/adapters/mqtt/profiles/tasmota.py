@@ -5,7 +5,8 @@ the id arrives, the steps before it have run, and what `stat/RESULT` said since 
 to its end whatever its steps say, so the answer decides: `{"Command":"Unknown"}` is a failure, and a relay that is not as
 commanded too. What only begins with its Backlog (an upgrade, a restart) ends with the device's next boot.
 
-Tasmota publishes its relay only on a change, so it is queried when it connects.
+Tasmota publishes its relay only on a change, so it is queried when it connects. States and commands are kept by channel, and
+`stat/ACK` says which one it was: what one channel does confirms nothing on another. What the channels are: `tasmota_channels.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import msgspec
 
 from adapters.mqtt.profiles import conversion
 from adapters.mqtt.profiles.conversion import FuturePlanEdge, upcoming_edges
+from adapters.mqtt.profiles.tasmota_channels import POWER, BoardLayout, command_steps, find_actions, read_channels
+from domain.devices.channels import RELAY_CHANNEL
 from domain.devices.messages import (
     CommandResultReport,
     DevicePlanRevisionReport,
@@ -35,7 +38,6 @@ from domain.devices.messages import (
 )
 from domain.kernel.domain_event import Json
 
-_COMMANDS = {"ON": "Power1 ON", "OFF": "Power1 OFF", "TOGGLE": "Power1 TOGGLE", "STATUS": "State"}
 _BEGINNING = frozenset({"UPGRADE", "UPLOAD", "RESTART"})
 """Commands that have only begun when their Backlog has run."""
 
@@ -80,8 +82,9 @@ _FIXED_UNITS = {
 }
 _SENSOR_ANSWERS = {"STATUS8": "StatusSNS", "STATUS10": "StatusSNS", "STATUS11": "StatusSTS"}
 _SWITCH_WORDS = {"ON": True, "1": True, "OFF": False, "0": False}
-_POWER = re.compile(r"POWER(\d{0,2})")
 _STATUS = re.compile(r"STATUS\d{0,2}")
+_CHANNEL = re.compile(r"[1-9]\d?")
+_DIAGNOSTICS = UnreadableMessage("DIAGNOSTICS", "settings and diagnostics are no readings")
 _REFUSALS = {"unknown": "UNKNOWN_COMMAND", "error": "ERROR", "failed": "FAILED"}
 
 MAX_SLOTS = 5
@@ -102,13 +105,23 @@ MAX_ANSWER_BYTES = 4096
 @dataclass(frozen=True, slots=True)
 class SentCommand:
     cmd: str
-    argument: str
+    steps: Sequence[str]
     sent_ms: int
     expires_ms: int
+    channel: int = RELAY_CHANNEL
 
     @property
     def switches_relay(self) -> bool:
         return self.cmd in ("ON", "OFF", "TOGGLE")
+
+    @property
+    def names(self) -> set[str]:
+        """The Tasmota commands in it."""
+        return {step.partition(" ")[0].upper() for step in self.steps}
+
+    @property
+    def argument(self) -> str:
+        return self.steps[-1].partition(" ")[2].upper()
 
 
 @dataclass(slots=True)
@@ -119,13 +132,15 @@ class TasmotaState:
     """By execution id, oldest first."""
     answers: deque[tuple[int, Mapping[str, Any]]] = field(default_factory=lambda: deque(maxlen=MAX_ANSWERS))
     """(arrival, what `stat/…` said) since the last command ended."""
-    relay: bool | None = None
-    relay_before: bool | None = None
-    """What the relay was before the oldest command that has not ended."""
-    awaiting: tuple[str, int] | None = None
-    """The command (and when it ended) that the relay's state is still to confirm."""
+    relays: dict[int, bool] = field(default_factory=dict)
+    """By channel."""
+    relays_before: dict[int, bool] = field(default_factory=dict)
+    """What each was before the oldest command for it that has not ended."""
+    awaiting: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """By channel, the command (and when it ended) that the relay's state is still to confirm."""
     beginning: tuple[str, SentCommand, dict[str, Any]] | None = None
     """The command that a boot ends, and what was said of it."""
+    layout: BoardLayout = field(default_factory=BoardLayout)
 
     def remember(self, execution_id: str, command: SentCommand) -> None:
         self._forget_expired(command.sent_ms)
@@ -134,17 +149,19 @@ class TasmotaState:
             del self.sent[next(iter(self.sent))]
         self.sent[execution_id] = command
 
-    def set_relay(self, relay: bool, at_ms: int) -> None:
+    def set_relay(self, channel: int, relay: bool, at_ms: int) -> None:
         self._forget_expired(at_ms)
-        self.relay = relay
-        if not self.sent:
-            self.relay_before = relay
+        self.relays[channel] = relay
+        self._keep_before()
 
     def _forget_expired(self, now_ms: int) -> None:
         if any(one.expires_ms <= now_ms for one in self.sent.values()):
             self.sent = {key: one for key, one in self.sent.items() if one.expires_ms > now_ms}
-        if not self.sent:
-            self.relay_before = self.relay
+        self._keep_before()
+
+    def _keep_before(self) -> None:
+        pending = {one.channel for one in self.sent.values()}
+        self.relays_before |= {channel: relay for channel, relay in self.relays.items() if channel not in pending}
 
     def take_answer(self, since_ms: int) -> dict[str, Any]:
         """What was said since then; of a name that occurs twice, the last."""
@@ -159,14 +176,15 @@ class TasmotaState:
 def encode_command(
     device_id: str, command: OutboundCommand, now_ms: int, memory: TasmotaState | None = None
 ) -> Sequence[OutboundMessage]:
-    step = _COMMANDS.get(command.cmd) or _custom_command(command)
-    if step is None:
+    steps = command_steps(command) or _custom_command(command)
+    if not steps:
         return ()
     if memory is not None:
-        sent = SentCommand(command.cmd, step.partition(" ")[2].upper(), now_ms, command.expires_ms)
+        sent = SentCommand(command.cmd, steps, now_ms, command.expires_ms, command.channel)
         memory.remember(command.execution_id, sent)
     end = "STARTED" if command.cmd in _BEGINNING else "ACK"
-    backlog = f"{step}; Publish devices/{device_id}/stat/{end} {command.execution_id}"
+    name = command.execution_id + ("" if command.channel == RELAY_CHANNEL else f" {command.channel}")
+    backlog = "; ".join([*steps, f"Publish devices/{device_id}/stat/{end} {name}"])
     return (OutboundMessage("cmnd/Backlog0", backlog.encode(), expiry_s=command.expiry_s(now_ms)),)
 
 
@@ -179,13 +197,13 @@ def decode(
     if prefix not in ("stat", "tele") or not name:
         return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
     if topic == "tele/LWT":
-        return _decode_presence(payload.strip())
+        return _decode_presence(payload.strip(), memory)
     if topic in ("stat/ACK", "stat/STARTED"):
-        return _decode_end(payload.strip().decode("ascii", "replace")[:64], name == "STARTED", memory, at_ms)
+        return _decode_end(payload.strip().decode("ascii", "replace"), name == "STARTED", memory, at_ms)
     if topic == "stat/PLAN":
         return _decode_plan_revision(payload.strip())
-    if (power := _POWER.fullmatch(name)) is not None:
-        return _decode_document(prefix, {power[0]: payload.strip().decode("utf-8", "replace")}, memory, at_ms)
+    if (power := POWER.fullmatch(name)) is not None:
+        return _decode_document(prefix, {power[0]: payload.strip().decode("utf-8", "replace")}, retain, memory, at_ms)
     if name in ("INFO1", "INFO2", "INFO3"):
         return _decode_info(name.capitalize(), payload, memory)
     if payload.lstrip()[:1] != b"{" and name not in ("RESULT", "SENSOR", "STATE"):
@@ -195,7 +213,7 @@ def decode(
         document = inner
     elif prefix == "stat" and _STATUS.fullmatch(name):
         return _decode_status(name, document, memory, at_ms)
-    return _decode_document(prefix, document, memory, at_ms)
+    return _decode_document(prefix, document, retain, memory, at_ms)
 
 
 def is_command_subscription(topic_filter: str) -> bool:
@@ -227,7 +245,7 @@ def _timer_json(edge: FuturePlanEdge) -> str:
     day, second = divmod(edge.ts, 86_400)
     days = "".join("1" if index == (day + 4) % 7 else "0" for index in range(7))  # 1970 began on a Thursday
     time = f"{second // 3600:02}:{second % 3600 // 60:02}"
-    timer = {"Enable": 1, "Arm": 1, "Mode": 0, "Time": time, "Window": 0, "Days": days, "Repeat": 0, "Output": 1}
+    timer = {"Enable": 1, "Arm": 1, "Mode": 0, "Time": time, "Window": 0, "Days": days, "Repeat": 0, "Output": edge.channel}
     return msgspec.json.encode(timer | {"Action": int(edge.relay)}).decode()
 
 
@@ -237,7 +255,9 @@ def _decode_plan_revision(word: bytes) -> Sequence[DeviceReport]:
     return (DevicePlanRevisionReport(int(word)),)
 
 
-def _decode_presence(word: bytes) -> Sequence[DeviceReport]:
+def _decode_presence(word: bytes, memory: TasmotaState | None) -> Sequence[DeviceReport]:
+    if memory is not None and word.lower() == b"online":
+        memory.layout.forget()
     if word.lower() in (b"online", b"offline"):
         return (PresenceReport(word.lower() == b"online"),)
     return (UnreadableMessage("MALFORMED", "LWT is Online or Offline"),)
@@ -271,14 +291,21 @@ def _decode_boot(version: Json, memory: TasmotaState | None) -> Sequence[DeviceR
 
 
 def _decode_status(name: str, document: Mapping[str, Any], memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
-    """The answers to `Status`: settings and diagnostics. They are the answer of a command, or of nobody we know."""
-    if memory is not None and memory.sent:
+    """The answers to `Status`: settings and diagnostics. They are the answer of a command, or of nobody we know, or tell the
+    channels that were asked for."""
+    if memory is None:
+        return (_DIAGNOSTICS,)
+    is_of_command = any("STATUS" in one.names for one in memory.sent.values())
+    is_expected = memory.layout.is_expected(name) and not is_of_command
+    reports = memory.layout.learn_status(name, document)
+    if not is_expected and memory.sent:
         memory.answers.append((at_ms, document))
-        return ()
-    return (UnreadableMessage("DIAGNOSTICS", "settings and diagnostics are no readings"),)
+    elif not is_expected:
+        reports.append(_DIAGNOSTICS)
+    return reports
 
 
-def _custom_command(command: OutboundCommand) -> str | None:
+def _custom_command(command: OutboundCommand) -> list[str] | None:
     """A defined command of another name is Tasmota's own command; a string or number is its argument.
 
     A `;` would start another command without permission, so it is refused."""
@@ -286,7 +313,7 @@ def _custom_command(command: OutboundCommand) -> str | None:
     if isinstance(argument, bool) or not isinstance(argument, str | int | float):
         return None
     text = f"{command.cmd} {argument}".strip()
-    return None if any(sign in text for sign in ";\r\n\0") else text
+    return None if any(sign in text for sign in ";\r\n\0") else [text]
 
 
 def _units(document: Mapping[str, Any], values: Iterable[str]) -> dict[str, str]:
@@ -301,47 +328,72 @@ def _units(document: Mapping[str, Any], values: Iterable[str]) -> dict[str, str]
     return units
 
 
-def _decode_document(prefix: str, document: Mapping[str, Any], memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
-    """`POWER` and `POWER1` are the relay, other relays are readings `power2`…, and so is everything else, under its own name."""
+def _decode_document(
+    prefix: str, document: Mapping[str, Any], retain: bool, memory: TasmotaState | None, at_ms: int
+) -> Sequence[DeviceReport]:
+    """`POWER` and `POWER1` are the relay; other relays are channels and also readings `power2`…, and so is everything else, under
+    its own name. A relay that moves a shutter is only a reading."""
     if memory is not None and prefix == "stat":
         memory.answers.append((at_ms, document))
+    layout = None if memory is None else memory.layout
     reports: list[DeviceReport] = []
     flat, others = conversion.FlatReadings(), {}
     for name, value in document.items():
-        if (power := _POWER.fullmatch(name)) is None or not isinstance(value, str):
+        power = POWER.fullmatch(name)
+        if power is None or not isinstance(value, str):
             others[name] = value
-        elif power[1] in ("", "1"):
-            reports += _decode_relay(name, value, memory, at_ms)
-        else:
-            flat.add(name.lower(), _SWITCH_WORDS.get(value.upper(), value))
+            continue
+        channel, relay = int(power[1] or RELAY_CHANNEL), _switch_state(value)
+        is_channel = channel >= RELAY_CHANNEL and (layout is None or not layout.moves_shutter(channel))
+        if is_channel and (channel == RELAY_CHANNEL or relay is not None):
+            reports += _decode_relay(name, channel, relay, memory, at_ms)
+        if channel != RELAY_CHANNEL or not is_channel:
+            flat.add(f"power{channel}", value if relay is None else relay)
+    channels = read_channels(document, layout)
+    if layout is not None:
+        reports += [*layout.declare(), *layout.queries(document, at_ms)]
+    reports += [*channels, *_decode_actions(document, retain, layout, at_ms)]
     conversion.flatten(others, ignored=IGNORED, into=flat)
     return [*reports, *flat.to_reports(_units(document, flat.values)), *_decode_upgrade(document, memory)]
 
 
-def _decode_relay(name: str, word: str, memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
+def _decode_actions(document: Mapping[str, Any], retain: bool, layout: BoardLayout | None, at_ms: int) -> Sequence[DeviceReport]:
+    reports: list[DeviceReport] = []
+    for component, action in find_actions(document):
+        known = BoardLayout() if layout is None else layout
+        reports += known.add_input(component)
+        reports += conversion.press_reports(component, component.lower(), action, retain, at_ms)
+    return reports
+
+
+def _decode_relay(name: str, channel: int, relay: bool | None, memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
     """`StateText` may change the case of the words; other words are told, because nobody knows what they mean."""
-    relay = _SWITCH_WORDS.get(word.upper())
     if relay is None:
         return (UnreadableMessage("MALFORMED", "POWER is ON or OFF: set StateText1 OFF and StateText2 ON", metric=name),)
+    report = RelayReport(relay, channel=channel)
     if memory is None:
-        return (RelayReport(relay),)
-    memory.set_relay(relay, at_ms)
-    if memory.awaiting is None:
-        return (RelayReport(relay),)
-    (execution_id, ended_ms), memory.awaiting = memory.awaiting, None
-    if at_ms - ended_ms > ANSWER_MS:
-        return (RelayReport(relay),)
-    return (CommandResultReport(execution_id, "done", relay=relay),)
+        return (report,)
+    memory.set_relay(channel, relay, at_ms)
+    memory.layout.relays[channel] = relay
+    awaiting = memory.awaiting.pop(channel, None)
+    if awaiting is None or at_ms - awaiting[1] > ANSWER_MS:
+        return (report,)
+    return (CommandResultReport(awaiting[0], "done", relay=relay),)
 
 
-def _decode_end(execution_id: str, has_begun: bool, memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
-    """The Backlog of a command has run; what was said since it was sent decides how it ended."""
+def _decode_end(words: str, has_begun: bool, memory: TasmotaState | None, at_ms: int) -> Sequence[DeviceReport]:
+    """The Backlog of a command has run; what was said since it was sent decides how it ended. `words`: the execution's id, and
+    its channel if it is not the first."""
+    execution_id, _, number = words.partition(" ")
+    execution_id, channel = execution_id[:64], int(number) if _CHANNEL.fullmatch(number) else RELAY_CHANNEL
     if memory is None:
         return (CommandResultReport(execution_id, "ack" if has_begun else "done"),)
     command = memory.sent.pop(execution_id, None)
     answer = memory.take_answer(at_ms - ANSWER_MS if command is None else min(command.sent_ms, at_ms))
-    relay = _switch_state(answer.get("POWER1", answer.get("POWER")))
-    before, memory.relay_before = memory.relay_before, memory.relay
+    word = answer.get(f"POWER{channel}", answer.get("POWER") if channel == RELAY_CHANNEL else None)
+    relay = None if memory.layout.moves_shutter(channel) else _switch_state(word)
+    before = memory.relays_before.get(channel)
+    memory.relays_before |= {number: state for number, state in memory.relays.items() if number == channel}
     data = answer or None
     if command is None and not answer:
         return (CommandResultReport(execution_id, "ack"), StateQuestion(_QUERY))
@@ -351,7 +403,7 @@ def _decode_end(execution_id: str, has_begun: bool, memory: TasmotaState | None,
         memory.beginning = None if command is None else (execution_id, command, answer)
         return (CommandResultReport(execution_id, "ack", data=data),)
     if relay is None and command is not None and command.switches_relay:
-        memory.awaiting = (execution_id, at_ms)
+        memory.awaiting[channel] = (execution_id, at_ms)
         return (CommandResultReport(execution_id, "ack"), StateQuestion(_QUERY))
     return (CommandResultReport(execution_id, "done", relay=relay, data=data),)
 
@@ -359,7 +411,7 @@ def _decode_end(execution_id: str, has_begun: bool, memory: TasmotaState | None,
 def _refusal(command: SentCommand | None, answer: Mapping[str, Any], relay: bool | None, before: bool | None) -> str | None:
     """Why the command failed, as a result code. Whether ON and OFF agree with the relay is decided for all firmwares in one
     place."""
-    names = {"COMMAND", command.cmd if command is not None else "COMMAND"}
+    names = {"COMMAND", *(command.names if command is not None else ())}
     if not (command is not None and command.switches_relay and relay is not None):
         for name, value in answer.items():
             if name.upper() in names and isinstance(value, str) and value.lower() in _REFUSALS:
@@ -371,7 +423,7 @@ def _refusal(command: SentCommand | None, answer: Mapping[str, Any], relay: bool
     if command.cmd == "UPGRADE" and "Upgrade" in answer and " from " not in str(answer["Upgrade"]):
         return "NOT_STARTED"
     wanted, reported = _switch_state(command.argument), _switch_state(answer.get(command.cmd))
-    is_switch = _POWER.fullmatch(command.cmd) is not None and wanted is not None and reported is not None
+    is_switch = POWER.fullmatch(command.cmd) is not None and wanted is not None and reported is not None
     return "STATE_MISMATCH" if is_switch and wanted is not reported else None
 
 

@@ -160,6 +160,9 @@ class SqlBackend(Protocol):
     def write(self, account: str = "", *, background: bool = False) -> AbstractAsyncContextManager[SqlSession]:
         """`account`: whose request it is; empty for the service itself."""
 
+    def rehearse(self, account: str) -> AbstractAsyncContextManager[SqlSession]:
+        """A transaction whose changes are undone."""
+
     def read(self, *, one_statement: bool = False) -> AbstractAsyncContextManager[SqlSession]: ...
 
 
@@ -304,6 +307,15 @@ class SqlUnitOfWork:
             if caller is not None and caller.claim is not None:
                 await tx.stored_responses.mark_committed(caller.claim)
             await tx.flush_events()
+
+    @asynccontextmanager
+    async def rehearse(self, caller: SessionCaller | ApiKeyCaller, needs: Role) -> AsyncIterator[SqlTransaction]:
+        check_stated_role(caller, needs)
+        async with self._backend.rehearse(caller.account_id) as session:
+            tx = SqlTransaction(session, None)
+            await tx.memberships.lock_account(caller.account_id)
+            async with checked_caller(session, caller):
+                yield tx
 
     async def _check_precondition(self, tx: SqlTransaction, precondition: Callable[[], Awaitable[None]]) -> None:
         token = _READ_WITH.set(tx)

@@ -618,6 +618,7 @@ class AsyncOperations(AsyncTransport):
         industry: str | Unset | None = UNSET,
         tags: list[str] | Unset | None = UNSET,
         external_id: str | Unset | None = UNSET,
+        channels: list[models.DeviceChannelRequest] | Unset = UNSET,
         if_match: str | Unset = UNSET,
     ) -> models.DeviceChangedResponse:
         """Update a device."""
@@ -640,6 +641,7 @@ class AsyncOperations(AsyncTransport):
                 "industry": industry,
                 "tags": tags,
                 "externalId": external_id,
+                "channels": channels,
             },
             headers={"If-Match": if_match},
         )
@@ -740,6 +742,9 @@ class AsyncOperations(AsyncTransport):
         group_id: str,
         *,
         cmd: str,
+        channel: int | Unset = UNSET,
+        channel_kind: models.ChannelKind | Unset | None = UNSET,
+        channel_name: str | Unset | None = UNSET,
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
@@ -751,7 +756,15 @@ class AsyncOperations(AsyncTransport):
             models.GroupCommandResponse,
             "POST",
             ["groups", group_id, "command"],
-            body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            body={
+                "cmd": cmd,
+                "channel": channel,
+                "channelKind": channel_kind,
+                "channelName": channel_name,
+                "params": params,
+                "ttlSeconds": ttl_seconds,
+                "reason": reason,
+            },
             headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
@@ -761,6 +774,9 @@ class AsyncOperations(AsyncTransport):
         group_id: str,
         *,
         cmd: str,
+        channel: int | Unset = UNSET,
+        channel_kind: models.ChannelKind | Unset | None = UNSET,
+        channel_name: str | Unset | None = UNSET,
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
@@ -771,7 +787,15 @@ class AsyncOperations(AsyncTransport):
             models.GroupCommandResponse,
             "POST",
             ["groups", group_id, "command", "preview"],
-            body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            body={
+                "cmd": cmd,
+                "channel": channel,
+                "channelKind": channel_kind,
+                "channelName": channel_name,
+                "params": params,
+                "ttlSeconds": ttl_seconds,
+                "reason": reason,
+            },
             headers={"If-Match": if_match},
         )
 
@@ -883,6 +907,7 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        channels: list[int] | Unset = UNSET,
         api_key_id: str | Unset | None = UNSET,
         membership_id: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
@@ -901,6 +926,7 @@ class AsyncOperations(AsyncTransport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "channels": channels,
                 "apiKeyId": api_key_id,
                 "membershipId": membership_id,
             },
@@ -926,6 +952,7 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        channels: list[int] | Unset = UNSET,
         if_match: str | Unset = UNSET,
     ) -> models.GrantChangedResponse:
         """Change a grant on a group."""
@@ -942,6 +969,7 @@ class AsyncOperations(AsyncTransport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "channels": channels,
             },
             headers={"If-Match": if_match},
         )
@@ -1249,6 +1277,7 @@ class AsyncOperations(AsyncTransport):
         device_id: str,
         *,
         cmd: str,
+        channel: int | Unset = UNSET,
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         wait_seconds: float | Unset | None = UNSET,
@@ -1261,7 +1290,14 @@ class AsyncOperations(AsyncTransport):
             models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse,
             "POST",
             ["devices", device_id, "command"],
-            body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "waitSeconds": wait_seconds, "reason": reason},
+            body={
+                "cmd": cmd,
+                "channel": channel,
+                "params": params,
+                "ttlSeconds": ttl_seconds,
+                "waitSeconds": wait_seconds,
+                "reason": reason,
+            },
             headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
@@ -1316,6 +1352,7 @@ class AsyncOperations(AsyncTransport):
         params_schema: dict[str, Any] | Unset | None = UNSET,
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
+        channels: list[int] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.CommandDefinitionResponse:
         """Create a command definition."""
@@ -1331,6 +1368,7 @@ class AsyncOperations(AsyncTransport):
                 "paramsSchema": params_schema,
                 "shape": shape,
                 "requiresApproval": requires_approval,
+                "channels": channels,
             },
             idempotency_key=idempotency_key,
         )
@@ -1358,6 +1396,7 @@ class AsyncOperations(AsyncTransport):
         params_schema: dict[str, Any] | Unset | None = UNSET,
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
+        channels: list[int] | Unset = UNSET,
         if_match: str | Unset = UNSET,
     ) -> models.CommandDefinitionChangedResponse:
         """Change a command definition."""
@@ -1373,6 +1412,7 @@ class AsyncOperations(AsyncTransport):
                 "paramsSchema": params_schema,
                 "shape": shape,
                 "requiresApproval": requires_approval,
+                "channels": channels,
             },
             headers={"If-Match": if_match},
         )
@@ -1920,6 +1960,7 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        channels: list[int] | Unset = UNSET,
         api_key_id: str | Unset | None = UNSET,
         membership_id: str | Unset | None = UNSET,
         applies_via: Literal["device", "project"] | Unset = UNSET,
@@ -1939,6 +1980,7 @@ class AsyncOperations(AsyncTransport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "channels": channels,
                 "apiKeyId": api_key_id,
                 "membershipId": membership_id,
                 "appliesVia": applies_via,
@@ -1951,6 +1993,7 @@ class AsyncOperations(AsyncTransport):
         device_id: str,
         *,
         cmd: str | Unset = UNSET,
+        channel: int | Unset = UNSET,
         api_key_id: str | Unset = UNSET,
         membership_id: str | Unset = UNSET,
         if_none_match: str | Unset = UNSET,
@@ -1960,7 +2003,7 @@ class AsyncOperations(AsyncTransport):
             models.AccessExplanationResponse,
             "GET",
             ["devices", device_id, "access"],
-            query={"cmd": cmd, "apiKeyId": api_key_id, "membershipId": membership_id},
+            query={"cmd": cmd, "channel": channel, "apiKeyId": api_key_id, "membershipId": membership_id},
             headers={"If-None-Match": if_none_match},
         )
 
@@ -1983,6 +2026,7 @@ class AsyncOperations(AsyncTransport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        channels: list[int] | Unset = UNSET,
         if_match: str | Unset = UNSET,
     ) -> models.GrantChangedResponse:
         """Change a grant."""
@@ -1999,6 +2043,7 @@ class AsyncOperations(AsyncTransport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "channels": channels,
             },
             headers={"If-Match": if_match},
         )
@@ -2383,6 +2428,8 @@ class AsyncOperations(AsyncTransport):
             "command_sent_to_group",
             "command_result",
             "relay_changed",
+            "state_changed",
+            "input_changed",
             "telemetry",
             "schedule_created",
             "schedule_replaced",
@@ -2513,6 +2560,8 @@ class AsyncOperations(AsyncTransport):
             "command_sent_to_group",
             "command_result",
             "relay_changed",
+            "state_changed",
+            "input_changed",
             "telemetry",
             "schedule_created",
             "schedule_replaced",
@@ -2631,9 +2680,11 @@ class AsyncOperations(AsyncTransport):
                 "device_clock_skew",
                 "device_offline",
                 "device_online",
+                "input_changed",
                 "relay_changed",
                 "rule_disabled",
                 "schedule_fired",
+                "state_changed",
                 "telemetry",
             ]
         ]
@@ -2671,9 +2722,11 @@ class AsyncOperations(AsyncTransport):
                 "device_clock_skew",
                 "device_offline",
                 "device_online",
+                "input_changed",
                 "relay_changed",
                 "rule_disabled",
                 "schedule_fired",
+                "state_changed",
                 "telemetry",
             ]
         ]

@@ -599,6 +599,7 @@ class Operations(Transport):
         industry: str | Unset | None = UNSET,
         tags: list[str] | Unset | None = UNSET,
         external_id: str | Unset | None = UNSET,
+        channels: list[models.DeviceChannelRequest] | Unset = UNSET,
         if_match: str | Unset = UNSET,
     ) -> models.DeviceChangedResponse:
         """Update a device."""
@@ -621,6 +622,7 @@ class Operations(Transport):
                 "industry": industry,
                 "tags": tags,
                 "externalId": external_id,
+                "channels": channels,
             },
             headers={"If-Match": if_match},
         )
@@ -717,6 +719,9 @@ class Operations(Transport):
         group_id: str,
         *,
         cmd: str,
+        channel: int | Unset = UNSET,
+        channel_kind: models.ChannelKind | Unset | None = UNSET,
+        channel_name: str | Unset | None = UNSET,
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
@@ -728,7 +733,15 @@ class Operations(Transport):
             models.GroupCommandResponse,
             "POST",
             ["groups", group_id, "command"],
-            body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            body={
+                "cmd": cmd,
+                "channel": channel,
+                "channelKind": channel_kind,
+                "channelName": channel_name,
+                "params": params,
+                "ttlSeconds": ttl_seconds,
+                "reason": reason,
+            },
             headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
@@ -738,6 +751,9 @@ class Operations(Transport):
         group_id: str,
         *,
         cmd: str,
+        channel: int | Unset = UNSET,
+        channel_kind: models.ChannelKind | Unset | None = UNSET,
+        channel_name: str | Unset | None = UNSET,
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         reason: str | Unset | None = UNSET,
@@ -748,7 +764,15 @@ class Operations(Transport):
             models.GroupCommandResponse,
             "POST",
             ["groups", group_id, "command", "preview"],
-            body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "reason": reason},
+            body={
+                "cmd": cmd,
+                "channel": channel,
+                "channelKind": channel_kind,
+                "channelName": channel_name,
+                "params": params,
+                "ttlSeconds": ttl_seconds,
+                "reason": reason,
+            },
             headers={"If-Match": if_match},
         )
 
@@ -858,6 +882,7 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        channels: list[int] | Unset = UNSET,
         api_key_id: str | Unset | None = UNSET,
         membership_id: str | Unset | None = UNSET,
         idempotency_key: str | Unset = UNSET,
@@ -876,6 +901,7 @@ class Operations(Transport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "channels": channels,
                 "apiKeyId": api_key_id,
                 "membershipId": membership_id,
             },
@@ -901,6 +927,7 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        channels: list[int] | Unset = UNSET,
         if_match: str | Unset = UNSET,
     ) -> models.GrantChangedResponse:
         """Change a grant on a group."""
@@ -917,6 +944,7 @@ class Operations(Transport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "channels": channels,
             },
             headers={"If-Match": if_match},
         )
@@ -1214,6 +1242,7 @@ class Operations(Transport):
         device_id: str,
         *,
         cmd: str,
+        channel: int | Unset = UNSET,
         params: Any = UNSET,
         ttl_seconds: int | Unset | None = UNSET,
         wait_seconds: float | Unset | None = UNSET,
@@ -1226,7 +1255,14 @@ class Operations(Transport):
             models.CommandResultResponse | models.CommandQueuedResponse | models.ApprovalPendingResponse,
             "POST",
             ["devices", device_id, "command"],
-            body={"cmd": cmd, "params": params, "ttlSeconds": ttl_seconds, "waitSeconds": wait_seconds, "reason": reason},
+            body={
+                "cmd": cmd,
+                "channel": channel,
+                "params": params,
+                "ttlSeconds": ttl_seconds,
+                "waitSeconds": wait_seconds,
+                "reason": reason,
+            },
             headers={"If-Match": if_match},
             idempotency_key=idempotency_key,
         )
@@ -1281,6 +1317,7 @@ class Operations(Transport):
         params_schema: dict[str, Any] | Unset | None = UNSET,
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
+        channels: list[int] | Unset = UNSET,
         idempotency_key: str | Unset = UNSET,
     ) -> models.CommandDefinitionResponse:
         """Create a command definition."""
@@ -1296,6 +1333,7 @@ class Operations(Transport):
                 "paramsSchema": params_schema,
                 "shape": shape,
                 "requiresApproval": requires_approval,
+                "channels": channels,
             },
             idempotency_key=idempotency_key,
         )
@@ -1323,6 +1361,7 @@ class Operations(Transport):
         params_schema: dict[str, Any] | Unset | None = UNSET,
         shape: models.CommandWidget | Unset = UNSET,
         requires_approval: bool | Unset = UNSET,
+        channels: list[int] | Unset = UNSET,
         if_match: str | Unset = UNSET,
     ) -> models.CommandDefinitionChangedResponse:
         """Change a command definition."""
@@ -1338,6 +1377,7 @@ class Operations(Transport):
                 "paramsSchema": params_schema,
                 "shape": shape,
                 "requiresApproval": requires_approval,
+                "channels": channels,
             },
             headers={"If-Match": if_match},
         )
@@ -1877,6 +1917,7 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        channels: list[int] | Unset = UNSET,
         api_key_id: str | Unset | None = UNSET,
         membership_id: str | Unset | None = UNSET,
         applies_via: Literal["device", "project"] | Unset = UNSET,
@@ -1896,6 +1937,7 @@ class Operations(Transport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "channels": channels,
                 "apiKeyId": api_key_id,
                 "membershipId": membership_id,
                 "appliesVia": applies_via,
@@ -1908,6 +1950,7 @@ class Operations(Transport):
         device_id: str,
         *,
         cmd: str | Unset = UNSET,
+        channel: int | Unset = UNSET,
         api_key_id: str | Unset = UNSET,
         membership_id: str | Unset = UNSET,
         if_none_match: str | Unset = UNSET,
@@ -1917,7 +1960,7 @@ class Operations(Transport):
             models.AccessExplanationResponse,
             "GET",
             ["devices", device_id, "access"],
-            query={"cmd": cmd, "apiKeyId": api_key_id, "membershipId": membership_id},
+            query={"cmd": cmd, "channel": channel, "apiKeyId": api_key_id, "membershipId": membership_id},
             headers={"If-None-Match": if_none_match},
         )
 
@@ -1940,6 +1983,7 @@ class Operations(Transport):
         active_to_minute: int | Unset | None = UNSET,
         timezone: str | Unset = UNSET,
         rate_limit_per_minute: int | Unset | None = UNSET,
+        channels: list[int] | Unset = UNSET,
         if_match: str | Unset = UNSET,
     ) -> models.GrantChangedResponse:
         """Change a grant."""
@@ -1956,6 +2000,7 @@ class Operations(Transport):
                 "activeToMinute": active_to_minute,
                 "timezone": timezone,
                 "rateLimitPerMinute": rate_limit_per_minute,
+                "channels": channels,
             },
             headers={"If-Match": if_match},
         )
@@ -2334,6 +2379,8 @@ class Operations(Transport):
             "command_sent_to_group",
             "command_result",
             "relay_changed",
+            "state_changed",
+            "input_changed",
             "telemetry",
             "schedule_created",
             "schedule_replaced",
@@ -2464,6 +2511,8 @@ class Operations(Transport):
             "command_sent_to_group",
             "command_result",
             "relay_changed",
+            "state_changed",
+            "input_changed",
             "telemetry",
             "schedule_created",
             "schedule_replaced",
@@ -2578,9 +2627,11 @@ class Operations(Transport):
                 "device_clock_skew",
                 "device_offline",
                 "device_online",
+                "input_changed",
                 "relay_changed",
                 "rule_disabled",
                 "schedule_fired",
+                "state_changed",
                 "telemetry",
             ]
         ]
@@ -2618,9 +2669,11 @@ class Operations(Transport):
                 "device_clock_skew",
                 "device_offline",
                 "device_online",
+                "input_changed",
                 "relay_changed",
                 "rule_disabled",
                 "schedule_fired",
+                "state_changed",
                 "telemetry",
             ]
         ]

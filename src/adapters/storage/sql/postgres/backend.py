@@ -11,6 +11,7 @@ comes back from the server, all open connections are aborted, so that nobody wai
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -111,6 +112,10 @@ class _PooledConnectionCheck:
 log = structlog.get_logger("postgres")
 
 
+class _UndoneError(Exception):
+    """Not a failure: ends and rolls back a rehearsal."""
+
+
 class PostgresBackend:
     def __init__(
         self, engine: AsyncEngine, *, acquire_timeout_s: float = 5.0, continuity: PostgresContinuity | None = None
@@ -147,6 +152,13 @@ class PostgresBackend:
         finally:
             self._writing_tasks.discard(task)
         run_callbacks(session.after_commit_calls)
+
+    @asynccontextmanager
+    async def rehearse(self, account: str) -> AsyncIterator[PostgresSession]:
+        with contextlib.suppress(_UndoneError):
+            async with self._session(writable=True) as session:
+                yield session
+                raise _UndoneError
 
     @asynccontextmanager
     async def read(self, *, one_statement: bool = False) -> AsyncIterator[PostgresSession]:

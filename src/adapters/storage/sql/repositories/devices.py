@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -25,14 +24,11 @@ from sqlalchemy import (
     case,
     delete,
     exists,
-    false,
     func,
     insert,
     literal_column,
-    null,
     or_,
     select,
-    true,
     update,
 )
 
@@ -44,27 +40,24 @@ from adapters.storage.sql.mapping import (
     SqlAccountEntityRepository,
     SqlRepository,
     enum_converter,
-    from_json,
     to_json,
     unique_violation_as,
 )
+from adapters.storage.sql.repositories.device_channels import CHANNELS, SqlDeviceChannelMixin, channels_from_json
 from adapters.storage.sql.session import LOOK_UP, POSTGRES, SQLITE, Row
 from adapters.storage.sql.statements import (
     behind,
     escape_like,
     for_update,
     insert_or_ignore,
-    json_rows,
     listed,
     listed_integers,
     position_parameters,
     without_none,
 )
-from adapters.storage.sql.statements import insert as insert_or_update
 from adapters.storage.sql.tables import (
     dead_letters,
     deliveries,
-    device_channels,
     device_drops,
     device_groups,
     device_health,
@@ -79,7 +72,6 @@ from adapters.storage.sql.tables import (
     left_edges,
     tombstones,
 )
-from domain.devices.channels import Channel, ChannelInput, ChannelKind, ChannelState, DeclaredChannel
 from domain.devices.lookup import device_changed_error, external_id_taken_error
 from domain.devices.model import Device, DeviceGroup, DeviceMetadata, DeviceStatus, DeviceType, FirmwareProfile
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
@@ -110,44 +102,6 @@ _GROUP_IDS = (
     .scalar_subquery()
     .label("group_ids")
 )
-ch = device_channels.c
-_CHANNEL_COLUMNS = (
-    ch.channel,
-    ch.kind,
-    ch.given_name,
-    ch.firmware_name,
-    ch.component,
-    ch.is_declared,
-    ch.is_on,
-    ch.level,
-    ch.details,
-    ch.reported_ms,
-)
-_CHANNELS = (
-    select(json_rows(*_CHANNEL_COLUMNS)).where(ch.device_id == devices.c.device_id).correlate(devices).scalar_subquery()
-).label("channels")
-
-
-def _channels_from_json(text: str | None) -> tuple[Channel, ...]:
-    if text is None or text == "[]":
-        return ()
-    return tuple(
-        Channel(
-            channel,
-            ChannelKind(kind),
-            given_name,
-            firmware_name,
-            component,
-            bool(is_declared),
-            ChannelState(None if is_on is None else bool(is_on), level, {} if details is None else from_json(details)),
-            reported_ms,
-        )
-        for channel, kind, given_name, firmware_name, component, is_declared, is_on, level, details, reported_ms in sorted(
-            from_json(text)
-        )
-    )
-
-
 DEVICE = RowMapper(
     devices,
     Device,
@@ -156,11 +110,11 @@ DEVICE = RowMapper(
         "profile": enum_converter(FirmwareProfile),
         "tags": JSON_TUPLE,
         "group_ids": (",".join, lambda text: tuple(sorted(text.split(","))) if text else ()),
-        "channels": (to_json, _channels_from_json),
+        "channels": (to_json, channels_from_json),
     },
     always=("group_ids", "channels"),
     nested={"about": EmbeddedDataclassColumns(DeviceMetadata)},
-    computed={"has_left_edges": _HAS_LEFT_EDGES, "group_ids": _GROUP_IDS, "channels": _CHANNELS},
+    computed={"has_left_edges": _HAS_LEFT_EDGES, "group_ids": _GROUP_IDS, "channels": CHANNELS},
 )
 
 d = devices.c
@@ -197,44 +151,6 @@ SET_RELAYS = (
     update(devices)
     .where(d.device_id.in_(listed()), or_(d.relay.is_(None), d.relay != _RELAY))
     .values(relay=_RELAY, relay_ms=bindparam("at_ms", type_=d.relay_ms.type))
-)
-_NEW_CHANNEL = insert_or_update(device_channels)
-_HAS_CHANGED_KIND = ch.kind != _NEW_CHANNEL.excluded.kind
-_STATE_OF_KIND = {each.name: case((_HAS_CHANGED_KIND, null()), else_=each) for each in _CHANNEL_COLUMNS[6:]}
-"""A channel of another kind has another state."""
-DECLARE_CHANNEL = _NEW_CHANNEL.on_conflict_do_update(
-    index_elements=[ch.device_id, ch.channel],
-    set_={
-        "kind": _NEW_CHANNEL.excluded.kind,
-        "firmware_name": func.coalesce(_NEW_CHANNEL.excluded.firmware_name, ch.firmware_name),
-        "component": func.coalesce(_NEW_CHANNEL.excluded.component, ch.component),
-        "is_declared": true(),
-        **_STATE_OF_KIND,
-    },
-)
-_OF_DEVICE = ch.device_id == bindparam("at_device")
-FORGET_DECLARATIONS = update(device_channels).where(_OF_DEVICE, ch.is_declared).values(is_declared=false())
-DESCRIBE_CHANNEL = _NEW_CHANNEL.on_conflict_do_update(
-    index_elements=[ch.device_id, ch.channel],
-    set_={
-        "kind": case((ch.is_declared, ch.kind), else_=_NEW_CHANNEL.excluded.kind),
-        "given_name": _NEW_CHANNEL.excluded.given_name,
-        **{name: case((and_(_HAS_CHANGED_KIND, ~ch.is_declared), null()), else_=ch[name]) for name in _STATE_OF_KIND},
-    },
-)
-DELETE_CHANNELS = delete(device_channels).where(_OF_DEVICE, ch.channel.not_in(listed_integers()), ~ch.is_declared)
-CLEAR_GIVEN_NAMES = (
-    update(device_channels).where(_OF_DEVICE, ch.channel.not_in(listed_integers()), ch.given_name.is_not(None))
-).values(given_name=None)
-SET_CHANNEL_STATE = (
-    update(device_channels)
-    .where(_OF_DEVICE, ch.channel == bindparam("at_channel"))
-    .values(
-        is_on=bindparam("at_on", type_=ch.is_on.type),
-        level=bindparam("at_level", type_=ch.level.type),
-        details=bindparam("at_details", type_=ch.details.type),
-        reported_ms=bindparam("at_ms", type_=ch.reported_ms.type),
-    )
 )
 SET_ONLINE = update(devices).where(_ID, d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_no)
 _SET_ONLINE = update(devices).where(d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_id)
@@ -286,12 +202,7 @@ def _saved_values(device: Device) -> dict[str, Any]:
     return of_row | DEVICE.values(device, *_NOT_SAVED) | _folded(device) | {"version": device.version + 1}
 
 
-def _new_channel(device_id: DeviceId, channel: int, kind: ChannelKind) -> dict[str, Any]:
-    unknown = dict.fromkeys(("given_name", "firmware_name", "component", "is_on", "level", "details", "reported_ms"))
-    return {"device_id": device_id, "channel": channel, "kind": kind.value, "is_declared": False, **unknown}
-
-
-class SqlDeviceRepository(SqlRepository):
+class SqlDeviceRepository(SqlDeviceChannelMixin):
     async def add(self, device: Device) -> Device:
         with unique_violation_as(lambda: external_id_taken_error(device.external_id)):
             rows = await self._session.write(ADD, **DEVICE.values(device, "device_no"), **_folded(device))
@@ -360,41 +271,6 @@ class SqlDeviceRepository(SqlRepository):
             if among:
                 rows = [{"at_listed": to_json(among), "at_relay": state, "at_ms": at_ms}]
                 await self._session.execute_many(SET_RELAYS, rows, defer=True)
-
-    async def declare_channels(
-        self, device_id: DeviceId, declared: Sequence[tuple[int, DeclaredChannel]], *, is_complete: bool
-    ) -> None:
-        if is_complete:
-            await self._session.write(FORGET_DECLARATIONS, at_device=device_id)
-        rows = [
-            _new_channel(device_id, number, each.kind)
-            | {"firmware_name": each.name, "component": each.component, "is_declared": True}
-            for number, each in sorted(declared)
-        ]
-        if rows:
-            await self._session.execute_many(DECLARE_CHANNEL, rows)
-
-    async def describe_channels(self, device_id: DeviceId, channels: Sequence[ChannelInput]) -> None:
-        listed_ones = {"at_device": device_id, "at_listed": to_json(sorted(each.channel for each in channels))}
-        await self._session.write(DELETE_CHANNELS, **listed_ones)
-        await self._session.write(CLEAR_GIVEN_NAMES, **listed_ones)
-        rows = [_new_channel(device_id, each.channel, each.kind) | {"given_name": each.name} for each in channels]
-        if rows:
-            await self._session.execute_many(DESCRIBE_CHANNEL, rows)
-
-    async def set_channel_states(self, states: Mapping[tuple[DeviceId, int], ChannelState], at_ms: int) -> None:
-        rows = [
-            {
-                "at_device": device_id,
-                "at_channel": channel,
-                "at_on": state.on,
-                "at_level": state.level,
-                "at_details": to_json(state.details) if state.details else None,
-                "at_ms": at_ms,
-            }
-            for (device_id, channel), state in sorted(states.items(), key=itemgetter(0))
-        ]
-        await self._session.execute_many(SET_CHANNEL_STATE, rows, defer=True)
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         return bool(await self._session.write(SET_ONLINE, at_id=device_id, at_online=online))

@@ -24,9 +24,9 @@ from adapters.storage.sql.tables import memberships, notification_channels, noti
 from domain.kernel.ids import AccountId, ChannelId, DeviceId, MembershipId, UserId
 from domain.notifications.model import (
     ChannelErrorCode,
-    ChannelKind,
     Notification,
     NotificationChannel,
+    NotificationChannelKind,
     NotificationSettings,
     NotificationTopic,
     UnconditionalTopic,
@@ -35,7 +35,7 @@ from domain.notifications.model import (
 CHANNEL = RowMapper(
     notification_channels,
     NotificationChannel,
-    {"kind": enum_converter(ChannelKind), "last_error_code": enum_converter(ChannelErrorCode)},
+    {"kind": enum_converter(NotificationChannelKind), "last_error_code": enum_converter(ChannelErrorCode)},
 )
 c, n = notification_channels.c, notifications.c
 

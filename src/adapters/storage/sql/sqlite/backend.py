@@ -18,7 +18,7 @@ from adapters.storage.sql.sqlite.connections import (
     SqliteLookUpConnection,
     WalCheckpointer,
 )
-from adapters.storage.sql.sqlite.session import SqliteSession
+from adapters.storage.sql.sqlite.session import SqliteRehearsalSession, SqliteSession
 from adapters.storage.sql.sqlite.writer import GroupCommitWriter
 from domain.kernel.errors import DomainError, Unavailable
 
@@ -194,6 +194,24 @@ class SqliteBackend:
             session.close()
         ticket.end(keep=True)
         await writer.wait_committed(ticket)
+
+    @asynccontextmanager
+    async def rehearse(self, account: str) -> AsyncIterator[SqliteSession]:
+        """With a connection of its own: the copies of the tables go with it."""
+        if self._readers is None:
+            raise Unavailable("The database is not open. Start the service first.")
+        connection = await SqliteConnection.open(self._path, reader=True, busy_timeout_ms=self._busy_timeout_ms)
+        connection.defer_control("PRAGMA query_only=OFF", "PRAGMA foreign_keys=OFF", "BEGIN")
+        session = SqliteRehearsalSession(connection, account)
+        timeout = asyncio.timeout(self._transaction_timeout_s)
+        try:
+            async with timeout:
+                yield session
+        except TimeoutError as late:
+            raise Unavailable(_TIMED_OUT) from late
+        finally:
+            session.close()
+            await connection.close()
 
     def read(self, *, one_statement: bool = False) -> SqliteReadTransaction:
         if self._readers is None:

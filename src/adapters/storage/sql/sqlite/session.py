@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from sqlalchemy import Delete, Table, TextClause
+from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.errors import ReadOnlyTransactionError, TransactionClosedError
@@ -19,6 +23,10 @@ from adapters.storage.sql.sqlite.connections import (
 )
 from adapters.storage.sql.sqlite.writer import WriteTicket
 from adapters.storage.sql.statements import BulkStatement
+from adapters.storage.sql.tables import metadata
+from domain.approvals.model import ApprovalStatus
+from domain.commands.model import ExecutionStatus
+from domain.kernel.unit_of_work import NeedsWriterError
 
 EARLY_FLUSH_ROWS = 32
 """From this many rows on, a bulk write gets a thread hop of its own: the thread writes while the event loop goes on."""
@@ -180,6 +188,107 @@ class SqliteSession:
             raise TransactionClosedError
         if writing and self._ticket is None:
             raise ReadOnlyTransactionError
+
+
+_OF_ACCOUNT = "account_id = ?1"
+_OF_DEVICES = "device_id IN (SELECT device_id FROM main.devices WHERE account_id = ?1)"
+_OF_SCHEDULES = "schedule_id IN (SELECT schedule_id FROM main.schedules WHERE account_id = ?1)"
+_OPEN = ", ".join(f"'{status.value}'" for status in ExecutionStatus if not status.is_final)
+REHEARSED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("devices", "device_types", "projects", "device_groups", "definitions", "rules", "schedules", "grants"), _OF_ACCOUNT
+    ),
+    **dict.fromkeys(("api_keys", "webhooks"), _OF_ACCOUNT),
+    "executions": f"{_OF_ACCOUNT} AND status IN ({_OPEN})",
+    "approvals": f"{_OF_ACCOUNT} AND status = '{ApprovalStatus.PENDING.value}'",
+    "credentials": _OF_DEVICES,
+    "left_edges": _OF_DEVICES,
+    "schedule_edges": _OF_SCHEDULES,
+    "group_members": "group_id IN (SELECT group_id FROM main.device_groups WHERE account_id = ?1)",
+    "grant_uses": "grant_id IN (SELECT grant_id FROM main.grants WHERE account_id = ?1)",
+    "device_metrics": "device_no IN (SELECT device_no FROM main.devices WHERE account_id = ?1)",
+    "metric_names": "true",
+}
+"""The tables that a rehearsal changes, and which of their rows it may read."""
+_WRITTEN_TABLE = re.compile(r"(?:INSERT INTO|UPDATE) (\w+)")
+_DEFINITIONS = "SELECT type, sql FROM main.sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type DESC"
+_BEFORE_NAME = re.compile(r"^CREATE (TABLE|INDEX|UNIQUE INDEX) ")
+
+
+class SqliteRehearsalSession(SqliteSession):
+    """Changes nothing: before the first write to a table, its rows of the account are copied to a temporary table of the same
+    name, which SQLite finds before the stored one. Reads of all other tables see the snapshot.
+
+    Foreign keys are not followed, so that a row which others refer to is not deleted here. Raises NeedsWriterError instead, and
+    for a table that is not in `REHEARSED`."""
+
+    def __init__(self, connection: SqliteConnection, account: str) -> None:
+        super().__init__(connection, WriteTicket(asyncio.get_running_loop()))
+        self._account = account
+        self._copied: set[str] = set()
+
+    async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
+        await self._copy_table_of(statement)
+        return await super().write(statement, **params)
+
+    async def write_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
+        for statement, _ in queries:
+            await self._copy_table_of(statement)
+        return await super().write_batch(*queries)
+
+    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]], *, defer: bool = False) -> None:
+        await self._copy_table_of(statement)
+        await super().execute_many(statement, rows, defer=defer)
+
+    async def bulk_write_all(self, writes: Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]) -> None:
+        taken = list(writes)
+        for statement, _ in taken:
+            await self._copy(_written_table(statement.sqlite_sql))
+        await super().bulk_write_all(taken)
+
+    async def read_then_write(self, statement: ClauseElement, plan: WritePlan, **params: Any) -> None:
+        def checked(rows: Sequence[Row]) -> Iterable[tuple[BulkStatement, Sequence[Sequence[Any]]]]:
+            writes = list(plan(rows))
+            if not {_written_table(bulk.sqlite_sql) for bulk, _ in writes} <= self._copied:
+                raise NeedsWriterError
+            return writes
+
+        await super().read_then_write(statement, checked, **params)
+
+    async def _copy_table_of(self, statement: ClauseElement) -> None:
+        if isinstance(statement, TextClause):
+            await self._copy(_written_table(statement.text))
+            return
+        table = statement.table if isinstance(statement, UpdateBase) else None
+        if not isinstance(table, Table) or (isinstance(statement, Delete) and table.name in _parents()):
+            raise NeedsWriterError
+        await self._copy(table.name)
+
+    async def _copy(self, table: str) -> None:
+        if table in self._copied:
+            return
+        if table not in REHEARSED:
+            raise NeedsWriterError
+        for kind, sql in await self._connection.fetch(_DEFINITIONS, (table,)):
+            if kind in ("table", "index"):
+                await self._connection.fetch(
+                    _BEFORE_NAME.sub(r"CREATE TEMP TABLE " if kind == "table" else r"CREATE \1 temp.", sql)
+                )
+        rows = f"INSERT INTO temp.{table} SELECT * FROM main.{table} WHERE ?1 <> '' AND {REHEARSED[table]}"  # noqa: S608 (constants)
+        await self._connection.fetch(rows, (self._account,))
+        self._copied.add(table)
+
+
+def _written_table(sql: str) -> str:
+    """Empty for another statement than an INSERT or UPDATE."""
+    named = _WRITTEN_TABLE.match(sql)
+    return "" if named is None else named[1]
+
+
+@cache
+def _parents() -> frozenset[str]:
+    """The tables that others refer to."""
+    return frozenset(key.column.table.name for table in metadata.tables.values() for key in table.foreign_keys)
 
 
 def _retrieve_exception(done: asyncio.Task[None]) -> None:

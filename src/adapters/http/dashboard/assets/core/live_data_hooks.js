@@ -6,10 +6,11 @@
  */
 
 import { get } from "./api.js";
+import { withReport } from "./channels.js";
 import { Feed } from "./feed.js";
 import { signal, useEffect, useRef, useState } from "./html.js";
 
-const TYPES = "relay_changed,device_online,device_offline,schedule_fired";
+const TYPES = "relay_changed,state_changed,input_changed,device_online,device_offline,schedule_fired";
 const RELOAD_EVERY_MS = 500;
 
 export const connection = signal({ live: false, heardAt: 0, since: Date.now() });
@@ -45,14 +46,19 @@ function take(message) {
     epoch.value += 1;
     return;
   }
+  const { channel = 1 } = message;
   const change = {
-    relay_changed: { relayState: message.relay === "ON", changedAt: message.timestamp, changedBy: message.triggeredBy },
+    relay_changed: channel === 1 ? { relayState: message.relay === "ON", changedAt: message.timestamp, changedBy: message.triggeredBy } : {},
+    state_changed: {},
+    input_changed: {},
     device_online: { isOnline: true },
     device_offline: { isOnline: false },
   }[message.type];
   if (change) {
     const patch = patchOf(message.deviceId);
-    patch.value = { ...patch.value, ...change, lastSeen: new Date(message.timestamp).toISOString() };
+    const report = { relay_changed: { power: message.relay }, state_changed: { state: message.state, power: undefined }, input_changed: { state: message.action } }[message.type];
+    const reports = report ? { ...patch.value.reports, [channel]: { ...patch.value.reports?.[channel], ...report, at: message.timestamp } } : patch.value.reports;
+    patch.value = { ...patch.value, ...change, reports, lastSeen: new Date(message.timestamp).toISOString() };
   }
   const event = { ...message, eventType: message.eventType ?? message.type };
   for (const listener of [...listeners]) listener(event);
@@ -64,7 +70,10 @@ function patchOf(deviceId) {
 }
 
 /* The device as loaded, with what the feed said since. */
-export const liveDevice = (device) => ({ ...device, ...patchOf(device.deviceId).value });
+export function liveDevice(device) {
+  const { reports = {}, ...patch } = patchOf(device.deviceId).value;
+  return { ...device, ...patch, channels: device.channels?.map((each) => withReport(each, reports[each.channel])) };
+}
 
 /* Calls `listener(event)` for each event of the account; `event.eventType` is its type. */
 export function useEvents(listener) {

@@ -1,10 +1,11 @@
 /*
  * Sends a command and follows its life until the device reports the result. The page shows what the device said, never what was hoped.
  *
- *   const [life, send] = useCommand(device);      life: {kind, text, cmd, at, until?} or null
+ *   const [life, send] = useCommand(device, channel);      life: {kind, text, cmd, at, until?} or null
  */
 
 import { call, get } from "./api.js";
+import { channelBody } from "./channels.js";
 import { useEffect, useRef, useState } from "./html.js";
 import { errorText, t, word } from "./i18n.js";
 import { countWaiting, useEvents } from "./live_data_hooks.js";
@@ -38,7 +39,8 @@ export function reasonOf(result) {
   return (result && (result.code ?? result.error)) || "";
 }
 
-export function useCommand(device) {
+/* `channel`: the number of the one that the commands are for. */
+export function useCommand(device, channel = 1) {
   const [life, setLife] = useState(null);
   const held = useRef({ run: 0, look: null });
   const { deviceId } = device;
@@ -59,7 +61,7 @@ export function useCommand(device) {
     mine({ ...shared, kind: "wait", status: device.isOnline ? "SENDING" : "QUEUED", until: sentAt + (body.ttlSeconds ?? TTL_S) * 1000 });
     let answer;
     try {
-      answer = await call("POST", `/devices/${deviceId}/command`, body, { key: requestKey() });
+      answer = await call("POST", `/devices/${deviceId}/command`, { ...channelBody(channel), ...body }, { key: requestKey() });
     } catch (error) {
       mine(strict ? null : { ...shared, kind: "bad", text: errorText(error) });
       if (strict) throw error;

@@ -46,6 +46,6 @@ function afterTitle(text, known, depth) {
   const colon = text.lastIndexOf(": ");
   if (colon < 0) return null;
   const [title, rest] = [text.slice(0, colon), text.slice(colon + 2)];
-  const [titleText, restText] = [known(eventType(title)), serviceSentence(rest, known, depth + 1)];
+  const [titleText, restText] = [known(eventType(title)), serviceSentence(rest, known, depth + 1) ?? known(rest)];
   return titleText === null && restText === null ? null : `${titleText ?? title}: ${restText ?? rest}`;
 }

@@ -4,6 +4,7 @@
  */
 
 import { decideByLink, decisionQuestion, factorOf, previewDecision } from "../core/api.js";
+import { labelOf, nameLabel } from "../core/channels.js";
 import { near } from "../core/format.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { errorText, t, word } from "../core/i18n.js";
@@ -19,8 +20,9 @@ export function Decide({ token }) {
   useEffect(load, [token]);
   const problem = said ? html`<div class="problem" role="alert">${said}</div>` : null;
   if (!linked) return html`<${Frame} title=${t("A request for approval")}>${problem ?? html`<${Skeleton} />`}<//>`;
-  const { approval, deviceName } = linked;
-  return html`<${Frame} title=${`${approval.cmd} · ${deviceName}`}>
+  const { approval, deviceName, channelName } = linked;
+  const onChannel = channelName ? nameLabel(channelName, approval.channel) : labelOf([], approval.channel);
+  return html`<${Frame} title=${[approval.cmd, onChannel, deviceName].filter(Boolean).join(" · ")}>
     <${Facts} of=${[...paramFacts(approval.params), [t("Asked by"), approval.requestedBy.name], [t("Reason"), approval.reason, true], [t("Asked"), html`<${Time} at=${approval.createdAt} />`], [t("Expires"), near(approval.expiresAt)]]} />
     ${approval.status === "PENDING" ? html`<${Form} token=${token} linked=${linked} problem=${problem} say=${setSaid} reload=${load} />` : html`<${Over} approval=${approval} />`}
   <//>`;

@@ -1,6 +1,7 @@
 /* What waits for a decision, with the whole request, and what was decided. */
 
 import { call, get, getPage } from "../core/api.js";
+import { ChannelState, hasChannels, labelOf } from "../core/channels.js";
 import { near, plainParams } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
@@ -48,8 +49,10 @@ const useDevice = (deviceId) => {
 };
 
 function Request({ approval, reload }) {
-  const { deviceId, approvalId, cmd, params, requestedBy, reason, createdAt, expiresAt } = approval;
+  const { deviceId, approvalId, cmd, channel: number, params, requestedBy, reason, createdAt, expiresAt } = approval;
   const device = useDevice(deviceId);
+  const onChannel = labelOf(device?.channels ?? [], number);
+  const channel = device && hasChannels(device) ? device.channels.find((each) => each.channel === number) : null;
   const path = `/devices/${deviceId}/approvals/${approvalId}`;
   const decided = async (said) => {
     tell(said);
@@ -67,11 +70,11 @@ function Request({ approval, reload }) {
     if (done) await decided(t("{command} was withdrawn.", { command: cmd }));
   };
   const isMine = requestedBy.id === me.value?.userId;
-  return html`<li class="card request" aria-label=${`${cmd} · ${device?.name ?? deviceId}`}>
+  return html`<li class="card request" aria-label=${[cmd, onChannel, device?.name ?? deviceId].filter(Boolean).join(" · ")}>
     <header class="request-head">${device ? html`<${DeviceIcon} device=${device} />` : html`<span class="device-icon"><${Icon} name="cpu" /></span>`}
-      <div class="grow"><h2>${cmd}</h2>
+      <div class="grow"><h2>${[cmd, onChannel].filter(Boolean).join(" · ")}</h2>
         <small><a href=${`#/device/${deviceId}`}>${device?.name ?? deviceId}</a>${device?.location ? ` · ${device.location}` : ""}</small></div>
-      ${device ? html`<div class="device-state"><${Presence} device=${device} /><${RelayState} device=${device} /></div>` : null}
+      ${device ? html`<div class="device-state"><${Presence} device=${device} />${channel ? html`<${ChannelState} channel=${channel} isOnline=${device.isOnline} />` : html`<${RelayState} device=${device} />`}</div>` : null}
     </header>
     <${Facts} of=${[...paramFacts(params), [t("Asked by"), requestedBy.name], [t("Reason"), reason, true], [t("Asked"), html`<${Time} at=${createdAt} />`], [t("Expires"), near(expiresAt)]]} />
     ${isAdmin() ? html`<div class="request-foot"><${Button} kind="danger" icon="x" act=${deny}>${t("Deny")}<//><${Button} kind="main" icon="check" act=${approve}>${t("Approve")}<//></div>` : html`<p class="dim">${t("An Owner or Admin decides.")}</p>${isMine ? html`<div class="request-foot"><${Button} icon="x" act=${withdraw}>${t("Withdraw")}<//></div>` : null}`}
@@ -92,11 +95,11 @@ function Decided() {
   <//>`;
 }
 
-function Outcome({ approval: { deviceId, cmd, params, status, requestedBy, reason, decidedBy, decidedAt, createdAt, note }, named }) {
+function Outcome({ approval: { deviceId, cmd, channel, params, status, requestedBy, reason, decidedBy, decidedAt, createdAt, note }, named }) {
   const device = useDevice(deviceId);
   return html`<li class="execution">
     <${Badge} kind=${KINDS[status]}>${word(status)}<//>
-    <div class="grow"><strong>${cmd}</strong> ${plainParams(params)} <a href=${`#/device/${deviceId}`}>${device?.name ?? ""}</a>
+    <div class="grow"><strong>${[cmd, labelOf(device?.channels ?? [], channel)].filter(Boolean).join(" · ")}</strong> ${plainParams(params)} <a href=${`#/device/${deviceId}`}>${device?.name ?? ""}</a>
       <small>${[t("asked by {who}", { who: requestedBy.name }), decidedBy ? t("decided by {who}", { who: named(decidedBy) }) : null, reason, note].filter(Boolean).join(" · ")}</small></div>
     <small><${Time} at=${decidedAt ?? createdAt} /></small>
   </li>`;

@@ -1,6 +1,7 @@
 /* A week of all planned switching, over all devices. The service works the occurrences out, with the clock changes of each slot's zone. */
 
 import { get } from "../core/api.js";
+import { labelOf } from "../core/channels.js";
 import { clock, dayMonth, dayName, startOfDay, zone } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
@@ -11,12 +12,13 @@ import { Badge, Button, Card, Empty, LinkButton, Loaded, PageHead } from "../ui/
 import { Icon } from "../ui/icons.js";
 
 const HOUR_MS = 3_600_000;
+const MOST_NAMED = 50;
 
 export function Calendar() {
   const week = Number(place.value.query.week ?? 0);
   const days = daysOf(week);
   const [from, until] = [days[0], days[7]];
-  const plan = useLoad((signal) => get(`/schedules/occurrences?since=${from}&until=${until}`, signal), [from, until], ofKind("schedule_", "device_deleted"));
+  const plan = useLoad((signal) => load(from, until, signal), [from, until], ofKind("schedule_", "device_deleted"));
   const move = (by) => setQuery({ week: week + by || "" });
   const shift = clockChange(from, until, zone());
   return html`
@@ -31,13 +33,23 @@ export function Calendar() {
     }}<//>`;
 }
 
+/* With the names of the channels that are switched beside relays. */
+async function load(from, until, signal) {
+  const plan = await get(`/schedules/occurrences?since=${from}&until=${until}`, signal);
+  const ids = [...new Set(plan.occurrences.filter(({ channel }) => channel > 1).map(({ deviceId }) => deviceId))].slice(0, MOST_NAMED);
+  const devices = await Promise.all(ids.map((id) => get(`/devices/${id}`, signal).catch(() => null)));
+  const channels = new Map(devices.filter(Boolean).map((device) => [device.deviceId, device.channels]));
+  for (const each of plan.occurrences) each.on = labelOf(channels.get(each.deviceId) ?? [], each.channel);
+  return plan;
+}
+
 /* Eight midnights: seven days from today. */
 function daysOf(week) {
   const today = new Date(startOfDay(Date.now()));
   return Array.from({ length: 8 }, (_, index) => new Date(today.getFullYear(), today.getMonth(), today.getDate() + 7 * week + index).getTime());
 }
 
-/* From edges to stretches: a slot runs from its first switch to its second. Those of one device that overlap are marked. */
+/* From edges to stretches: a slot runs from its first switch to its second. Those of one channel that overlap are marked. */
 function blocksOf(occurrences, from, until) {
   const slots = Map.groupBy ? Map.groupBy(occurrences, ({ scheduleId }) => scheduleId) : group(occurrences);
   const blocks = [...slots.values()].flatMap((edges) => {
@@ -56,7 +68,7 @@ function blocksOf(occurrences, from, until) {
     if (open) found.push({ ...open, end: until });
     return found;
   });
-  for (const block of blocks) block.overlaps = blocks.some((other) => other !== block && other.deviceId === block.deviceId && other.start < block.end && block.start < other.end);
+  for (const block of blocks) block.overlaps = blocks.some((other) => other !== block && other.deviceId === block.deviceId && other.channel === block.channel && other.start < block.end && block.start < other.end);
   return blocks.sort((one, other) => one.start - other.start);
 }
 
@@ -73,6 +85,6 @@ function Day({ day, end, blocks }) {
   return html`<section class=${`day ${today ? "today" : ""}`}>
     <h2>${dayName(day)} <small>${dayMonth(day)}</small></h2>
     <div class="day-line" aria-hidden="true">${[6, 12, 18].map((hour) => html`<i style=${{ left: `${percent(day + hour * HOUR_MS)}%` }} />`)}${shown.map((block) => html`<b class=${block.overlaps ? "overlap" : ""} style=${{ left: `${percent(block.start)}%`, width: `${Math.max(1, percent(block.end) - percent(block.start))}%` }} />`)}</div>
-    ${shown.length ? html`<ul>${shown.map((block) => html`<li class=${block.enabled ? "" : "paused"}><a href=${`#/device/${block.deviceId}/schedules`}><span class="times">${clock(Math.max(block.start, day))}–${block.end >= end ? "24:00" : clock(block.end)}</span><strong>${block.deviceName}</strong><small>${[block.label, block.first && block.first !== "ON" ? block.first : null, block.timezone !== zone() && block.rrule ? block.timezone : null].filter(Boolean).join(" · ")}</small></a>${block.overlaps ? html`<${Badge} kind="warn">${t("overlaps")}<//>` : null}${block.enabled ? null : html`<${Badge} kind="off" icon="pause">${t("paused")}<//>`}</li>`)}</ul>` : html`<p class="dim">–</p>`}
+    ${shown.length ? html`<ul>${shown.map((block) => html`<li class=${block.enabled ? "" : "paused"}><a href=${`#/device/${block.deviceId}/schedules`}><span class="times">${clock(Math.max(block.start, day))}–${block.end >= end ? "24:00" : clock(block.end)}</span><strong>${block.deviceName}</strong><small>${[block.on, block.label, block.first && block.first !== "ON" ? block.first : null, block.timezone !== zone() && block.rrule ? block.timezone : null].filter(Boolean).join(" · ")}</small></a>${block.overlaps ? html`<${Badge} kind="warn">${t("overlaps")}<//>` : null}${block.enabled ? null : html`<${Badge} kind="off" icon="pause">${t("paused")}<//>`}</li>`)}</ul>` : html`<p class="dim">–</p>`}
   </section>`;
 }

@@ -1,6 +1,7 @@
 /* One device: what it does now and its switch first, then one section at a time. */
 
 import { call, get } from "../core/api.js";
+import { hasChannels, isLit, orderText } from "../core/channels.js";
 import { ago, exact, near } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t, word } from "../core/i18n.js";
@@ -8,6 +9,7 @@ import { liveDevice, ofDevice, useLoad } from "../core/live_data_hooks.js";
 import { go, place } from "../core/router.js";
 import { isAdmin, loadNames, mayEdit } from "../core/signed_in_user.js";
 import { Badge, Button, Empty, LinkButton, Problem, Skeleton, Tabs, Time } from "../ui/basic_components.js";
+import { ChannelRows, channelsSummary } from "../ui/channel_rows.js";
 import { ask, confirmed, confirmedByName } from "../ui/dialog.js";
 import { Icon } from "../ui/icons.js";
 import { tell } from "../ui/toasts.js";
@@ -44,33 +46,35 @@ export function DevicePage() {
   const Body = (open[tab] ?? open.control)[1];
   return html`
     <div class="device-bar"><a href="#/devices" class="back"><${Icon} name="chevron-left" size=${18} />${t("Devices")}</a><${Actions} device=${device} path=${path} reload=${loaded.reload} /></div>
-    <${Hero} device=${device} path=${path} compact=${tab !== "control" && tab in open} />
+    <${Hero} device=${device} path=${path} reload=${loaded.reload} compact=${tab !== "control" && tab in open} />
     <${Tabs} label=${t("Sections of the device")} base=${`device/${deviceId}`} sections=${Object.entries(open).map(([name, [label]]) => [name, label])} chosen=${tab} />
     <div class="tab"><${Body} key=${tab} device=${device} path=${path} reload=${loaded.reload} /></div>`;
 }
 
-function Hero({ device, path, compact }) {
+function Hero({ device, path, reload, compact }) {
   const command = useCommand(device);
+  const several = hasChannels(device);
   const { deviceId } = device;
   const changed = useLoad((signal) => lastChange(deviceId, signal), [deviceId], ofDevice(deviceId, "relay_changed"));
   const slots = useLoad((signal) => get(`${path}/schedules`, signal), [path], ofDevice(deviceId, "schedule_"));
   const next = (slots.data ?? []).filter(({ enabled, nextFireAt }) => enabled && nextFireAt).sort((one, other) => Date.parse(one.nextFireAt) - Date.parse(other.nextFireAt))[0];
   const where = [device.project.name, device.location].filter(Boolean).join(" · ");
-  return html`<section class=${`hero ${device.relayState && device.isOnline ? "on" : ""} ${compact ? "compact" : ""}`} aria-label=${device.name}>
+  return html`<section class=${`hero ${isLit(device) && device.isOnline ? "on" : ""} ${compact ? "compact" : ""} ${several ? "several" : ""}`} aria-label=${device.name}>
     <div class="hero-head">
       <${DeviceIcon} device=${device} size=${28} />
       <div><h1 tabindex="-1">${device.name}</h1><small>${where}</small></div>
     </div>
     <div class="hero-body">
       <div class="hero-state">
-        <p class="hero-relay"><${RelayState} device=${device} /></p>
-        <p class="dim">${changed.data ? html`${t("since {when}, by {who}", { when: near(changed.data.timestamp), who: changed.data.who })}` : t("as the device reported it")}</p>
+        ${several ? compact ? html`<p class="hero-relay">${channelsSummary(device)}</p>` : null : html`<p class="hero-relay"><${RelayState} device=${device} /></p>
+        <p class="dim">${changed.data ? html`${t("since {when}, by {who}", { when: near(changed.data.timestamp), who: changed.data.who })}` : t("as the device reported it")}</p>`}
         <p class="line"><${Presence} device=${device} /><span class="dim">${t("heard")} <${Time} at=${device.lastSeen} none=${t("never")} /></span>${device.deviceStatus === "ACTIVE" ? null : html`<${Badge} kind="warn">${word(device.deviceStatus)}<//>`}</p>
-        ${next ? html`<p class="line dim" title=${exact(next.nextFireAt)}><${Icon} name="calendar-clock" size=${16} />${t("Next: {command} {when}", { command: (next.nextEdge === "off" ? next.offCommand : next.onCommand).command, when: near(next.nextFireAt) })}</p>` : null}
+        ${next ? html`<p class="line dim" title=${exact(next.nextFireAt)}><${Icon} name="calendar-clock" size=${16} />${t("Next: {command} {when}", { command: orderText(next.nextEdge === "off" ? next.offCommand : next.onCommand, device.channels), when: near(next.nextFireAt) })}</p>` : null}
       </div>
       <${DeviceSpark} device=${device} />
-      <div class="hero-switch"><${Switch} device=${device} command=${command} large /><${Life} device=${device} life=${command[0]} /></div>
+      ${several ? null : html`<div class="hero-switch"><${Switch} device=${device} command=${command} large /><${Life} device=${device} life=${command[0]} /></div>`}
     </div>
+    ${several && !compact ? html`<${ChannelRows} device=${device} path=${path} reload=${reload} />` : null}
     ${device.deviceStatus === "PENDING" ? html`<p class="hint"><${Icon} name="info" size=${18} />${t("It has no credentials yet.")} <a href=${`#/device/${deviceId}/setup`}>${t("Set it up")}</a></p>` : null}
     <${Health} health=${device.health} />
   </section>`;

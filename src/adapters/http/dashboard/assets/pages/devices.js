@@ -1,6 +1,7 @@
 /* All devices: searched, filtered, sorted and paged by the service, so that ten thousand are as quick as ten. */
 
 import { get, getPage } from "../core/api.js";
+import { hasChannels } from "../core/channels.js";
 import { whole } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { n, t, word } from "../core/i18n.js";
@@ -8,6 +9,7 @@ import { liveDevice, ofKind, useLoad } from "../core/live_data_hooks.js";
 import { place, setQuery } from "../core/router.js";
 import { mayEdit } from "../core/signed_in_user.js";
 import { Badge, Button, Choice, Empty, LinkButton, Loaded, PageHead, Time } from "../ui/basic_components.js";
+import { FewChannels } from "../ui/channel_rows.js";
 import { Icon } from "../ui/icons.js";
 import { DeviceSpark } from "../ui/sparkline.js";
 import { DeviceIcon, Life, Presence, RelayState, Switch, useCommand } from "../ui/device_switch.js";
@@ -69,14 +71,15 @@ function DeviceCard({ device: loaded }) {
   const device = liveDevice(loaded);
   const command = useCommand(device);
   const where = [device.project.name, device.location].filter(Boolean).join(" · ");
-  return html`<li class="device-card" aria-label=${device.name}>
+  const several = hasChannels(device);
+  return html`<li class=${`device-card ${several ? "several" : ""}`} aria-label=${device.name}>
     <${DeviceIcon} device=${device} />
     <div class="device-name"><a href=${`#/device/${device.deviceId}`}>${device.name}</a><small>${where}${device.tags.map((each) => html` <a class="tag" href=${`#/devices?${new URLSearchParams({ tag: each })}`}>${each}</a>`)}</small></div>
-    <div class="device-state"><${Presence} device=${device} />${device.deviceStatus === "ACTIVE" ? null : html`<${Badge} kind="warn">${word(device.deviceStatus)}<//>`}<${RelayState} device=${device} /></div>
+    <div class="device-state"><${Presence} device=${device} />${device.deviceStatus === "ACTIVE" ? null : html`<${Badge} kind="warn">${word(device.deviceStatus)}<//>`}${several ? null : html`<${RelayState} device=${device} />`}</div>
     <small class="device-seen">${t("heard")} <${Time} at=${device.lastSeen} none=${t("never")} /></small>
     <${DeviceSpark} device=${device} />
-    <${Switch} device=${device} command=${command} />
-    <${Life} device=${device} life=${command[0]} />
+    ${several ? html`<${FewChannels} device=${device} />` : html`<${Switch} device=${device} command=${command} />
+    <${Life} device=${device} life=${command[0]} />`}
   </li>`;
 }
 

@@ -11,13 +11,13 @@ import { withStepUp } from "../ui/step_up.js";
 import { tell } from "../ui/toasts.js";
 
 const DEFAULT_TYPES = ["relay_changed", "telemetry", "device_online", "device_offline", "schedule_fired"];
-const MORE_TYPES = ["command_result", "approval_requested", "approval_decided", "rule_disabled", "device_clock_skew"];
+const MORE_TYPES = ["state_changed", "input_changed", "command_result", "approval_requested", "approval_decided", "rule_disabled", "device_clock_skew"];
 const FORMATS = {
   standard: () => t("Standard"),
   "cloudevents-structured": () => t("CloudEvents, structured"),
   "cloudevents-binary": () => t("CloudEvents, binary"),
 };
-const LOOK_EVERY = ofKind("webhook_", "relay_changed", "device_", "schedule_fired", "command_result");
+const LOOK_EVERY = ofKind("webhook_", "relay_changed", "state_changed", "input_changed", "device_", "schedule_fired", "command_result");
 
 export function Webhooks() {
   const data = useLoad((signal) => Promise.all([get("/webhooks", signal), get("/keys", signal)]), [], ofKind("webhook_", "key_"));

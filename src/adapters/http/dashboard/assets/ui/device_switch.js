@@ -1,22 +1,23 @@
 /*
- * The switch of a device. It has two halves, each a command of its own, so that stale data never reverses an action; the half that the device
+ * The switch of a device or channel. It has two halves, each a command of its own, so that stale data never reverses an action; the half that the device
  * reported is marked. Below it: the life of the command that was sent.
  */
 
+import { isLit } from "../core/channels.js";
 import { FINAL, lifeText, useCommand } from "../core/send_command.js";
 import { now, number } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t } from "../core/i18n.js";
 import { Icon } from "./icons.js";
 
-/* `command`: what useCommand returned. */
-export function Switch({ device, command: [life, send], large = false }) {
+/* `command`: what useCommand returned. `name`, `isOn`: of the channel that it switches. */
+export function Switch({ device, command: [life, send], large = false, name = device.name, isOn = device.relayState }) {
   const takes = device.deviceStatus === "ACTIVE";
   const waiting = life && life.kind === "wait" ? life.cmd : null;
-  const half = (cmd, state, text) => html`<button type="button" class=${`half ${cmd.toLowerCase()}`} aria-pressed=${String(device.relayState === state)} aria-busy=${waiting === cmd ? "true" : null} disabled=${!takes} aria-label=${t("{command}: {name}", { command: text, name: device.name })} onClick=${() => send({ cmd })}>
+  const half = (cmd, state, text) => html`<button type="button" class=${`half ${cmd.toLowerCase()}`} aria-pressed=${String(isOn === state)} aria-busy=${waiting === cmd ? "true" : null} disabled=${!takes} aria-label=${t("{command}: {name}", { command: text, name })} onClick=${() => send({ cmd })}>
     <${Icon} name=${waiting === cmd ? "loader-circle" : cmd === "ON" ? "power" : "circle"} size=${large ? 22 : 16} spin=${waiting === cmd} /><span>${text}</span>
   </button>`;
-  return html`<div class=${`switch ${large ? "large" : ""} ${device.isOnline ? "" : "stale"}`} role="group" aria-label=${t("Switch {name}", { name: device.name })}>${half("OFF", false, t("Off"))}${half("ON", true, t("On"))}</div>`;
+  return html`<div class=${`switch ${large ? "large" : ""} ${device.isOnline ? "" : "stale"}`} role="group" aria-label=${t("Switch {name}", { name })}>${half("OFF", false, t("Off"))}${half("ON", true, t("On"))}</div>`;
 }
 
 const ICONS = { good: "circle-check", bad: "circle-x", warn: "hourglass", wait: "loader-circle" };
@@ -43,6 +44,6 @@ export function RelayState({ device }) {
 
 const APP_ICONS = { LIGHT: "lightbulb", SOCKET: "plug", PUMP: "droplets", IRRIGATION: "sprout", HVAC: "flame", FAN: "fan", MOTOR: "settings", GATE: "door-open", ALARM: "bell", SENSOR: "thermometer", RELAY: "toggle-left" };
 
-export const DeviceIcon = ({ device, size = 22 }) => html`<span class=${`device-icon ${device.relayState ? "on" : ""} ${device.isOnline ? "" : "stale"}`}><${Icon} name=${APP_ICONS[device.appType] ?? "cpu"} size=${size} /></span>`;
+export const DeviceIcon = ({ device, size = 22 }) => html`<span class=${`device-icon ${isLit(device) ? "on" : ""} ${device.isOnline ? "" : "stale"}`}><${Icon} name=${APP_ICONS[device.appType] ?? "cpu"} size=${size} /></span>`;
 
 export { useCommand };

@@ -1,6 +1,7 @@
 /* Builds a rule, and tries it on the stored telemetry of the last week before it is saved. */
 
 import { call, get } from "../core/api.js";
+import { channelBody, channelOptions, commandOf, commandsFor, hasChannels } from "../core/channels.js";
 import { exact, whole } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { n, t } from "../core/i18n.js";
@@ -16,16 +17,16 @@ import { readParams, SchemaFields, startParams } from "./schema_form.js";
 const WEEK_MS = 7 * 86_400_000;
 const MOST_CONDITIONS = 10;
 
-/* `of`: the device whose metrics and commands can be chosen, and on whose week the rule is tried; another than `path` where
+/* `of`: the device whose metrics, channels and commands can be chosen, and on whose week the rule is tried; another than `path` where
    that is a group. `intro`: who is meant. */
 export async function editRule(rule, path, of = path, intro = null) {
-  const context = await get(`${of}/rules/context`);
+  const [context, { channels }] = await Promise.all([get(`${of}/rules/context`), get(of)]);
   if (!context.metrics.length) {
     const named = await nameMetric(of, t("A rule needs a metric, and the device has not reported any yet. Name one that it will report."));
     if (!named) return undefined;
     context.metrics = named.metrics;
   }
-  return openDialog(RuleForm, { rule, path, of, intro, ...context }, { wide: true });
+  return openDialog(RuleForm, { rule, path, of, intro, channels, ...context }, { wide: true });
 }
 
 /* Makes a metric known that the device will report; resolves to `{metrics}`, or to undefined if the person closes it. */
@@ -40,15 +41,21 @@ export const nameMetric = (path, intro = t("Rules can use it before the device h
 /* Input that looks like a number is a number; everything else is text. */
 const typed = (text) => (String(text).trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : String(text));
 
-function RuleForm({ rule, path, of, intro, metrics, commands, done }) {
+function RuleForm({ rule, path, of, intro, channels, metrics, commands, done }) {
+  const firstChannel = String(rule?.action.channel ?? channelOptions(channels)[0]?.[0] ?? 1);
   const blank = () => ({ metric: metrics[0], comparator: ">", value: "" });
   const editable = (conditions) => conditions.map((each) => ({ ...each, was: each.value }));
-  const [values, setValues] = useState(() => ({ name: rule?.name ?? "", match: rule?.match ?? "ALL", conditions: editable(rule?.conditions ?? [blank()]), clearConditions: editable(rule?.clearConditions ?? []), forSeconds: rule?.forSeconds ?? 0, cooldownSeconds: rule?.cooldownSeconds ?? 0, priority: rule?.priority ?? 100, command: rule?.action.command ?? commands[0]?.name }));
-  const [params, setParams] = useState(() => startParams(commands, values.command, rule?.action.params));
+  const [values, setValues] = useState(() => ({ name: rule?.name ?? "", match: rule?.match ?? "ALL", conditions: editable(rule?.conditions ?? [blank()]), clearConditions: editable(rule?.clearConditions ?? []), forSeconds: rule?.forSeconds ?? 0, cooldownSeconds: rule?.cooldownSeconds ?? 0, priority: rule?.priority ?? 100, channel: firstChannel, command: rule?.action.command ?? commandOf(commands, firstChannel) }));
+  const [params, setParams] = useState(() => startParams(commandsFor(commands, values.channel), values.command, rule?.action.params));
   const [faults, setFaults] = useState({});
   const [trial, setTrial] = useState(null);
   const put = (changes) => setValues((before) => ({ ...before, ...changes }));
-  const schema = commands.find(({ name }) => name === values.command)?.paramsSchema;
+  const offered = commandsFor(commands, values.channel);
+  const schema = offered.find(({ name }) => name === values.command)?.paramsSchema;
+  const order = (channel, command) => {
+    put({ channel, command });
+    if (command !== values.command) setParams(startParams(commandsFor(commands, channel), command, null));
+  };
   const conditions = (list) => list.map(({ metric, comparator, value, was }) => ({ metric, comparator, value: String(value) === String(was) && was !== undefined ? was : typed(value) }));
   const test = () => ({ match: values.match, conditions: conditions(values.conditions), clearConditions: conditions(values.clearConditions), forSeconds: Number(values.forSeconds), cooldownSeconds: Number(values.cooldownSeconds) });
   const mark = (details) => {
@@ -57,7 +64,7 @@ function RuleForm({ rule, path, of, intro, metrics, commands, done }) {
   };
   const send = () => {
     const given = schema && params ? readParams(schema, params) : undefined;
-    const body = { name: values.name, priority: Number(values.priority), ...test(), action: { command: values.command, ...(given === undefined ? {} : { params: given }) } };
+    const body = { name: values.name, priority: Number(values.priority), ...test(), action: { command: values.command, ...channelBody(values.channel), ...(given === undefined ? {} : { params: given }) } };
     return rule ? call("PATCH", `${path}/rules/${rule.ruleId}`, body) : call("POST", `${path}/rules`, body);
   };
   const tryIt = async () => {
@@ -77,7 +84,8 @@ function RuleForm({ rule, path, of, intro, metrics, commands, done }) {
       <${Conditions} name="conditions" label=${t("Condition")} list=${values.conditions} least=${1} metrics=${metrics} faults=${faults} onChange=${(list) => put({ conditions: list })} blank=${blank} />
     </fieldset>
     <fieldset class="group"><legend>${t("Then")}</legend>
-      <${Field} id="rule-command" name="command" label=${t("Command")} options=${commands.map(({ name, label }) => [name, `${label} (${name})`])} value=${values.command} fault=${faults["action.command"]} onChange=${(command) => (put({ command }), setParams(startParams(commands, command, null)))} />
+      ${hasChannels({ channels }) ? html`<${Field} id="rule-channel" name="channel" label=${t("Channel")} options=${channelOptions(channels)} value=${values.channel} fault=${faults["action.channel"]} onChange=${(channel) => order(channel, commandOf(commands, channel, values.command))} />` : null}
+      <${Field} id="rule-command" name="command" label=${t("Command")} options=${offered.map(({ name, label }) => [name, `${label} (${name})`])} value=${values.command} fault=${faults["action.command"]} onChange=${(command) => order(values.channel, command)} />
       ${schema && params ? html`<${SchemaFields} schema=${schema} values=${params} onChange=${setParams} faults=${Object.fromEntries(Object.entries(faults).map(([name, text]) => [name.replace(/^action\./, ""), text]))} />` : null}
     </fieldset>
     <details class="group" open=${Boolean(rule && (rule.forSeconds || rule.cooldownSeconds || rule.clearConditions.length))}><summary>${t("Timing and priority")}</summary>

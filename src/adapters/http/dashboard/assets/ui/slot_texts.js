@@ -1,5 +1,6 @@
 /* The times of a slot in words, and the recurrence rules that the form can show. */
 
+import { labelOf, orderText } from "../core/channels.js";
 import { clock, dayMonth, weekdays, zone } from "../core/format.js";
 import { t } from "../core/i18n.js";
 import { localIn } from "../core/time_zone_conversion.js";
@@ -31,7 +32,10 @@ export function repeatText(slot) {
   return days.map((day) => names[day]).join(" ") + other;
 }
 
-export function timesText({ onTs, offTs, rrule, timezone, onCommand, offCommand }) {
+/* `channels`: those of the device, by whose names the commands are told. */
+export function timesText({ onTs, offTs, rrule, timezone, onCommand, offCommand }, channels = []) {
   const shown = rrule ? timezone : undefined;
-  return `${clock(onTs * 1000, shown)} ${onCommand.command} – ${clock(offTs * 1000, shown)} ${offCommand.command}`;
+  const name = labelOf(channels, onCommand.channel);
+  if (onCommand.channel === offCommand.channel) return [name, `${clock(onTs * 1000, shown)} ${onCommand.command} – ${clock(offTs * 1000, shown)} ${offCommand.command}`].filter(Boolean).join(": ");
+  return `${clock(onTs * 1000, shown)} ${orderText(onCommand, channels)} – ${clock(offTs * 1000, shown)} ${orderText(offCommand, channels)}`;
 }

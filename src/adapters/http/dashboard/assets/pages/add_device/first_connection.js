@@ -1,5 +1,6 @@
 /* Has the device come? Then its first switch. */
 
+import { isSwitched } from "../../core/channels.js";
 import { now } from "../../core/format.js";
 import { html, useState } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
@@ -13,14 +14,16 @@ const PATIENCE_MS = 90_000;
 
 export function Arrival({ device, network }) {
   const command = useCommand(device);
-  const done = command[0]?.kind === "good";
+  // Where channel 1 is no switch, the device's page has its controls.
+  const isSwitch = isSwitched(device.channels[0]);
+  const done = command[0]?.kind === "good" || (device.isOnline && !isSwitch);
   const [since] = useState(Date.now);
   return html`<${Card} title=${t("4. Switch it")}>
     <ol class="progress" aria-live="polite">
       <${Stage} state=${device.isOnline ? "done" : "now"} text=${device.isOnline ? t("Connected") : t("Waiting for the device…")} />
-      <${Stage} state=${done ? "done" : device.isOnline ? "now" : "later"} text=${done ? t("It works: the device confirmed the command") : t("Press On")} />
+      ${isSwitch ? html`<${Stage} state=${done ? "done" : device.isOnline ? "now" : "later"} text=${done ? t("It works: the device confirmed the command") : t("Press On")} />` : null}
     </ol>
-    ${device.isOnline ? html`<div class="hero-switch"><${Switch} device=${device} command=${command} large /><${Life} device=${device} life=${command[0]} /></div>` : now.value - since > PATIENCE_MS ? html`<${Late} />` : null}
+    ${device.isOnline ? isSwitch && html`<div class="hero-switch"><${Switch} device=${device} command=${command} large /><${Life} device=${device} life=${command[0]} /></div>` : now.value - since > PATIENCE_MS ? html`<${Late} />` : null}
     ${done ? html`<${Next} device=${device} network=${network} />` : null}
   <//>`;
 }

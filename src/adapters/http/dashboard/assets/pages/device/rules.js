@@ -1,6 +1,7 @@
 /* Rules: conditions on telemetry that run a command. */
 
 import { call, get } from "../../core/api.js";
+import { orderText } from "../../core/channels.js";
 import { plainParams, seconds } from "../../core/format.js";
 import { html } from "../../core/html.js";
 import { t } from "../../core/i18n.js";
@@ -19,12 +20,12 @@ export function Rules({ device, path }) {
   const add = mayEdit() ? html`<${Button} kind="main" icon="plus" act=${() => edit(null)}>${t("New rule")}<//>` : null;
   const metric = mayEdit() ? html`<${Button} icon="activity" act=${name}>${t("Name a metric")}<//>` : null;
   return html`<${Card} title=${t("Rules")} actions=${[metric, add]}>
-    <${Loaded} of=${rules}>${(all) => all.length ? html`<ul class="rules">${all.map((rule) => html`<${Rule} key=${rule.ruleId} rule=${rule} path=${path} edit=${edit} reload=${rules.reload} />`)}</ul>
+    <${Loaded} of=${rules}>${(all) => all.length ? html`<ul class="rules">${all.map((rule) => html`<${Rule} key=${rule.ruleId} rule=${rule} channels=${device.channels} path=${path} edit=${edit} reload=${rules.reload} />`)}</ul>
       <p class="dim">${t("A rule runs its command once when its conditions become true, and again only after they were false.")}</p>` : html`<${Empty} icon="activity" title=${t("No rules yet")} action=${add}>${t("For example: switch on when the temperature is above 27 for five minutes.")}<//>`}<//>
   <//>`;
 }
 
-function Rule({ rule, path, edit, reload }) {
+function Rule({ rule, channels, path, edit, reload }) {
   const { ruleId, name, enabled, priority, conditions, clearConditions, match, action, forSeconds, cooldownSeconds, lastMatched, disabledReason, waitsFor } = rule;
   const wanted = enabled || waitsFor.length > 0;
   const at = `${path}/rules/${ruleId}`;
@@ -34,7 +35,7 @@ function Rule({ rule, path, edit, reload }) {
   return html`<li class="rule" aria-label=${name}>
     <div class="grow">
       <p class="line"><strong>${name}</strong> ${enabled ? html`<${Badge} kind=${lastMatched ? "warn" : "off"} icon=${lastMatched ? "activity" : null}>${lastMatched ? t("holds now") : t("does not hold")}<//>` : html`<${Badge} kind="off" icon="pause">${wanted ? t("waits for {metrics}", { metrics: waitsFor.join(", ") }) : t("disabled")}<//>`}</p>
-      <p>${t("When {conditions}:", { conditions: conditionsText(conditions, match) })} <strong>${action.command}</strong> ${plainParams(action.params)}</p>
+      <p>${t("When {conditions}:", { conditions: conditionsText(conditions, match) })} <strong>${orderText(action, channels)}</strong> ${plainParams(action.params)}</p>
       <p class="dim">${more.join(" · ")}</p>
       ${disabledReason ? html`<p class="bad">${disabledReason}</p>` : null}
     </div>

@@ -10,7 +10,7 @@ import { Button, Card, Empty, Loaded } from "../../ui/basic_components.js";
 import { ask, confirmed, DialogForm, openDialog } from "../../ui/dialog.js";
 import { Grants } from "../device/access.js";
 import { Search } from "../devices.js";
-import { GroupActionReport, GroupActions } from "./group_actions.js";
+import { GroupActionReport, GroupActions, richest } from "./group_actions.js";
 
 const CHANGES = ofKind("group_");
 const DEVICES = ofKind("device_updated", "device_deleted");
@@ -36,17 +36,27 @@ const Row = ({ group: { groupId, name, description, deviceCount } }) => html`<li
 
 function GroupPage({ path }) {
   const group = useLoad((signal) => get(path, signal), [path], (event) => CHANGES(event) || DEVICES(event));
+  const loaded = useLoad((signal) => (group.data ? get(`/devices?${new URLSearchParams({ groupId: group.data.groupId, limit: MANY })}`, signal) : []), [group.data?.groupId, group.data?.devices.length], DEVICES);
   const [report, setReport] = useState(null);
+  const members = loaded.data ?? [];
   const back = html`<p class="back"><a href="#/fleet/groups">${t("All groups")}</a></p>`;
   return html`${back}<${Loaded} of=${group}>${(found) => html`
     <${Members} group=${found} path=${path} reload=${group.reload} />
     ${report ? html`<${GroupActionReport} ...${report} />` : null}
-    ${mayEdit() && found.devices.length ? html`<${GroupActions} group=${found} path=${path} show=${setReport} />` : null}
-    ${isAdmin() ? html`<${Grants} path=${path} isGroup title=${t("Who may switch the group")} none=${t("Nobody has a grant on this group")} commandsOf=${() => commandsOf(found.devices)} />` : null}`}<//>`;
+    ${mayEdit() && found.devices.length ? html`<${GroupActions} group=${found} members=${members} path=${path} show=${setReport} />` : null}
+    ${isAdmin() ? html`<${Grants} path=${path} isGroup title=${t("Who may switch the group")} none=${t("Nobody has a grant on this group")} commandsOf=${() => commandsOf(found.devices, members)} channels=${channelsOf(members)} />` : null}`}<//>`;
+}
+
+/* Those of all devices, by number. Of one number the devices may have different ones: all are named. */
+function channelsOf(members) {
+  const found = new Map();
+  for (const each of members.flatMap(({ channels }) => channels)) found.set(each.channel, [...(found.get(each.channel) ?? []), each]);
+  const names = (same) => [...new Set(same.map(({ name }) => name))].join(" / ");
+  return [...found.values()].map((same) => ({ ...same[0], name: names(same) })).sort((one, other) => one.channel - other.channel);
 }
 
 /* What a grant can name. Without a device: what every device has. */
-const commandsOf = ([first]) => (first ? get(`/devices/${first.deviceId}/commands`) : [{ name: "ON" }, { name: "OFF" }, { name: "TOGGLE" }, { name: "STATUS" }]);
+const commandsOf = (devices, members) => (devices.length ? get(`/devices/${richest(devices, members).deviceId}/commands`) : [{ name: "ON" }, { name: "OFF" }, { name: "TOGGLE" }, { name: "STATUS" }]);
 
 function Members({ group: { groupId, projectId, name, description, devices }, path, reload }) {
   const remove = () => confirmed(t("Delete the group “{name}”?", { name }), t("Its grants go with it. The devices stay."), t("Delete"), () => call("DELETE", path)).then((done) => done && replace("fleet/groups"));
