@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::firmware::{ReceivedCommand, RelayAction};
-
 /// What a cover needs from one end to the other.
 const TRAVEL: Duration = Duration::from_secs(8);
 const OPEN: i64 = 100;
@@ -48,6 +46,43 @@ impl ChannelKind {
             Self::Cover => &["OPEN", "CLOSE", "STOP", "SET_POSITION"],
             Self::Climate => &["SET_TARGET", "SET_MODE"],
             Self::Input => &[],
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum RelayAction {
+    Set(bool),
+    Toggle,
+    #[default]
+    None,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReceivedCommand {
+    /// Empty where the firmware's commands have none.
+    pub id: String,
+    /// From 1.
+    pub channel: usize,
+    /// Name and parameters of native commands; `action` is what they do to a relay.
+    pub cmd: String,
+    pub params: Value,
+    pub action: RelayAction,
+    pub expires_ms: Option<i64>,
+    /// Where a Shelly sends its response.
+    pub reply_to: String,
+}
+
+impl Default for ReceivedCommand {
+    fn default() -> Self {
+        Self {
+            id: String::new(),
+            channel: 1,
+            cmd: String::new(),
+            params: Value::Null,
+            action: RelayAction::None,
+            expires_ms: None,
+            reply_to: String::new(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What a device of any profile measures, and the messages that it sends and receives. Topics are relative to the device's prefix.
 
 use bytes::Bytes;
-use serde_json::Value;
+
+pub(crate) use crate::channels::{ReceivedCommand, RelayAction};
 
 /// What a device measures at one moment.
 pub(crate) struct SimulatedSensorValues {
@@ -58,43 +59,6 @@ impl SimulatedDeviceMessage {
         Self {
             retain: true,
             ..Self::new(topic, payload)
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum RelayAction {
-    Set(bool),
-    Toggle,
-    #[default]
-    None,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ReceivedCommand {
-    /// Empty where the firmware's commands have none.
-    pub id: String,
-    /// From 1.
-    pub channel: usize,
-    /// Name and parameters of native commands; `action` is what they do to a relay.
-    pub cmd: String,
-    pub params: Value,
-    pub action: RelayAction,
-    pub expires_ms: Option<i64>,
-    /// Where a Shelly sends its response.
-    pub reply_to: String,
-}
-
-impl Default for ReceivedCommand {
-    fn default() -> Self {
-        Self {
-            id: String::new(),
-            channel: 1,
-            cmd: String::new(),
-            params: Value::Null,
-            action: RelayAction::None,
-            expires_ms: None,
-            reply_to: String::new(),
         }
     }
 }

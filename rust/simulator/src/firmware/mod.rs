@@ -12,9 +12,7 @@ use latchboard_broker::FirmwareProfile;
 
 use crate::channels::SimulatedChannel;
 
-pub(crate) use self::message::{
-    ParsedRequestToDevice, ReceivedCommand, RelayAction, SimulatedDeviceMessage, SimulatedSensorValues,
-};
+pub(crate) use self::message::{ParsedRequestToDevice, ReceivedCommand, SimulatedDeviceMessage, SimulatedSensorValues};
 
 /// Stock firmware has one relay.
 macro_rules! dispatch_stock {
@@ -92,7 +90,7 @@ pub(crate) use self::native::{error, expired, press, state};
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channels::{ChannelConfig, ChannelKind};
+    use crate::channels::{ChannelConfig, ChannelKind, RelayAction};
     use latchboard_broker::topic_authorization::{TOPIC_ROOT, authorize_publish};
 
     const PROFILES: [(FirmwareProfile, &str, &[u8]); 4] = [
