@@ -162,7 +162,7 @@ class HomeAssistantWorker:
             if feed.access_stale:
                 continue  # refresh first: publish nothing that the key may no longer see
             due, self._refusing = self._refusing & (feed.allowed_devices or frozenset()), set()
-            presses = list[tuple[str, str]]()
+            presses = list[tuple[str, str] | None]()
             for frame in feed.drain():
                 if frame.kind == TYPE_CHANGED:
                     self._publisher.forget_states()  # the commands of its devices may be others now
@@ -170,11 +170,11 @@ class HomeAssistantWorker:
                 if frame.device_id is not None and frame.device_id in (feed.allowed_devices or ()):
                     (delayed if frame.kind == TELEMETRY else due).add(frame.device_id)
                     if frame.kind == INPUT_CHANGED:
-                        presses += press_message(topics, frame.device_id, frame.unclosed_json + b"}")
+                        presses.append(press_message(topics, frame.device_id, frame.unclosed_json + b"}"))
             if loop.time() >= readings_at:
                 due, delayed, readings_at = due | delayed, set(), loop.time() + MIN_READINGS_INTERVAL_S
             await self._publish_devices(topics, due)
-            await self._publisher.send_once(presses, PRESS_EXPIRY_S)
+            await self._publisher.send_once(list(filter(None, presses)), PRESS_EXPIRY_S)
 
     async def _refresh(self, caller: ApiKeyCaller, topics: HomeAssistantTopics, feed: FeedSubscription) -> float:
         """Load the visible devices and publish their state. Returns the seconds until the next refresh is due."""

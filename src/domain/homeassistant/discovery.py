@@ -186,16 +186,14 @@ def _channels(topics: HomeAssistantTopics, device: Device, shared: dict[str, Jso
     return messages
 
 
-def press_message(topics: HomeAssistantTopics, device_id: DeviceId, event: bytes) -> list[tuple[str, str]]:
+def press_message(topics: HomeAssistantTopics, device_id: DeviceId, event: bytes) -> tuple[str, str] | None:
     """Topic and payload for the event entity of an input, of an `input_changed` event. None for a contact: its state is
     retained."""
-    told = json.loads(event)
-    channel = Channel(told["channel"], ChannelKind.INPUT)
-    return (
-        [(topics.channel_topic(device_id, channel, "state_topic"), _to_json({"event_type": told["action"]}))]
-        if told["action"] in PRESSES
-        else []
-    )
+    payload = json.loads(event)
+    if payload["action"] not in PRESSES:
+        return None
+    channel = Channel(payload["channel"], ChannelKind.INPUT)
+    return topics.channel_topic(device_id, channel, "state_topic"), _to_json({"event_type": payload["action"]})
 
 
 def _sensors(
