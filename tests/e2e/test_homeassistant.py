@@ -161,6 +161,7 @@ async def test_each_channel_is_the_entity_of_its_kind(bridged: BridgedService, o
         assert [each["name"] for each in (relay, lamp, strip, cover, climate, button)] == [*NAMES[:6]]
         assert relay["unique_id"] == f"latchboard_{device.device_id}_relay"
         assert (lamp["supported_color_modes"], strip["supported_color_modes"]) == (["brightness"], ["color_temp", "rgb"])
+        assert lamp["brightness"] is strip["brightness"] is True
         assert cover["device_class"] == "garage"
         for state in (
             {"relay": "ON"},

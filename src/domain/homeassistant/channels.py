@@ -68,6 +68,7 @@ def _light(channel: Channel, on: str | None) -> HomeAssistantChannelEntity:
         state |= {"color_mode": "color_temp", "color_temp": kelvin}
     config: dict[str, Json] = {
         "schema": "json",
+        "brightness": True,  # else Home Assistant dims a colour by darkening it
         "brightness_scale": 100,
         "supported_color_modes": ["color_temp", "rgb"] if is_color else ["brightness"],
         "flash": False,
