@@ -9,7 +9,8 @@ const idempotent = Object.entries(document.paths).filter(([, methods]) =>
   methods.post?.parameters?.some((parameter) => parameter.name === "Idempotency-Key"),
 );
 await mkdir(folder, { recursive: true });
-await writeFile(new URL("schema.ts", folder), astToString(await openapiTS(document)));
+// A field with a default may be left out of a request; responses list theirs as required.
+await writeFile(new URL("schema.ts", folder), astToString(await openapiTS(document, { defaultNonNullable: false })));
 await writeFile(
   new URL("idempotent.ts", folder),
   `/** Paths whose POST takes an \`Idempotency-Key\`. */\nexport const IDEMPOTENT: ReadonlySet<string> = new Set(${JSON.stringify(idempotent.map(([path]) => path))});\n`,

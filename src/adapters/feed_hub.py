@@ -69,6 +69,9 @@ class QueuedFeedSubscription:
         self.closing = True
         self._wake.set()
 
+    def wake(self) -> None:
+        self._wake.set()
+
     def drain(self) -> Sequence[FeedFrame]:
         frames = tuple(self._frames)
         self._frames.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -97,12 +98,16 @@ async def test_home_assistant_shows_a_device_with_its_sensors_and_switches_it(
         await line.publish(
             "telemetry", {"m": {"room.temp": 21.5, "load": 40, "mode": "eco", "a+b/#": 1, "wet": True}, "u": units}
         )
-        names = ("room.temp", "load", "mode", "a+b/#", "wet")
+        names = ("room.temp", "load", "mode", "a+b/#")
         await home.wait_until(lambda home: all(home.sensor(device, name) for name in names))
         assert home.sensor(device, "room.temp")["unit_of_measurement"] == "°C"  # type: ignore[index]
-        wanted = ["21.5", "40", "eco", "1", "1"]
+        wanted = ["21.5", "40", "eco", "1"]
         await home.wait_until(lambda home: [home.displayed_state(home.sensor(device, name)) for name in names] == wanted)
-        await line.report(load=41.25)
+        wet = await home.wait_until(lambda home: home.sensor(device, "wet", "binary_sensor"))
+        await home.wait_until(lambda home: home.displayed_state(wet) == "ON")
+        assert home.sensor(device, "wet") is None
+        await line.report(load=41.25, wet=False)
+        await home.wait_until(lambda home: home.displayed_state(wet) == "OFF")
         await home.wait_until(lambda home: home.displayed_state(home.sensor(device, "load")) == "41.25")
     await home.wait_until(lambda home: home.displayed_state(home.switch(device)) == "unavailable")
     assert not bridged.service.error_lines()
@@ -136,6 +141,126 @@ async def test_home_assistant_may_do_exactly_what_its_key_may_do(
     assert metrics["ignored"] - before["ignored"] >= 1
     assert not home.retained_topics_of(unseen)
     assert (await owner.get(f"{unseen.path}/executions"))["data"] == []
+
+
+KINDS = ("RELAY", "LEVEL", "COLOR", "COVER", "CLIMATE", "INPUT", "INPUT")
+NAMES = ("Pump", "Lamp", "Strip", "Garage door", "Floor", "Button", "Window contact")
+
+
+async def test_each_channel_is_the_entity_of_its_kind(bridged: BridgedService, owner: ApiClient, home: HomeAssistant) -> None:
+    device = await create_device(owner, "House")
+    await bridged.grant(owner, device, ["*"])
+    await home.wait_until(lambda home: home.switch(device))
+    components = ("switch", "light", "light", "cover", "climate", "event", "event")
+    async with device.online(bridged.service, auto_reply=False) as line:
+        await line.publish("hello", {"ch": KINDS, "names": NAMES})
+        await home.wait_until(lambda home: all(home.channel(kind, device, n) for n, kind in enumerate(components, 1)))
+        relay, lamp, strip, cover, climate, button, _ = [
+            home.channel(kind, device, number) or {} for number, kind in enumerate(components, 1)
+        ]
+        assert [each["name"] for each in (relay, lamp, strip, cover, climate, button)] == [*NAMES[:6]]
+        assert relay["unique_id"] == f"latchboard_{device.device_id}_relay"
+        assert (lamp["supported_color_modes"], strip["supported_color_modes"]) == (["brightness"], ["color_temp", "rgb"])
+        assert lamp["brightness"] is strip["brightness"] is True
+        assert cover["device_class"] == "garage"
+        for state in (
+            {"relay": "ON"},
+            {"ch": 2, "relay": "ON", "level": 40},
+            {"ch": 3, "relay": "OFF", "level": 10, "color": "#ff8000"},
+            {"ch": 4, "position": 30},
+            {"ch": 5, "celsius": 21.5, "mode": "FAN_ONLY"},
+        ):
+            await line.publish("state", state)
+        await home.wait_until(lambda home: home.displayed_state(climate, "mode_state_topic") == "fan_only")
+        assert home.displayed_state(relay) == "ON"
+        assert json.loads(home.displayed_state(lamp) or "") == {"state": "ON", "brightness": 40}
+        color = {"color_mode": "rgb", "color": {"r": 255, "g": 128, "b": 0}}
+        assert json.loads(home.displayed_state(strip) or "") == {"state": "OFF", "brightness": 10, **color}
+        assert (home.displayed_state(cover), home.displayed_state(cover, "position_topic")) == ("open", "30")
+        assert home.displayed_state(climate, "temperature_state_topic") == "21.5"
+        for topic, payload, channel, cmd, params in (
+            (relay["command_topic"], "OFF", None, "OFF", None),
+            (lamp["command_topic"], '{"state": "ON", "brightness": 55}', 2, "SET_LEVEL", {"level": 55}),
+            (lamp["command_topic"], '{"state": "OFF"}', 2, "OFF", None),
+            (
+                strip["command_topic"],
+                '{"state": "ON", "color": {"r": 1, "g": 2, "b": 255}}',
+                3,
+                "SET_COLOR",
+                {"color": "#0102ff"},
+            ),
+            (strip["command_topic"], '{"state": "ON", "color_temp": 2700}', 3, "SET_COLOR", {"kelvin": 2700}),
+            (cover["command_topic"], "CLOSE", 4, "CLOSE", None),
+            (cover["set_position_topic"], "70", 4, "SET_POSITION", {"position": 70}),
+            (climate["mode_command_topic"], "heat", 5, "SET_MODE", {"mode": "HEAT"}),
+            (climate["temperature_command_topic"], "19.5", 5, "SET_TARGET", {"celsius": 19.5}),
+        ):
+            await home.client.publish(topic, payload, qos=1)
+            command = await line.next_command(cmd)
+            assert (command.get("ch"), command.get("params") or None) == (channel, params), payload
+        for action in ("SINGLE", "SINGLE", "LONG"):
+            await line.publish("state", {"ch": 6, "action": action})
+        await line.publish("state", {"ch": 7, "action": "ON"})
+        contact = await home.wait_until(lambda home: home.channel("binary_sensor", device, 7))
+        await home.wait_until(lambda home: home.displayed_state(contact) == "ON" and home.channel("event", device, 7) is None)
+        await home.wait_until(lambda home: len([each for each in home.passing if each[0] == button["state_topic"]]) == 3)
+        presses = [(json.loads(text), expiry) for topic, text, expiry in home.passing if topic == button["state_topic"]]
+        assert presses == [({"event_type": action}, 60) for action in ("SINGLE", "SINGLE", "LONG")]
+        assert button["state_topic"] not in home.retained
+        await line.publish("hello", {"ch": KINDS[:2], "names": ("Pump", "Ceiling")})
+        await home.wait_until(lambda home: (home.channel("light", device, 2) or {}).get("name") == "Ceiling")
+        left = [{"channel": number, "kind": kind} for number, kind in ((1, "RELAY"), (2, "LEVEL"))]
+        await owner.send("PUT", device.path, {"channels": left})
+        gone = {each[option] for each in (strip, cover, climate, contact) for option in each if option.endswith("_topic")}
+        await home.wait_until(lambda home: not gone & home.retained.keys() and not home.channel("cover", device, 4))
+    assert not bridged.service.error_lines()
+
+
+async def test_a_key_for_one_channel_cannot_touch_another_and_its_user_reads_why(
+    bridged: BridgedService, owner: ApiClient, home: HomeAssistant
+) -> None:
+    device = await create_device(owner, "Yard")
+    await bridged.grant(owner, device, ["*"], channels=[2])
+    body = {"name": "PULSE", "label": "Pulse", "shape": "BUTTON", "channels": [1, 2]}
+    await owner.post(f"{device.path}/commands", body, expect=201)
+    async with device.online(bridged.service, auto_reply=False) as line:
+        await line.publish("hello", {"ch": ["RELAY", "RELAY", "COVER"], "names": ["Gate", "Light", "Shutter"]})
+        gate = await home.wait_until(lambda home: home.channel("switch", device, 1))
+        cover = await home.wait_until(lambda home: home.channel("cover", device, 3))
+        light = await home.wait_until(lambda home: home.channel("switch", device, 2))
+        pulse = await home.wait_until(lambda home: home.command("button", device, "PULSE-2"))
+        assert home.refusal(device) is None
+        before = await bridged.metrics(owner)
+        base = home.base(device)
+        attempts = [
+            (gate["command_topic"], "ON", "ON"),
+            (f"{base}/set/channel/1", "ON", "ON"),
+            (f"{base}/set/PULSE", "PRESS", "PULSE"),
+            (f"{base}/set/PULSE/1", "PRESS", "PULSE"),
+            (cover["command_topic"], "OPEN", "OPEN #3"),
+            (cover["set_position_topic"], "100", "SET_POSITION #3"),
+        ]
+        for number, (topic, payload, shown) in enumerate(attempts, 1):
+            await home.client.publish(topic, payload, qos=1)
+            refusal = await home.wait_until(lambda home: home.refusal(device))
+            await home.wait_until(lambda home, at=refusal, shown=shown: home.attributes(at).get("command") == shown)
+            assert home.attributes(refusal)["code"] == "CHANNEL_NOT_GRANTED"
+            assert home.displayed_state(refusal) == home.attributes(refusal)["message"][:255]
+            assert "covers channel 2 only" in str(home.displayed_state(refusal))
+            log = await owner.wait_until(f"{device.path}/events", lambda log, n=number: _refusals(log) == n)
+            assert any(shown in each["description"] for each in log)
+        for topic in (f"{base}/set/channel/4", f"{base}/set/channel/02", f"{base}/set/channel/2/ON", f"{base}/set/channel"):
+            await home.client.publish(topic, "ON", qos=1)
+        await home.client.publish(light["command_topic"], "ON", qos=1)
+        await home.client.publish(pulse["command_topic"], "PRESS", qos=1)
+        assert [((await line.next_command(cmd)).get("ch")) for cmd in ("ON", "PULSE")] == [2, 2]
+        assert await line.drain_commands(owner) == []
+    assert (await bridged.metrics(owner))["refused"] - before["refused"] == len(attempts)
+    assert all(each["channel"] == 2 or each["cmd"] == "STATUS" for each in (await owner.get(f"{device.path}/executions"))["data"])
+
+
+def _refusals(log: list[dict[str, Any]]) -> int:
+    return sum(each["eventType"] == "access_refused" for each in log)
 
 
 async def test_commands_with_a_shape_are_buttons_numbers_and_selects(

@@ -27,8 +27,9 @@ const onTab = (id, type, config) => ({ id, type, z: "tab", x: 0, y: 0, ...config
 const flow = [
   { id: "tab", type: "tab" },
   { id: service, type: "latchboard-service", url },
-  onTab("feed", "latchboard-feed", { service, device, types: "relay_changed", initialState: true, wires: [["fed"]] }),
+  onTab("feed", "latchboard-feed", { service, device, types: "relay_changed, input_changed", initialState: true, wires: [["fed"]] }),
   onTab("switch", "latchboard-command", { service, device, reason: "The soil is dry", timeout: 30, wires: [["switched"]] }),
+  onTab("second", "latchboard-command", { service, device, channel: "2", timeout: 30, wires: [["switched"]] }),
   onTab("ask", "latchboard-command", { service, device, cmd: "FLOOD", waitFor: "nothing", wires: [["approval"]] }),
   onTab("approval", "latchboard-approval", { service, wires: [["approved"], ["refused"]] }),
   onTab("errors", "catch", { scope: null, wires: [["caught"]] }),
@@ -37,8 +38,8 @@ const flow = [
 helper.load(require("node-red-contrib-latchboard/nodes/latchboard.js"), flow, { [service]: { apiKey } }, (error) => {
   if (error) throw error;
   const on = (id, what) => helper.getNode(id).on("input", (msg) => tell([id, what(msg)]));
-  on("fed", ({ topic, payload }) => payload.relay ?? topic);
-  on("switched", ({ payload, deviceId }) => [payload.status, deviceId === device]);
+  on("fed", ({ topic, payload }) => payload.relay ?? payload.action ?? topic);
+  on("switched", ({ payload, deviceId }) => [payload.status, payload.channel, deviceId === device]);
   on("approval", ({ payload }) => payload.status);
   on("approved", ({ payload }) => [payload.status, payload.note]);
   on("refused", ({ payload }) => [payload.status, payload.note]);
@@ -77,9 +78,16 @@ async def test_a_flow_switches_asks_and_follows(service: Service, owner: ApiClie
     async with node(folder / "flow.js", service.url, key["key"], pump.device_id) as flow:
         assert await flow.next() == "loaded"
         assert await flow.next() == ["fed", "initial_state"]
-        async with pump.online(service):
+        async with pump.online(service) as line:
+            await line.publish("hello", {"ch": ["RELAY", "RELAY", "INPUT"]})
             await flow.send(["switch", {"payload": True}])
-            assert sorted([await flow.next(), await flow.next()]) == [["fed", "ON"], ["switched", ["DONE", True]]]
+            assert sorted([await flow.next(), await flow.next()]) == [["fed", "ON"], ["switched", ["DONE", 1, True]]]
+            await flow.send(["second", {"payload": True}])
+            assert await flow.next() == ["switched", ["DONE", 2, True]]
+            await flow.send(["switch", {"payload": {"cmd": "ON", "channel": 2}}])
+            assert await flow.next() == ["switched", ["DONE", 2, True]]
+            await line.publish("state", {"ch": 3, "action": "LONG"})
+            assert await flow.next() == ["fed", "LONG"]
             await flow.send(["switch", {"payload": "OFF"}])
             assert await flow.next() == ["caught", ["switch", "COMMAND_NOT_GRANTED"]]
             for decision, told in (

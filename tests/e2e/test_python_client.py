@@ -230,6 +230,32 @@ async def test_the_async_feed_goes_on_over_a_kill_of_the_service(service: Servic
         assert relays == ["ON", "OFF", "ON"]
 
 
+async def test_another_channel_than_the_relay(service: Service, owner: ApiClient) -> None:
+    board = await create_device(owner)
+    async with client_as_owner(service, owner) as latchboard, board.online(service) as line:
+        await line.publish("hello", {"ch": ["RELAY", "COVER", "INPUT"], "names": ["Lamp", "Gate", "Button"]})
+        key = await key_for(latchboard, board.device_id, ["OPEN"], channels=[2])
+        async with AsyncLatchboard(service.url, api_key=key) as robot, robot.feed(device_id=board.device_id) as feed:
+            first = await next_event(feed)
+            assert [(one.channel, one.kind, one.name, one.state) for one in first.devices[0].channels] == [
+                (1, "RELAY", "Lamp", None),
+                (2, "COVER", "Gate", None),
+                (3, "INPUT", "Button", None),
+            ]
+            done = await robot.run_command(board.device_id, "OPEN", channel=2, timeout_s=TIMEOUT_S)
+            assert (done.status, done.channel) == ("DONE", 2)
+            with pytest.raises(InvalidRequestError, match="no channel 4"):
+                await robot.run_command(board.device_id, "OPEN", channel=4)
+            await line.publish("state", {"ch": 2, "position": 100})
+            await line.publish("state", {"ch": 3, "action": "SINGLE"})
+            while not isinstance(opened := await next_event(feed), models.StateChangedEvent):
+                pass
+            assert (opened.channel, opened.name, opened.state["position"]) == (2, "Gate", 100)
+            while not isinstance(pressed := await next_event(feed), models.InputChangedEvent):
+                pass
+            assert (pressed.channel, pressed.action) == (3, "SINGLE")
+
+
 async def next_event(feed: AsyncFeed) -> Any:
     async with asyncio.timeout(TIMEOUT_S):
         return await anext(feed)

@@ -28,6 +28,8 @@ COMMANDS = """
 const done = await latchboard.runCommand(deviceId, { cmd: "ON", reason: "The soil is dry" });
 const [device] = await latchboard.get("/api/v1/devices");
 tell([done.status, done.source satisfies string, device?.relayState]);
+const moved = await latchboard.runCommand(deviceId, { cmd: "SET_POSITION", channel: 2, params: { position: 40 } });
+tell([moved.status, moved.channel satisfies number]);
 const refusals = [
   () => latchboard.runCommand(deviceId, { cmd: "OFF" }),
   () => latchboard.get("/api/v1/devices/{deviceId}", { path: { deviceId: "dev_0/../0" } }),
@@ -64,12 +66,17 @@ for (const _ of [1, 2]) {
 }
 """
 FEED = """
-const feed = latchboard.feed({ types: ["relay_changed"], deviceId, ...(extra ? { cursor: extra } : {}) });
+const feed = latchboard.feed({ types: ["relay_changed", "state_changed", "input_changed"], deviceId, ...(extra ? { cursor: extra } : {}) });
+const words: string[] = [];
 for await (const event of feed) {
-  tell(event.type === "relay_changed" ? event.relay : event.type);
+  if (event.type === "initial_state") words.push(...(event.devices[0]?.channels ?? []).map(({ kind, name }) => `${kind} ${name}`));
+  if (event.type === "state_changed") words.push(`${event.channel} ${JSON.stringify(event.state)}`);
+  else if (event.type === "input_changed") words.push(`${event.channel} ${event.name} ${event.action}`);
+  else tell(event.type === "relay_changed" ? event.relay : event.type);
   if (event.type === "relay_changed" && event.relay === "OFF") break;
 }
 tell(feed.cursor);
+tell(words);
 """
 FEED_END = """
 try {
@@ -119,17 +126,20 @@ async def key_for(owner: ApiClient, pump: Device, *commands: str) -> dict[str, A
 
 async def test_a_key_switches_and_is_refused(service: Service, owner: ApiClient, package: Path) -> None:
     pump = await create_device(owner)
-    key = await key_for(owner, pump, "ON")
+    key = await key_for(owner, pump, "ON", "SET_POSITION", "OPEN", "CLOSE")
     script = compiled(package, "commands", COMMANDS)
-    async with pump.online(service), node(script, service.url, key["key"], pump.device_id) as program:
-        assert await program.next() == ["DONE", "apikey", True]
-        assert [await program.next() for _ in range(5)] == [
-            [403, "COMMAND_NOT_GRANTED", False],
-            [404, "NOT_FOUND", False],
-            [400, "VALIDATION_ERROR", True],
-            [401, "UNAUTHENTICATED", False],
-            "TransportError",
-        ]
+    async with pump.online(service) as line:
+        await line.publish("hello", {"ch": ["RELAY", "COVER"]})
+        async with node(script, service.url, key["key"], pump.device_id) as program:
+            assert await program.next() == ["DONE", "apikey", True]
+            assert await program.next() == ["DONE", 2]
+            assert [await program.next() for _ in range(5)] == [
+                [403, "COMMAND_NOT_GRANTED", False],
+                [404, "NOT_FOUND", False],
+                [400, "VALIDATION_ERROR", True],
+                [401, "UNAUTHENTICATED", False],
+                "TransportError",
+            ]
 
 
 async def test_waiting_for_a_persons_decision(service: Service, owner: ApiClient, package: Path) -> None:
@@ -157,14 +167,21 @@ async def test_the_feed_goes_on_over_a_kill_and_from_a_stored_cursor(service: Se
         async with pump.online(service) as line:
             await line.press_button(False)
         told = [await program.next() for _ in range(3)]
+        assert await program.next() == []
     *_, cursor = told
     assert told[:2] == ["initial_state", "OFF"], told
     async with pump.online(service) as line:
+        await line.publish("hello", {"ch": ["RELAY", "LEVEL", "INPUT"], "names": ["Pump", "Lamp", "Button"]})
+        await line.publish("state", {"ch": 2, "level": 40})
+        await line.publish("state", {"ch": 3, "action": "DOUBLE"})
         await line.press_button(True)
         await line.press_button(False)
     async with node(script, service.url, key, pump.device_id, cursor) as program:
         assert [await program.next() for _ in range(3)] == ["initial_state", "ON", "OFF"]
         await program.next()
+        told = await program.next()
+        assert told[:3] == ["RELAY Pump", "LEVEL Lamp", "INPUT Button"]
+        assert (json.loads(told[3].removeprefix("2 ")), told[4]) == ({"level": 40, "power": None}, "3 Button DOUBLE")
 
 
 async def test_a_deleted_key_ends_the_feed_with_an_error(service: Service, owner: ApiClient, package: Path) -> None:

@@ -1,7 +1,7 @@
 """A model of Home Assistant: a real Mosquitto broker, and a client that interprets discovery messages as Home Assistant does.
 
-The client validates them by the published options of the MQTT switch and sensor, as strictly as Home Assistant: it ignores an
-entity with an unknown option, a wrong unit for its device class or an invalid character in its id.
+The client validates them by the published options of each MQTT entity, more strictly than Home Assistant: it takes no entity with
+an unknown option, a wrong unit for its device class or an invalid character in its id.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import aiomqtt
 import pytest
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from support.device import cancel_tasks
 from support.mosquitto import BINARY, require_mosquitto
@@ -44,12 +45,27 @@ _SHARED = {
     "entity_category",
     "enabled_by_default",
     "value_template",
+    "message_expiry_interval",
 }
+_COMMANDED = {"command_topic", "optimistic", "retain"}
 OPTIONS = {
     "button": _SHARED - {"state_topic", "value_template"} | {"command_topic", "payload_press", "retain", "device_class"},
     "number": _SHARED | {"command_topic", "min", "max", "step", "mode", "optimistic", "retain", "unit_of_measurement"},
     "select": _SHARED | {"command_topic", "options", "optimistic", "retain"},
     "switch": _SHARED | {"command_topic", "payload_on", "payload_off", "state_on", "state_off", "optimistic", "retain"},
+    "light": _SHARED
+    | _COMMANDED
+    | {"schema", "brightness", "brightness_scale", "supported_color_modes", "color_temp_kelvin", "min_kelvin", "max_kelvin"}
+    | {"flash", "transition", "effect", "effect_list"},
+    "cover": _SHARED
+    | _COMMANDED
+    | {"position_topic", "set_position_topic", "device_class", "payload_open", "payload_close", "payload_stop"}
+    | {"position_open", "position_closed", "state_open", "state_closed", "state_opening", "state_closing", "state_stopped"},
+    "climate": _SHARED - {"state_topic"}
+    | {"modes", "mode_command_topic", "mode_state_topic", "temperature_command_topic", "temperature_state_topic"}
+    | {"temperature_unit", "temp_step", "min_temp", "max_temp", "precision", "optimistic", "retain"},
+    "event": _SHARED | {"event_types", "device_class"},
+    "binary_sensor": _SHARED | {"payload_on", "payload_off", "off_delay", "expire_after", "device_class"},
     "sensor": _SHARED
     | {"unit_of_measurement", "device_class", "state_class", "expire_after", "options", "json_attributes_topic"},
 }
@@ -64,8 +80,19 @@ UNITS = {
     "current": {"A", "mA"},
     "atmospheric_pressure": {"hPa", "kPa", "mbar", "Pa"},
 }
+COVER_CLASSES = {"awning", "blind", "curtain", "damper", "door", "garage", "gate", "shade", "shutter", "window"}
+MODES = {"auto", "off", "cool", "heat", "dry", "fan_only", "heat_cool"}
 STATE_CLASSES = {"energy": {"total", "total_increasing"}}
-REQUIRED = {"button": {"command_topic"}, "number": {"command_topic"}, "select": {"command_topic", "options"}}
+TOPIC_OPTIONS = {name for options in OPTIONS.values() for name in options if name.endswith("_topic")}
+REQUIRED = {
+    "climate": {"modes", "mode_command_topic", "mode_state_topic"},
+    "event": {"state_topic", "event_types"},
+    "cover": {"command_topic", "state_topic", "position_topic", "set_position_topic"},
+    "light": {"command_topic", "schema", "supported_color_modes"},
+    "button": {"command_topic"},
+    "number": {"command_topic"},
+    "select": {"command_topic", "options"},
+}
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
@@ -118,11 +145,13 @@ class MosquittoProcess:
 
 @dataclass
 class HomeAssistant:
-    """`retained`: the retained messages on the broker, by topic; `received`: every message in order."""
+    """`retained`: the retained messages on the broker, by topic; `received`: every message in order; `passing`: those that were
+    not retained, each with its expiry in seconds."""
 
     client: aiomqtt.Client
     retained: dict[str, str] = field(default_factory=dict)
     received: list[tuple[str, str]] = field(default_factory=list)
+    passing: list[tuple[str, str, int | None]] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def listen(self) -> None:
@@ -131,9 +160,12 @@ class HomeAssistant:
                 topic, text = str(message.topic), bytes(message.payload).decode()
                 async with self.changed:
                     self.received.append((topic, text))
-                    self.retained[topic] = text
-                    if not text:
-                        del self.retained[topic]
+                    if not message.retain:
+                        self.passing.append((topic, text, getattr(message.properties, "MessageExpiryInterval", None)))
+                    elif text:
+                        self.retained[topic] = text
+                    else:
+                        self.retained.pop(topic, None)
                     self.changed.notify_all()
 
     async def wait_until(self, wanted: Any) -> Any:
@@ -149,15 +181,25 @@ class HomeAssistant:
         found = self.configs().get(f"homeassistant/switch/{device.device_id}/config")
         return None if found is None else validate("switch", found)
 
-    def sensor(self, device: Any, name: str) -> dict[str, Any] | None:
-        at = f"homeassistant/sensor/{device.device_id}/"
+    def channel(self, component: str, device: Any, number: int) -> dict[str, Any] | None:
+        """The validated entity of a channel."""
+        suffix = "" if number == 1 else f"_{number}"
+        found = self.configs().get(f"homeassistant/{component}/{device.device_id}{suffix}/config")
+        return None if found is None else validate(component, found)
+
+    def sensor(self, device: Any, name: str, component: str = "sensor") -> dict[str, Any] | None:
+        at = f"homeassistant/{component}/{device.device_id}/"
         found = [config for topic, config in self.configs().items() if topic.startswith(at) and config["name"] == name]
-        return validate("sensor", found[0]) if found else None
+        return validate(component, found[0]) if found else None
 
     def command(self, component: str, device: Any, name: str) -> dict[str, Any] | None:
         """The validated button, number or select of a command."""
         found = self.configs().get(f"homeassistant/{component}/{device.device_id}/{name}/config")
         return None if found is None else validate(component, found)
+
+    def refusal(self, device: Any) -> dict[str, Any] | None:
+        found = self.configs().get(f"homeassistant/sensor/{device.device_id}_refusal/config")
+        return None if found is None else validate("sensor", found)
 
     def approvals(self, device: Any) -> dict[str, Any] | None:
         found = self.configs().get(f"homeassistant/sensor/{device.device_id}_approvals/config")
@@ -166,12 +208,12 @@ class HomeAssistant:
     def attributes(self, config: dict[str, Any]) -> dict[str, Any]:
         return json.loads(self.retained.get(config["json_attributes_topic"], "{}"))  # type: ignore[no-any-return]
 
-    def displayed_state(self, config: dict[str, Any] | None) -> str | None:
-        """The state of an entity as a user sees it."""
+    def displayed_state(self, config: dict[str, Any] | None, option: str = "state_topic") -> str | None:
+        """The state of an entity as a user sees it; `option`: that names its topic."""
         if config is None:
             return None
         ready = [self.retained.get(each["topic"]) == "online" for each in config["availability"]]
-        return self.retained.get(config["state_topic"], "unknown") if all(ready) else "unavailable"
+        return self.retained.get(config[option], "unknown") if all(ready) else "unavailable"
 
     def retained_topics_of(self, device: Any) -> list[str]:
         """Topics of retained messages that mention the device, without those that Home Assistant published."""
@@ -196,10 +238,16 @@ def validate(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     assert config["origin"]["name"] == "Latchboard"
     assert REQUIRED.get(kind, {"state_topic"}) <= config.keys()
     _check_limits(config)
-    named = (config.get(name, "x") for name in ("state_topic", "command_topic", "json_attributes_topic"))
+    named = (config.get(name, "x") for name in TOPIC_OPTIONS)
     topics = [*named, *(each["topic"] for each in config["availability"])]
     assert not any(sign in topic for topic in topics for sign in "+#\0")
-    if "device_class" in config:
+    if kind in ("switch", "light", "cover", "climate", "number", "select", "button"):
+        assert config["message_expiry_interval"] > 0
+    if kind == "cover":
+        assert config.get("device_class") in {None, *COVER_CLASSES}
+    elif kind == "climate":
+        assert set(config["modes"]) <= MODES
+    elif "device_class" in config:
         assert config["unit_of_measurement"] in UNITS[config["device_class"]]
         assert config["state_class"] in STATE_CLASSES.get(config["device_class"], {"measurement"})
     return config
@@ -220,7 +268,7 @@ async def home_assistant(broker: MosquittoProcess) -> AsyncIterator[HomeAssistan
         listening = asyncio.create_task(home.listen())
         try:
             for each in ("homeassistant/#", "latchboard/#"):
-                await client.subscribe(each, qos=1)
+                await client.subscribe(each, options=SubscribeOptions(qos=1, retainAsPublished=True))
             yield home
         finally:
             await cancel_tasks(listening)

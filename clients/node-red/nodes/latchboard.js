@@ -96,11 +96,13 @@ module.exports = (RED) => {
   RED.nodes.registerType("latchboard-feed", LiveFeed);
 };
 
-/** `msg.payload`: "ON", true, or `{cmd, params, reason}`; anything else runs the node's own command. */
+/** `msg.payload`: "ON", true, or `{cmd, channel, params, reason}`; anything else runs the node's own command. */
 function commandOf(config, msg) {
   const { payload } = msg;
   const given = typeof payload === "boolean" ? { cmd: payload ? "ON" : "OFF" } : typeof payload === "string" && payload !== "" ? { cmd: payload } : payload?.cmd ? payload : {};
-  const command = { cmd: needed(config.cmd || given.cmd, "a command in the node, or msg.payload"), params: given.params, reason: given.reason ?? msg.reason ?? (config.reason || undefined) };
+  const cmd = needed(config.cmd || given.cmd, "a command in the node, or msg.payload");
+  const channel = config.channel ? Number(config.channel) : given.channel;
+  const command = { cmd, channel, params: given.params, reason: given.reason ?? msg.reason ?? (config.reason || undefined) };
   return { deviceId: needed(config.device || msg.deviceId, "a device in the node, or msg.deviceId"), command };
 }
 

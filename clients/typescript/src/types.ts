@@ -29,12 +29,21 @@ export type CallArguments<O> = {} extends CallOptions<O> ? [options?: CallOption
 type EventBody<T> = T extends { post: { requestBody: { content: { "application/json": { data: infer Data } } } } } ? Data : never;
 /** An event of a webhook or the feed, told apart by `type`. Ignore types that you do not know: a newer service may send more. */
 export type Event = Exclude<{ [K in keyof webhooks]: EventBody<webhooks[K]> }[keyof webhooks], { type: "ping" }>;
+export interface FeedChannel {
+  channel: number;
+  kind: Schemas["ChannelKind"];
+  name: string;
+  /** As in the device. */
+  state: unknown;
+}
 export interface FeedDevice {
   deviceId: string;
   name: string;
   relay: "ON" | "OFF" | null;
   isOnline: boolean;
   lastSeen: string | null;
+  /** Missing for a device that has one relay and nothing else. */
+  channels?: FeedChannel[];
 }
 /** `initial_state` begins each connection. `resync`: events were missed that cannot be sent again; read the history. */
 export type FeedEvent = Event | { type: "initial_state"; devices: FeedDevice[] } | { type: "resync" };

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.sockets import KEEP_ALIVE_S, guard_socket, kept_flowing
@@ -91,10 +93,16 @@ class MqttHomeAssistantConnection:
 
     client: aiomqtt.Client
 
-    async def publish(self, topic: str, payload: str) -> None:
-        """Publishes a retained message; an empty payload clears it. Returns when the broker has acknowledged it."""
+    async def publish(self, topic: str, payload: str, expiry_s: int | None = None) -> None:
+        """Publishes a retained message; an empty payload clears it. With `expiry_s` it is not retained, and the broker drops it
+        after that time. Returns when the broker has acknowledged it."""
+        properties = None
+        if expiry_s is not None:
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.MessageExpiryInterval = expiry_s
+        retain = expiry_s is None
         try:
-            await self.client.publish(topic, payload, qos=1, retain=True, timeout=TIMEOUT_S)
+            await self.client.publish(topic, payload, qos=1, retain=retain, properties=properties, timeout=TIMEOUT_S)
         except aiomqtt.MqttError as error:
             raise _unavailable(error) from None
 

@@ -334,6 +334,7 @@ def _create_homeassistant_worker(
         authenticator=services.callers,
         commands=services.commands,
         latest_values=adapters.engine.engine,
+        denied_requests=services.denial_log,
         secret=key.get_secret_value(),
         discovery_prefix=settings.homeassistant_prefix,
     )

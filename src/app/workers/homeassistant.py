@@ -18,10 +18,16 @@ import structlog
 
 from domain.devices.model import Device
 from domain.events.feed_model import FeedFilter
-from domain.events.model import TELEMETRY
+from domain.events.model import INPUT_CHANGED, TELEMETRY
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.homeassistant.bridge import DeviceFingerprint, HomeAssistantBridge, device_fingerprint
-from domain.homeassistant.discovery import HomeAssistantTopics, RetainedMessages, discovery_filters, find_stale_topics
+from domain.homeassistant.discovery import (
+    HomeAssistantTopics,
+    RetainedMessages,
+    discovery_filters,
+    find_stale_topics,
+    press_message,
+)
 from domain.kernel.backoff import Backoff
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.dataclasses import service
@@ -48,7 +54,8 @@ BATCH_SIZE = 100
 """Devices per step; other work can run between steps."""
 MAX_PAYLOAD_BYTES = 1_000
 """Of a command: a number, or an option of a select."""
-COMMAND_PAYLOADS = frozenset({"ON", "OFF"})
+PRESS_EXPIRY_S = 60
+"""A press that Home Assistant has not got by then does nothing any more."""
 MAX_STALE_TOPICS = 10_000
 TYPE_CHANGED = "device_type_updated"
 
@@ -67,6 +74,9 @@ class HomeAssistantWorker:
     def __post_init__(self) -> None:
         self._counts = dict.fromkeys(("connected", "connections", "commands", "refused", "ignored"), 0)
         self._publisher = HomeAssistantRetainedPublisher()
+        self._refusing: set[DeviceId] = set()
+        """Devices with a new refusal, which is shown if Home Assistant sees them."""
+        self._feed: FeedSubscription | None = None
 
     def metrics(self) -> Mapping[str, float]:
         return {**self._counts, "published": self._publisher.published, "devices": len(self._publisher.device_ids)}
@@ -135,6 +145,7 @@ class HomeAssistantWorker:
         while True:
             self._publisher.forget_states()
             with self.hub.subscribe(FeedFilter(caller.account_id, audit=True)) as subscription:
+                self._feed = subscription
                 await self._follow_feed(caller, topics, subscription)
 
     async def _follow_feed(self, caller: ApiKeyCaller, topics: HomeAssistantTopics, feed: FeedSubscription) -> None:
@@ -150,16 +161,20 @@ class HomeAssistantWorker:
             await asyncio.sleep(DEBOUNCE_S)
             if feed.access_stale:
                 continue  # refresh first: publish nothing that the key may no longer see
-            due = set[DeviceId]()
+            due, self._refusing = self._refusing & (feed.allowed_devices or frozenset()), set()
+            presses = list[tuple[str, str] | None]()
             for frame in feed.drain():
                 if frame.kind == TYPE_CHANGED:
                     self._publisher.forget_states()  # the commands of its devices may be others now
                     refresh_at = 0.0
                 if frame.device_id is not None and frame.device_id in (feed.allowed_devices or ()):
                     (delayed if frame.kind == TELEMETRY else due).add(frame.device_id)
+                    if frame.kind == INPUT_CHANGED:
+                        presses.append(press_message(topics, frame.device_id, frame.unclosed_json + b"}"))
             if loop.time() >= readings_at:
                 due, delayed, readings_at = due | delayed, set(), loop.time() + MIN_READINGS_INTERVAL_S
             await self._publish_devices(topics, due)
+            await self._publisher.send_once(list(filter(None, presses)), PRESS_EXPIRY_S)
 
     async def _refresh(self, caller: ApiKeyCaller, topics: HomeAssistantTopics, feed: FeedSubscription) -> float:
         """Load the visible devices and publish their state. Returns the seconds until the next refresh is due."""
@@ -171,6 +186,7 @@ class HomeAssistantWorker:
             raise Unauthenticated("The API key of Home Assistant has been revoked or disabled.")
         devices, valid_for_s = visible
         feed.allowed_devices = frozenset(device.device_id for device in devices)
+        self.bridge.forget_refusals(feed.allowed_devices)
         await self._publisher.publish({device_id: {} for device_id in self._publisher.device_ids - feed.allowed_devices})
         changed = self._publisher.diff(devices)
         for start in range(0, len(changed), BATCH_SIZE):
@@ -200,21 +216,23 @@ class HomeAssistantWorker:
                 self._publisher.stale_topics |= find_stale_topics(accounts, topic, payload)
         raise Unavailable("The connection to Home Assistant's broker was closed.")
 
-    async def _submit_command(self, device_id: DeviceId, name: str | None, body: bytes, *, retain: bool) -> None:
-        """`name`: of the command that has an entity; None for the relay, whose payload is the command."""
+    async def _submit_command(self, device_id: DeviceId, name: str | None, channel: int, body: bytes, *, retain: bool) -> None:
+        """`name`: of the command that has an entity; None for the entity of a channel, whose payload says the command."""
         payload = body[:MAX_PAYLOAD_BYTES].decode("utf-8", "replace").strip()
-        if retain or (name is None and payload not in COMMAND_PAYLOADS):
+        if retain:
             self._counts["ignored"] += 1
             return
-        self._counts["commands"] += 1
         try:
-            if name is None:
-                await self.bridge.submit_command(device_id, payload)
-            else:
-                await self.bridge.submit_entity_command(device_id, name, payload)
+            if not await self.bridge.submit_command(device_id, name, channel, payload):
+                self._counts["ignored"] += 1
+                return
         except DomainError as error:
             self._counts["refused"] += 1
             log.warning("denied a command of Home Assistant", device_id=device_id, cmd=name or payload, code=error.code)
+            if self._feed is not None:
+                self._refusing.add(device_id)
+                self._feed.wake()
+        self._counts["commands"] += 1
 
 
 async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -272,6 +290,13 @@ class HomeAssistantRetainedPublisher:
         wanted = {topic for published in self._published_messages.values() for topic in published}
         stale, self.stale_topics = self.stale_topics, set()
         await self._send([(topic, "") for topic in sorted(stale - wanted)])
+
+    async def send_once(self, messages: Sequence[tuple[str, str]], expiry_s: int) -> None:
+        """Messages that are not retained, in this order. Raises Unavailable."""
+        for topic, payload in messages:
+            if self._connection is not None:
+                await self._connection.publish(topic, payload, expiry_s)
+                self.published += 1
 
     async def _send(self, messages: Sequence[tuple[str, str]]) -> None:
         if self._connection is None:

@@ -106,6 +106,9 @@ class FeedSubscription(Protocol):
     def close(self) -> None:
         """Set `closing` and end `wait`."""
 
+    def wake(self) -> None:
+        """End `wait`: there is something else to do."""
+
     def drain(self) -> Sequence[FeedFrame]:
         """All queued frames, oldest first, without waiting."""
 

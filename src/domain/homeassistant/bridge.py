@@ -1,24 +1,28 @@
-"""The bridge to Home Assistant: MQTT discovery messages and states of devices out, switch commands in.
+"""The bridge to Home Assistant: MQTT discovery messages and states of devices out, commands in.
 
-Home Assistant acts as an API key: it sees the devices that the key may read, and its switch commands pass the same grants,
-windows, limits and approvals as any command of that key. It uses topics on its own broker and never talks to a device. The bridge
-maps each device to retained messages (topic → payload); the worker publishes the differences and clears topics that are no longer
-in the map.
+Home Assistant acts as an API key: it sees the devices that the key may read, and its commands pass the same grants, windows,
+limits and approvals as any command of that key. What is refused is in the log, and a sensor of the device shows it. It uses
+topics on its own broker and never talks to a device. The bridge maps each device to retained messages (topic → payload); the
+worker publishes the differences and clears topics that are no longer in the map.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
 
-from domain.commands.model import CommandDefinition, Execution, effective_definitions
+from domain.commands.model import CommandDefinition, effective_definitions
 from domain.commands.ports import CommandsTx
 from domain.commands.submission import CommandSubmissionService
+from domain.devices.channels import on_channel
 from domain.devices.model import Device
 from domain.feed.snapshot import FeedSnapshotAndReplayService
+from domain.homeassistant.channels import parse_channel_command
 from domain.homeassistant.discovery import (
     TOPIC_ROOT,
     HomeAssistantTopics,
+    RefusedCommand,
     RetainedMessages,
     command_entities,
     discovery_filters,
@@ -27,20 +31,24 @@ from domain.homeassistant.discovery import (
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.domain_event import Json
-from domain.kernel.errors import ValidationFailed
+from domain.kernel.domain_event import JsonObject
+from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.ports import DeniedRequestLog
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.authenticator import CallerAuthenticator
 from domain.keys.model import BRIDGE_ADDRESS
 from domain.rules.ports import TelemetryEngine
+
+MAX_SHOWN_COMMAND = 100
 
 DeviceFingerprint = tuple[object, ...]
 
 
 def device_fingerprint(device: Device) -> DeviceFingerprint:
     """Everything about a device that Home Assistant shows, without its readings."""
-    return device.status, device.is_online, device.relay, device.name, device.about
+    about = device.name, device.about, device.app_type, device.app_type_other
+    return device.status, device.is_online, device.relay, device.channels, *about
 
 
 @service
@@ -53,8 +61,11 @@ class HomeAssistantBridge:
     authenticator: CallerAuthenticator
     commands: CommandSubmissionService
     latest_values: TelemetryEngine
+    denied_requests: DeniedRequestLog
     secret: str
     discovery_prefix: str
+    _refused: dict[DeviceId, RefusedCommand] = field(default_factory=dict, init=False)
+    """The last one of each device."""
 
     async def authenticate(self) -> tuple[ApiKeyCaller, HomeAssistantTopics]:
         """The caller and its topics. Raises Unauthenticated for an unknown or disabled key."""
@@ -90,7 +101,11 @@ class HomeAssistantBridge:
         commands = await self._load_commands(topics.account_id, devices)
         return {
             device.device_id: retained_messages(
-                topics, device, self.latest_values.latest(device.device_no), *commands[device.device_id]
+                topics,
+                device,
+                self.latest_values.latest(device.device_no),
+                *commands[device.device_id],
+                self._refused.get(device.device_id),
             )
             for device in devices
         }
@@ -112,28 +127,52 @@ class HomeAssistantBridge:
         return {
             device.device_id: (
                 effective_definitions(of_type[device.device_type_id], of_device[device.device_id], device),
-                [cmd for device_id, cmd, _ in waiting if device_id == device.device_id],
+                [on_channel(cmd, channel) for device_id, cmd, channel in waiting if device_id == device.device_id],
             )
             for device in devices
         }
 
-    async def submit_command(self, device_id: DeviceId, command: str, params: Json = None) -> Execution | None:
-        """Submit as the key, which is authenticated again. Returns None if the command waits for approval. Raises any denial."""
-        caller, _ = await self.authenticate()
-        return (await self.commands.submit(caller, device_id, command, params)).execution
-
-    async def submit_entity_command(self, device_id: DeviceId, name: str, payload: str) -> Execution | None:
-        """The same for the entity of a command. Raises ValidationFailed if the device has no such entity, or for a payload that
-        it does not send."""
+    async def submit_command(self, device_id: DeviceId, name: str | None, channel: int, payload: str) -> bool:
+        """Submit what an entity of the device sent, as the key, which is authenticated again. `name`: of the command that the
+        entity is for; None for the entity of a channel, whose payload says the command. False for a payload that the channel's
+        entity does not send. Raises NotFound, ValidationFailed if the device has no such entity, and any denial."""
         caller, topics = await self.authenticate()
-        devices = await self.reload_devices(topics, [device_id])
-        commands = await self._load_commands(caller.account_id, devices)
-        known = command_entities(commands[device_id][0]) if device_id in commands else []
-        for entity in known:
-            if entity.definition.name == name:
+        device = next(iter(await self.reload_devices(topics, [device_id])), None)
+        if device is None:
+            raise NotFound.for_resource("device", device_id)
+        cmd = name or payload[:MAX_SHOWN_COMMAND]
+        try:
+            parsed = await self._parse(device, name, channel, payload)
+            if parsed is None:
+                return False
+            cmd, params = parsed
+            await self.commands.submit(caller, device_id, cmd, params, channel=channel)
+        except (PermissionDenied, RateLimited) as error:
+            subject: dict[str, str] = {"deviceId": device_id}
+            await self.denied_requests.log_denied(caller, f"the command {on_channel(cmd, channel)}", error, subject)
+            self._keep_refusal(device_id, cmd, channel, error)
+            raise
+        except (ValidationFailed, Conflict) as error:
+            self._keep_refusal(device_id, cmd, channel, error)
+            raise
+        return True
+
+    async def _parse(self, device: Device, name: str | None, channel: int, payload: str) -> tuple[str, JsonObject | None] | None:
+        if name is None:
+            known = device.channel(channel)
+            return None if known is None else parse_channel_command(known.kind, payload)
+        definitions, _ = (await self._load_commands(device.account_id, [device]))[device.device_id]
+        for entity in command_entities(definitions, device.all_channels):
+            if (entity.definition.name, entity.channel.channel) == (name, channel):
                 try:
-                    params = entity.parse_params(payload)
+                    return name, entity.parse_params(payload)
                 except ValueError as error:
                     raise ValidationFailed(f"{name} got no value of its entity: {error}.") from None
-                return await self.submit_command(device_id, name, params)
-        raise ValidationFailed(f"{name} is no entity of this device.")
+        raise ValidationFailed(f"{on_channel(name, channel)} is no entity of this device.")
+
+    def _keep_refusal(self, device_id: DeviceId, cmd: str, channel: int, error: DomainError) -> None:
+        self._refused[device_id] = RefusedCommand(cmd, channel, error.code, error.message, self.clock.now_ms())
+
+    def forget_refusals(self, visible: Collection[DeviceId]) -> None:
+        """Those of other devices than the visible ones."""
+        self._refused = {device_id: refused for device_id, refused in self._refused.items() if device_id in visible}

@@ -1,7 +1,8 @@
 """What Home Assistant shows of a device, by MQTT discovery: the topics, the messages and states, all retained, and its commands.
 
-MQTT discovery has an entity with one value at most. So a command is shown if it needs no parameter (button), or exactly one: a
-number with limits, or a choice of texts. Other commands stay with the dashboard and the API.
+Each channel is an entity of its kind (`channels.py`). A command of the user's own is shown if it needs no parameter (button), or
+exactly one: a number with limits, or a choice of texts. Other commands stay with the dashboard and the API. A refusal is the
+state of a sensor, because MQTT has no answer that Home Assistant would show.
 """
 
 from __future__ import annotations
@@ -11,26 +12,35 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from domain.commands.model import BUILT_IN_BY_NAME, CommandDefinition, CommandWidget
+from domain.commands.model import CommandDefinition, CommandWidget, built_in_for
+from domain.devices.channels import RELAY_CHANNEL, Channel, ChannelKind, on_channel
 from domain.devices.model import Device, DeviceStatus
+from domain.homeassistant.channels import PRESSES, channel_entity
+from domain.kernel.clock import to_iso
 from domain.kernel.domain_event import Json, JsonObject
 from domain.kernel.ids import AccountId, DeviceId
-from domain.rules.model import LatestReading
+from domain.rules.model import LatestReading, MetricValue
 
 TOPIC_ROOT = "latchboard"
-_DEVICE_ID = re.compile(r"dev_[a-z0-9]{20,}")
-_COMMAND_NAME = re.compile(r"[A-Z0-9_]{1,64}")
+_COMMAND_TOPIC = re.compile(r"(dev_[a-z0-9]{20,})/set(?:/channel/([1-9]\d?)|/([A-Z0-9_]{1,64})(?:/([1-9]\d?))?)?", re.ASCII)
 PRESS: Final = "PRESS"
 MAX_OPTIONS: Final = 64
 MIN_STEP: Final = 0.001
 """Of Home Assistant."""
 MAX_ENTITIES: Final = 32
 """Per device; the first ones by name."""
+COMMAND_EXPIRY_S: Final = 60
+"""Home Assistant gives it to the broker with each command: one that could not be delivered in this time never arrives."""
+MAX_STATE = 255
+"""Of Home Assistant, characters."""
 MAX_SENSORS = 64
 """Per device; the metrics that it reported first."""
+_STATE_OPTIONS: Final = ("state_topic", "json_attributes_topic", "position_topic", "mode_state_topic", "temperature_state_topic")
+_READ_COMPONENTS: Final = ("sensor", "binary_sensor")
+ONLY_RELAY: Final = Channel(RELAY_CHANNEL, ChannelKind.RELAY)
 _UNITS = {
     "celsius": ("°C", "temperature"),
     "c": ("°C", "temperature"),
@@ -64,6 +74,17 @@ RetainedMessages = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedCommand:
+    """A command of Home Assistant that was not accepted, and why. `at_ms`: Unix ms."""
+
+    command: str
+    channel: int
+    code: str
+    message: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class HomeAssistantTopics:
     """Topics of an account: discovery messages below `discovery_prefix` (`homeassistant`), all others below
     `latchboard/<account>`."""
@@ -81,7 +102,7 @@ class HomeAssistantTopics:
 
     @property
     def command_filter(self) -> str:
-        """Matches `…/set`, of the relay, and `…/set/<command>`."""
+        """Matches every topic that `parse_command_topic` knows."""
         return f"{self.base_topic}/+/set/#"
 
     def discovery_topic(self, component: str, *below: str) -> str:
@@ -90,14 +111,20 @@ class HomeAssistantTopics:
     def device_topic(self, device_id: DeviceId, below: str) -> str:
         return f"{self.base_topic}/{device_id}/{below}"
 
-    def parse_command_topic(self, topic: str) -> tuple[DeviceId, str | None] | None:
-        """The device of a command topic, and the command that it names (None: the relay's); None for any other topic."""
-        parts = topic.removeprefix(self.base_topic + "/").split("/")
-        if not topic.startswith(self.base_topic + "/") or parts[1:2] != ["set"] or not _DEVICE_ID.fullmatch(parts[0]):
+    def channel_topic(self, device_id: DeviceId, channel: Channel, option: str) -> str:
+        """Of the state that this option of an entity names."""
+        if channel.channel == RELAY_CHANNEL and channel.kind is ChannelKind.RELAY:
+            return self.device_topic(device_id, "relay")
+        return self.device_topic(device_id, f"channel/{channel.channel}/{option.split('_')[0]}")
+
+    def parse_command_topic(self, topic: str) -> tuple[DeviceId, str | None, int] | None:
+        """The device of a command topic, the command that it names (None: the payload does), and the channel: `…/set` of channel
+        1, `…/set/channel/<number>`, `…/set/<command>` of channel 1, `…/set/<command>/<number>`. None for any other topic."""
+        found = _COMMAND_TOPIC.fullmatch(topic.removeprefix(self.base_topic + "/"))
+        if found is None or not topic.startswith(self.base_topic + "/"):
             return None
-        if len(parts) == 2:
-            return DeviceId(parts[0]), None
-        return (DeviceId(parts[0]), parts[2]) if len(parts) == 3 and _COMMAND_NAME.fullmatch(parts[2]) else None
+        device_id, number, name, number_of_name = found.groups()
+        return DeviceId(device_id), name, int(number or number_of_name or RELAY_CHANNEL)
 
 
 def retained_messages(
@@ -106,17 +133,19 @@ def retained_messages(
     readings: Iterable[LatestReading],
     definitions: Sequence[CommandDefinition],
     waiting: Sequence[str],
+    refused: RefusedCommand | None = None,
 ) -> RetainedMessages:
     """All retained messages of a device; none for a device that may not connect. `definitions`: of its commands; `waiting`: the
-    names of those that wait for approval."""
+    names of those that wait for approval; `refused`: the last one that was refused."""
     if device.status is not DeviceStatus.ACTIVE:
         return {}
     shared = _shared_config(topics, device)
     return {
-        **_relay(topics, device, shared),
+        **_channels(topics, device, shared),
         **_sensors(topics, device, shared, readings),
         **_commands(topics, device, shared, definitions),
         **_approvals(topics, device, shared, definitions, waiting),
+        **({} if refused is None else _refusal(topics, device, shared, refused)),
     }
 
 
@@ -126,38 +155,67 @@ def _shared_config(topics: HomeAssistantTopics, device: Device) -> dict[str, Jso
     return about | {"availability_mode": "all"}
 
 
-def _relay(topics: HomeAssistantTopics, device: Device, shared: dict[str, Json]) -> dict[str, str]:
-    relay = topics.device_topic(device.device_id, "relay")
-    switch = shared | {
-        "name": None,
-        "unique_id": f"latchboard_{device.device_id}_relay",
-        "state_topic": relay,
-        "command_topic": topics.device_topic(device.device_id, "set"),
-        "payload_on": "ON",
-        "payload_off": "OFF",
-        "qos": 1,
-    }
-    messages = {
-        topics.discovery_topic("switch", device.device_id): _to_json(switch),
-        topics.device_topic(device.device_id, "availability"): "online" if device.is_online else "offline",
-    }
-    if device.relay is not None:
-        messages[relay] = "ON" if device.relay else "OFF"
+def _channels(topics: HomeAssistantTopics, device: Device, shared: dict[str, Json]) -> dict[str, str]:
+    """The relay of a device that has one only is the device itself, and needs no name."""
+    messages = {topics.device_topic(device.device_id, "availability"): "online" if device.is_online else "offline"}
+    channels = device.all_channels
+    for each in channels:
+        entity = channel_entity(device, each)
+        is_relay = each.channel == RELAY_CHANNEL and each.kind is ChannelKind.RELAY
+        below = "set" if each.channel == RELAY_CHANNEL else f"set/channel/{each.channel}"
+        config = {
+            **shared,
+            **entity.config,
+            "name": None if len(channels) == 1 and is_relay else each.name,
+            "unique_id": f"latchboard_{device.device_id}_relay"
+            if is_relay
+            else f"latchboard_channel_{device.device_id}_{each.channel}",
+            **{option: topics.channel_topic(device.device_id, each, option) for option in entity.states},
+            **dict.fromkeys(entity.commands, topics.device_topic(device.device_id, below)),
+            "qos": 1,
+        }
+        if entity.commands:
+            config["message_expiry_interval"] = COMMAND_EXPIRY_S
+        suffix = "" if each.channel == RELAY_CHANNEL else f"_{each.channel}"
+        messages[topics.discovery_topic(entity.component, f"{device.device_id}{suffix}")] = _to_json(config)
+        messages |= {
+            topics.channel_topic(device.device_id, each, option): state
+            for option, state in entity.states.items()
+            if state is not None
+        }
     return messages
+
+
+def press_message(topics: HomeAssistantTopics, device_id: DeviceId, event: bytes) -> tuple[str, str] | None:
+    """Topic and payload for the event entity of an input, of an `input_changed` event. None for a contact: its state is
+    retained."""
+    payload = json.loads(event)
+    if payload["action"] not in PRESSES:
+        return None
+    channel = Channel(payload["channel"], ChannelKind.INPUT)
+    return topics.channel_topic(device_id, channel, "state_topic"), _to_json({"event_type": payload["action"]})
 
 
 def _sensors(
     topics: HomeAssistantTopics, device: Device, shared: dict[str, Json], readings: Iterable[LatestReading]
 ) -> dict[str, str]:
+    """A boolean is a binary sensor, everything else a sensor."""
     messages = {}
     for reading in list(readings)[:MAX_SENSORS]:
         name = _topic_slug(reading.metric)
         state = topics.device_topic(device.device_id, f"metric/{name}")
         identity = f"latchboard_{device.device_id}_{name}"
         sensor = shared | _measurement_config(reading) | {"name": reading.metric, "unique_id": identity, "state_topic": state}
-        messages[topics.discovery_topic("sensor", device.device_id, name)] = _to_json(sensor)
-        messages[state] = reading.value[:255] if isinstance(reading.value, str) else f"{float(reading.value):.10g}"
+        component = "binary_sensor" if isinstance(reading.value, bool) else "sensor"
+        messages[topics.discovery_topic(component, device.device_id, name)] = _to_json(sensor)
+        messages[state] = _shown_value(reading.value)
     return messages
+
+
+def _shown_value(value: MetricValue) -> str:
+    if isinstance(value, bool):
+        return "ON" if value else "OFF"
+    return value[:MAX_STATE] if isinstance(value, str) else f"{float(value):.10g}"
 
 
 def _commands(
@@ -165,17 +223,21 @@ def _commands(
 ) -> dict[str, str]:
     """Without a state: a device reports what it measures, not which command it got last."""
     messages = {}
-    for entity in command_entities(definitions):
-        name = entity.definition.name
+    for entity in command_entities(definitions, device.all_channels):
+        name, channel = entity.definition.name, entity.channel
+        is_first = channel.channel == RELAY_CHANNEL
+        label = entity.definition.label
+        below = name if is_first else f"{name}-{channel.channel}"
         config = {
             **shared,
             **entity.config,
-            "name": entity.definition.label,
-            "unique_id": f"latchboard_command_{device.device_id}_{name}",
-            "command_topic": topics.device_topic(device.device_id, f"set/{name}"),
+            "name": label if is_first else f"{label} {channel.name}",
+            "unique_id": f"latchboard_command_{device.device_id}_{below}",
+            "command_topic": topics.device_topic(device.device_id, f"set/{name}" + ("" if is_first else f"/{channel.channel}")),
+            "message_expiry_interval": COMMAND_EXPIRY_S,
             "qos": 1,
         }
-        messages[topics.discovery_topic(entity.component, device.device_id, name)] = _to_json(config)
+        messages[topics.discovery_topic(entity.component, device.device_id, below)] = _to_json(config)
     return messages
 
 
@@ -207,6 +269,26 @@ def _approvals(
     }
 
 
+def _refusal(topics: HomeAssistantTopics, device: Device, shared: dict[str, Json], refused: RefusedCommand) -> dict[str, str]:
+    state = topics.device_topic(device.device_id, "refusal")
+    sensor: dict[str, Json] = {
+        **shared,
+        "name": "Last refusal",
+        "unique_id": f"latchboard_refusal_{device.device_id}",
+        "state_topic": state,
+        "json_attributes_topic": f"{state}/about",
+        "icon": "mdi:hand-back-right-off",
+        "entity_category": "diagnostic",
+        "availability": [{"topic": topics.status_topic}],
+    }
+    about: dict[str, Json] = {"command": on_channel(refused.command, refused.channel), "channel": refused.channel}
+    return {
+        topics.discovery_topic("sensor", f"{device.device_id}_refusal"): _to_json(sensor),
+        state: refused.message[:MAX_STATE],
+        f"{state}/about": _to_json({**about, "code": refused.code, "message": refused.message, "at": to_iso(refused.at_ms)}),
+    }
+
+
 def _device_info(device: Device) -> dict[str, Json]:
     about: dict[str, Json] = {"identifiers": [f"latchboard_{device.device_id}"], "name": device.name}
     more = {"manufacturer": device.about.manufacturer, "model": device.about.model, "suggested_area": device.about.location}
@@ -215,7 +297,7 @@ def _device_info(device: Device) -> dict[str, Json]:
 
 def _measurement_config(reading: LatestReading) -> dict[str, Json]:
     """Home Assistant rejects a unit that does not fit the device class, so a class is set only together with a known unit."""
-    if isinstance(reading.value, str):
+    if isinstance(reading.value, str | bool):
         return {}
     config: dict[str, Json] = {"state_class": "measurement"}
     if reading.unit:
@@ -242,12 +324,14 @@ def _to_json(config: Mapping[str, Json]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HomeAssistantCommandEntity:
-    """`component`: of Home Assistant. `parameter`: the name of the only parameter; None for a button."""
+    """`component`: of Home Assistant. `parameter`: the name of the only parameter; None for a button. `channel`: on which it
+    runs."""
 
     definition: CommandDefinition
     component: str
     parameter: str | None = None
     config: Mapping[str, Json] = field(default_factory=dict)
+    channel: Channel = ONLY_RELAY
 
     def parse_params(self, payload: str) -> JsonObject | None:
         """The command's parameters. Raises ValueError for what Home Assistant does not send."""
@@ -263,10 +347,20 @@ class HomeAssistantCommandEntity:
         return {self.parameter: int(number) if number.is_integer() else number}
 
 
-def command_entities(definitions: Iterable[CommandDefinition]) -> list[HomeAssistantCommandEntity]:
-    """Of a device's definitions. The built-in commands are not among them: the relay is a switch."""
-    own = sorted((each for each in definitions if each.name not in BUILT_IN_BY_NAME), key=lambda each: each.name)
-    return [entity for entity in map(_entity, own) if entity is not None][:MAX_ENTITIES]
+def command_entities(
+    definitions: Iterable[CommandDefinition], channels: Sequence[Channel] = (ONLY_RELAY,)
+) -> list[HomeAssistantCommandEntity]:
+    """Of a device's definitions, by name and channel. Those for certain channels have an entity for each; those for all run on
+    channel 1. Built-in commands of a channel's kind are not among them: the channel's own entity has them."""
+    known = {each.channel: each for each in channels}
+    found = [
+        replace(entity, channel=known[number])
+        for definition in sorted(definitions, key=lambda each: each.name)
+        for number in sorted(definition.channels or (RELAY_CHANNEL,))
+        if number in known and built_in_for(definition.name, known[number].kind) is None
+        if (entity := _entity(definition)) is not None
+    ]
+    return sorted(found, key=lambda each: (each.definition.name, each.channel.channel))[:MAX_ENTITIES]
 
 
 def _entity(definition: CommandDefinition) -> HomeAssistantCommandEntity | None:
@@ -318,9 +412,8 @@ def _select(definition: CommandDefinition, name: str, schema: Mapping[str, Any])
 def discovery_filters(prefix: str) -> tuple[str, ...]:
     """Topic filters that match our discovery messages."""
     return (
-        f"{prefix}/switch/+/config",
-        f"{prefix}/sensor/+/config",
-        *(f"{prefix}/{component}/+/+/config" for component in ("sensor", "button", "number", "select")),
+        *(f"{prefix}/{component}/+/config" for component in ("switch", "light", "cover", "climate", "event", *_READ_COMPONENTS)),
+        *(f"{prefix}/{component}/+/+/config" for component in (*_READ_COMPONENTS, "button", "number", "select")),
     )
 
 
@@ -343,5 +436,5 @@ def find_stale_topics(accounts: Collection[AccountId], topic: str, payload: byte
 
 def _named_topics(config: Mapping[str, Any]) -> list[Any]:
     """Where its states are, retained. Every entity has an availability."""
-    states = [config[name] for name in ("state_topic", "json_attributes_topic") if name in config]
+    states = [config[name] for name in _STATE_OPTIONS if name in config]
     return [*states, *(each["topic"] for each in config["availability"])]

@@ -4,11 +4,13 @@ entities without a state; never those of others."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from domain.commands.model import BUILT_IN_COMMANDS, CommandDefinition, CommandKind, CommandWidget
+from domain.devices.channels import Channel, ChannelKind
 from domain.homeassistant.discovery import (
     MAX_ENTITIES,
     HomeAssistantCommandEntity,
@@ -79,6 +81,15 @@ def test_the_relay_is_a_switch_and_the_number_of_entities_is_bounded() -> None:
     assert [each.definition.name for each in many] == [f"B{number:03}" for number in range(MAX_ENTITIES)]
 
 
+def test_a_command_for_certain_channels_has_an_entity_for_each() -> None:
+    channels = (Channel(1, ChannelKind.RELAY), Channel(2, ChannelKind.COVER), Channel(3, ChannelKind.RELAY))
+    given = [replace(define("BUTTON", name="OPEN"), channels=(1, 2, 9)), define("BUTTON", name="BEEP")]
+    found = [(each.definition.name, each.channel.channel) for each in command_entities(given, channels)]
+    assert found == [("BEEP", 1), ("OPEN", 1)]  # the cover has OPEN itself, and there is no channel 9
+    given = [replace(define("BUTTON"), channels=(3,)), define("BUTTON")]
+    assert [each.channel.channel for each in command_entities(given, channels)] == [1, 3]
+
+
 def test_payloads_become_parameters() -> None:
     number, select, button = entity("NUMBER", one(minimum=0, maximum=9)), entity("SELECT", one(enum=["a"])), entity("BUTTON")
     assert number is not None
@@ -129,12 +140,19 @@ def test_an_entity_of_somebody_else_is_left(config: dict[str, Any]) -> None:
     ("topic", "found"),
     [
         (f"{BASE}x/set", None),
-        ("latchboard/acc_1/dev_abcdefghij0123456789/set", ("dev_abcdefghij0123456789", None)),
-        ("latchboard/acc_1/dev_abcdefghij0123456789/set/LEVEL", ("dev_abcdefghij0123456789", "LEVEL")),
+        ("latchboard/acc_1/dev_abcdefghij0123456789/set", ("dev_abcdefghij0123456789", None, 1)),
+        ("latchboard/acc_1/dev_abcdefghij0123456789/set/channel/2", ("dev_abcdefghij0123456789", None, 2)),
+        ("latchboard/acc_1/dev_abcdefghij0123456789/set/LEVEL", ("dev_abcdefghij0123456789", "LEVEL", 1)),
+        ("latchboard/acc_1/dev_abcdefghij0123456789/set/LEVEL/12", ("dev_abcdefghij0123456789", "LEVEL", 12)),
         ("latchboard/acc_1/dev_abcdefghij0123456789/set/LEVEL/x", None),
+        ("latchboard/acc_1/dev_abcdefghij0123456789/set/LEVEL/0", None),
+        ("latchboard/acc_1/dev_abcdefghij0123456789/set/channel", None),
+        ("latchboard/acc_1/dev_abcdefghij0123456789/set/channel/100", None),
+        ("latchboard/acc_1/dev_abcdefghij0123456789/set/", None),
+        ("dev_abcdefghij0123456789/set", None),
         ("latchboard/acc_1/dev_abcdefghij0123456789/set/level", None),
         ("latchboard/acc_2/dev_abcdefghij0123456789/set/LEVEL", None),
     ],
 )
-def test_a_command_topic_names_a_device_and_a_command(topic: str, found: Any) -> None:
+def test_a_command_topic_names_a_device_a_command_and_a_channel(topic: str, found: Any) -> None:
     assert HomeAssistantTopics("homeassistant", OURS).parse_command_topic(topic) == found

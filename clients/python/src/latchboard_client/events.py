@@ -22,12 +22,23 @@ FINAL_CLOSES: dict[int, tuple[type[ApiError], int, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedChannel:
+    channel: int
+    kind: str
+    name: str
+    state: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeedDevice:
+    """`channels`: None for a device that has one relay and nothing else."""
+
     device_id: str
     name: str
     relay: str | None
     is_online: bool
     last_seen: datetime | None
+    channels: list[FeedChannel] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ class AsyncLatchboard(AsyncOperations):
         device_id: str,
         cmd: str,
         *,
+        channel: int | Unset = UNSET,
         params: Any = UNSET,
         reason: str | Unset = UNSET,
         ttl_seconds: int | Unset = UNSET,
@@ -48,12 +49,14 @@ class AsyncLatchboard(AsyncOperations):
         idempotency_key: str | Unset = UNSET,
     ) -> ExecutionResponse:
         """Send a command, wait for its approval if it needs one, and for the device; returns the execution, which is DONE.
+        `channel`: 1, the relay, without it.
 
         Raises ApprovalRefusedError, CommandNotDoneError, WaitTimeoutError, ApiError."""
         deadline = time.monotonic() + timeout_s
         answer = await self.send_command(
             device_id,
             cmd=cmd,
+            channel=channel,
             params=params,
             reason=reason,
             ttl_seconds=ttl_seconds,
