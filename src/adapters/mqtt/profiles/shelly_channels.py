@@ -1,7 +1,8 @@
 """The channels of a Shelly of the second to fourth generation, in its words: components such as `switch:1` or `cover:0`.
 
 The component with the number n has channel n + 1; if a device has several kinds (`rgb:0` and `cct:0`), the first kind has it. The
-others, thermostats and inputs have no number of their own. What is said of `switch:0` is said of channel 1 whatever else is known.
+others, thermostats and inputs have no number of their own. What is said of `switch:0` is said of channel 1, whatever else is
+known.
 """
 
 from __future__ import annotations
