@@ -21,7 +21,7 @@ FURTHER = {
     FirmwareProfile.TASMOTA: [
         ("stat/STATUS13", '{"StatusSHT":{"SHT0":{"Relay1":1,"Relay2":2}}}'),
         ("stat/STATUS3", '{"StatusLOG":{"SetOption":["00008009","28","40000080"]}}'),
-        ("tele/STATE", '{"POWER1":"ON","POWER2":"ON","Dimmer":1,"HSBColor":"1,2,3","White":1,"CT":200,"Wifi":{}}'),
+        ("tele/STATE", '{"POWER1":"ON","POWER2":"ON","Dimmer":1,"HSBColor":"1,2,3","White":1,"CT":200,"Uptime":"0T00:10:07"}'),
     ],
     FirmwareProfile.SHELLY: [
         ("answer/rpc", '{"id":"all-status","result":{"switch:0":{"id":0,"output":true},"input:0":{"id":0,"state":null}}}'),

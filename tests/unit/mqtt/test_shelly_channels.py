@@ -96,6 +96,10 @@ MODELS: dict[str, tuple[dict[str, Any], Channels]] = {
         {"switch:0": switch(0), "thermostat:0": {"id": 0, "enable": True, "target_C": 21.5, "current_C": 20.4, "output": True}},
         [(1, ChannelKind.RELAY, "switch:0"), (None, ChannelKind.CLIMATE, "thermostat:0")],
     ),
+    "Wall Display without a relay": (
+        {"thermostat:0": {"id": 0, "enable": False, "target_C": 21.5, "current_C": 20.4, "output": False}},
+        [(None, ChannelKind.CLIMATE, "thermostat:0")],
+    ),
     "BLU TRV at its gateway": (
         {"blutrv:200": {"id": 200, "target_C": 19.0, "current_C": 20.4, "pos": 30, "rssi": -60, "battery": 96}},
         [(None, ChannelKind.CLIMATE, "blutrv:200")],

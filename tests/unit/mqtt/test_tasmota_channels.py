@@ -193,6 +193,13 @@ def test_questions_that_were_lost_are_asked_again_but_not_at_each_state(board: T
     assert question.message.payload == b"3"
 
 
+def test_only_a_whole_state_leads_to_questions(board: TasmotaBoard) -> None:
+    board.says("tele/LWT", "Online")
+    assert only(StateQuestion, board.says("stat/RESULT", {"POWER2": "ON"})) == []
+    by_cable = BOARDS["Sonoff 4CH Pro"][0].replace(f",{WIFI}", "")
+    assert len(only(StateQuestion, board.says("tele/STATE", by_cable))) == 2
+
+
 def test_channels_of_another_template_are_gone(board: TasmotaBoard) -> None:
     board.connects_as("Sonoff 4CH Pro")
     [found] = only(ChannelsReport, board.connects_as("a relay and a light"))

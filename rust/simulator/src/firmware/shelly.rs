@@ -43,11 +43,29 @@ pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, _now_ms: i64) -> P
     match topic {
         "rpc" => serde_json::from_slice::<Value>(payload)
             .ok()
-            .and_then(|request| command(&request))
-            .map_or(ParsedRequestToDevice::Unknown, ParsedRequestToDevice::Command),
+            .and_then(|request| call(&request, relay))
+            .unwrap_or(ParsedRequestToDevice::Unknown),
         "command/switch:0" | "command" if payload == b"status_update" => ParsedRequestToDevice::Query(status(relay)),
         _ => ParsedRequestToDevice::Unknown,
     }
+}
+
+/// A command, or the question after a connect: what the device consists of.
+fn call(request: &Value, relay: bool) -> Option<ParsedRequestToDevice> {
+    let result = match request["method"].as_str()? {
+        "Shelly.GetConfig" => json!({"switch:0": {"id": 0, "name": null}}),
+        "Shelly.GetStatus" => json!({"switch:0": {"id": 0, "source": "init", "output": relay}}),
+        _ => return command(request).map(ParsedRequestToDevice::Command),
+    };
+    let (id, reply_to) = (request["id"].as_str()?, request["src"].as_str()?);
+    Some(ParsedRequestToDevice::Query(response(id, reply_to, &result)))
+}
+
+/// `reply_to` is a whole topic, `devices/<id>/answer`; the response goes to `<reply_to>/rpc`.
+fn response(id: &str, reply_to: &str, result: &Value) -> SimulatedDeviceMessage {
+    let topic = reply_to.splitn(3, '/').nth(2).unwrap_or("answer");
+    let response = json!({"id": id, "src": SOURCE, "dst": reply_to, "result": result});
+    SimulatedDeviceMessage::new(&format!("{topic}/rpc"), response.to_string())
 }
 
 fn command(request: &Value) -> Option<ReceivedCommand> {
@@ -75,12 +93,28 @@ pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i6
 }
 
 pub(super) fn result(command: &ReceivedCommand, relay: bool, _now_ms: i64) -> Vec<SimulatedDeviceMessage> {
-    // `src` is a whole topic, `devices/<id>/answer`; the response goes to `<src>/rpc`.
-    let topic = command.reply_to.splitn(3, '/').nth(2).unwrap_or("answer");
     let result = match command.action {
         RelayAction::None => json!({"id": 0, "output": relay}),
         _ => json!({"was_on": !relay}),
     };
-    let response = json!({"id": command.id, "src": SOURCE, "dst": command.reply_to, "result": result});
-    vec![SimulatedDeviceMessage::new(&format!("{topic}/rpc"), response.to_string())]
+    vec![response(&command.id, &command.reply_to, &result)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_questions_after_a_connect_are_no_commands() {
+        for (method, part) in [("Shelly.GetConfig", "name"), ("Shelly.GetStatus", "output")] {
+            let request = json!({"id": "all", "src": "devices/dev_x/answer", "method": method, "params": {}});
+            let ParsedRequestToDevice::Query(response) = parse("rpc", request.to_string().as_bytes(), true, 1) else {
+                panic!("{method}");
+            };
+            assert_eq!(response.topic, "answer/rpc");
+            let answer: Value = serde_json::from_slice(&response.payload).expect("JSON");
+            assert_eq!(answer["id"], "all");
+            assert!(answer["result"]["switch:0"].get(part).is_some(), "{answer}");
+        }
+    }
 }

@@ -14,7 +14,6 @@ past runs a week or a year later. While such an edge exists, the device does not
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -207,7 +206,7 @@ def to_mired(kelvin: int) -> int:
 
 
 def is_quantity(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def to_percent(value: Any, full: float = 100) -> int | None:

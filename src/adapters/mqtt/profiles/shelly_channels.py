@@ -1,7 +1,8 @@
 """The channels of a Shelly of the second to fourth generation, in its words: components such as `switch:1` or `cover:0`.
 
 The component with the number n has channel n + 1; if a device has several kinds (`rgb:0` and `cct:0`), the first kind has it. The
-others, and inputs, have no number of their own. What is said of `switch:0` is said of channel 1 whatever else is known.
+others, thermostats and inputs have no number of their own. What is said of `switch:0` is said of channel 1, whatever else is
+known.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ _TYPES = {
     ChannelKind.INPUT: "input",
 }
 """For a channel that a person has described."""
+_UNNUMBERED = (ChannelKind.CLIMATE, ChannelKind.INPUT)
 _COMPONENT = re.compile(r"([a-z][a-z0-9]*):(\d{1,3})")
 PUSHES = {
     "single_push": InputAction.SINGLE,
@@ -95,7 +97,7 @@ def declared_channels(components: Mapping[str, Any], names: Mapping[str, str]) -
         status = components[component]
         if kind is ChannelKind.INPUT and not (isinstance(status, dict) and "state" in status):
             continue
-        is_numbered = kind is not ChannelKind.INPUT and channel <= MAX_CHANNEL and channel not in used
+        is_numbered = kind not in _UNNUMBERED and channel <= MAX_CHANNEL and channel not in used
         used |= {channel} if is_numbered else set()
         declared.append(DeclaredChannel(channel if is_numbered else None, kind, names.get(component), component))
     return tuple(declared)

@@ -91,7 +91,7 @@ class BoardLayout:
     def queries(self, document: Mapping[str, Any], at_ms: int) -> list[DeviceReport]:
         """The questions, if this is the state of a board with more than one relay or with a light. One that is lost is asked
         again."""
-        if not any(name in document for name in ("POWER2", "Dimmer", "Dimmer1", "Channel1")) or "Wifi" not in document:
+        if not any(name in document for name in ("POWER2", "Dimmer", "Dimmer1", "Channel1")) or "Uptime" not in document:
             return []
         if self.awaited is None:
             self.awaited = {_NAMES, _OPTIONS}
