@@ -56,7 +56,7 @@ from domain.events.cursors import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
 from domain.events.model import NO_SEARCH, Event, EventSearch, with_position
 from domain.kernel.folding import fold
-from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.ids import AccountId, DeviceId, EventId
 
 LAST_GIVEN = "(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM events_position_seq)"
 """The newest position that was drawn."""
@@ -263,6 +263,7 @@ DELETE_ZERO_COUNT = delete(event_counts).where(
     event_counts.c.total == 0,
 )
 """Counters of deleted devices."""
+GET = EVENT.select().where(e.event_id == bindparam("at_event"), _ACCOUNT)
 GET_TOTAL = select(func.coalesce(func.sum(event_totals.c.total), 0)).where(event_totals.c.account_id == bindparam("at_account"))
 _UNREAD: dict[str, ColumnElement[bool]] = {POSTGRES: NOT_COVERED, SQLITE: e.position > bindparam("at_after")}
 LIST_PUBLIC_AFTER = {
@@ -341,6 +342,9 @@ class SqlEventRepository(SqlRepository):
 
         await self._session.read_then_write(NEXT_ON_SQLITE, plan, at_accounts=to_json(sorted(accounts)))
         return stored
+
+    async def get(self, account_id: AccountId, event_id: EventId) -> Event | None:
+        return await self._first(EVENT, GET, at_account=account_id, at_event=event_id)
 
     async def page(
         self,
