@@ -215,13 +215,13 @@ async def test_a_completed_slot_is_not_made_again(app: InProcessApp, ada: ApiCal
         app.clock.forward(seconds=seconds)
         assert await app.services.firing.fire_due(app.clock.now_ms()) == 1
     [ended] = await ada.send_ok("GET", f"/devices/{device['deviceId']}/schedules/history")
-    assert ended["status"] == "COMPLETED"
+    assert (ended["status"], ended["endedAt"]) == ("COMPLETED", to_iso(app.clock.now_ms()))
     assert (await fleet(ada, "apply", once, prune=True))["objects"] == []
 
     later = one_device(schedules=[{"slot": 1, "onTs": on_s + 7200, "offTs": on_s + 7260}])
     assert shown(await fleet(ada, "apply", later))[0][:3] == ("CHANGE", "schedules", "1")
     [planned] = await ada.send_ok("GET", f"/devices/{device['deviceId']}/schedules")
-    assert (planned["onTs"], planned["status"]) == (on_s + 7200, "PENDING")
+    assert (planned["onTs"], planned["status"], planned["endedAt"]) == (on_s + 7200, "PENDING", None)
 
 
 async def test_a_cancelled_slot_is_made_again(app: InProcessApp, ada: ApiCaller) -> None:
