@@ -177,12 +177,12 @@ def _limited_by_key(explanation: AccessExplanation, key: ApiKey, now_ms: int) ->
 
 async def _find_key(tx: GrantsTx, caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None) -> ApiKey | None:
     """The key that the question is about, if it is about one. Raises ValidationFailed."""
-    asked = caller.key_id if isinstance(caller, ApiKeyCaller) else key_id
-    if asked is None:
+    wanted_id = caller.key_id if isinstance(caller, ApiKeyCaller) else key_id
+    if wanted_id is None:
         return None
-    key = await tx.api_keys.get(caller.account_id, asked)
+    key = await tx.api_keys.get(caller.account_id, wanted_id)
     if key is None:
-        raise ValidationFailed.for_field("apiKeyId", f"there is no API key {asked!r} in this account. Check the keyId.")
+        raise ValidationFailed.for_field("apiKeyId", f"there is no API key {wanted_id!r} in this account. Check the keyId.")
     return key
 
 
