@@ -203,3 +203,12 @@ async def test_a_message_for_one_channel_says_nothing_of_another(service: Servic
         await board.publish("result", {"id": "exe_unknown", "status": "done", "relay": "ON"})
         shown = await states(owner, device)
         assert (shown["Gate"], shown["Light"]) == ("OFF", "ON")
+
+
+async def test_a_cover_is_neither_on_nor_off(service: Service, owner: ApiClient) -> None:
+    """Firmware that says so all the same changes nothing, and nobody is told that a relay has switched."""
+    device = await create_device(owner)
+    async with connected(service, device) as board:
+        await board.publish("state", {"ch": 4, "relay": "ON", "position": 70})
+        assert (await states(owner, device))["Vent"] == {"position": 70, "moving": None}
+        assert await events(owner, device, "relay_changed") == []

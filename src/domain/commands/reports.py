@@ -189,7 +189,7 @@ class ReportService:
         at_ms: int,
     ) -> None:
         known = changes.channel_of(device, channel)
-        if known is None or not changes.set_relay(device, known, relay):
+        if known is None or not known.kind.is_switched or not changes.set_relay(device, known, relay):
             return
         word = "ON" if relay else "OFF"
         text = f"{known.name}: {word}" if device.channels else f"Relay is {word}"

@@ -1707,8 +1707,7 @@ class SlotCommandResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChangedEvent:
-    """What a channel has beside on and off has changed: its level, colour, position, target or mode. A cover tells it when it has
-    stopped."""
+    """A channel's level, colour, position (when it has stopped), target or mode has changed."""
 
     type: Literal["state_changed"]
     event_id: str

@@ -39,8 +39,7 @@ class RelayChangedEvent(BaseEventPayload):
 
 
 class StateChangedEvent(BaseEventPayload):
-    """What a channel has beside on and off has changed: its level, colour, position, target or mode. A cover tells it when it has
-    stopped."""
+    """A channel's level, colour, position (when it has stopped), target or mode has changed."""
 
     type: Literal["state_changed"]
     channel: int
