@@ -86,6 +86,18 @@ async def test_states_are_stored_by_channel_and_forgotten_with_the_kind(world: S
     assert ((await channels(world))[2].state, (await channels(world))[2].reported_ms) == (ChannelState(), None)
 
 
+async def test_a_number_that_gets_another_component_loses_the_name_of_the_former(world: StoredAccount) -> None:
+    device_id = world.device.device_id
+    async with world.uow.write() as tx:
+        await tx.devices.declare_channels(device_id, [LIGHT], is_complete=True)
+        await tx.devices.declare_channels(device_id, [(2, DeclaredChannel(2, ChannelKind.LEVEL))], is_complete=True)
+    assert (await channels(world))[2].name == "Light"
+    async with world.uow.write() as tx:
+        other = (2, DeclaredChannel(2, ChannelKind.LEVEL, component="light:1"))
+        await tx.devices.declare_channels(device_id, [other], is_complete=True)
+    assert ((await channels(world))[2].name, (await channels(world))[2].component) == ("Level 2", "light:1")
+
+
 async def test_channels_go_with_their_device(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.devices.declare_channels(world.device.device_id, [PUMP, LIGHT], is_complete=True)

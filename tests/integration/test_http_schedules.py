@@ -65,6 +65,7 @@ async def test_a_slot_needs_only_times(client: Client, path: str) -> None:
         "lastOutcome": None,
         "nextEdge": "on",
         "firmwareSynced": False,
+        "endedAt": None,
     }
     assert await call(client, "GET", path) == (200, [made])
 

@@ -192,7 +192,7 @@ class ReportService:
         if known is None or not known.kind.is_switched or not changes.set_relay(device, known, relay):
             return
         word = "ON" if relay else "OFF"
-        text = f"{known.name}: {word}" if device.channels else f"Relay is {word}"
+        text = f"Relay is {word}" if device.has_one_relay else f"{known.name}: {word}"
         data: dict[str, Json] = {"relay": word, "channel": channel}
         changes.add_event(_reported_event(device, "relay_changed", text, data, cause, reported_cause, at_ms))
 

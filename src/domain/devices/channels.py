@@ -169,13 +169,16 @@ def number_channels(
 ) -> tuple[list[tuple[int, DeclaredChannel]], int]:
     """What the firmware names with its numbers, and how many were left out because there are more than `MAX_CHANNEL`."""
     ordered = list(declared)
-    taken = {RELAY_CHANNEL, *(each.channel for each in channels), *(each.channel for each in ordered if each.channel is not None)}
+    fixed = {each.channel for each in ordered if each.channel is not None}
+    taken = {RELAY_CHANNEL, *fixed, *(each.channel for each in channels)}
     found: dict[int, DeclaredChannel] = {}
     left_out = 0
     for each in ordered:
         number = each.channel
         if number is None and each.component is not None:
             number = find_channel(channels, each.component)
+            if number in fixed:  # the firmware gives it to another one now
+                number = None
         if number is None:
             number = next((free for free in range(RELAY_CHANNEL + 1, MAX_CHANNEL + 1) if free not in taken), None)
         if number is None or not 1 <= number <= MAX_CHANNEL:

@@ -116,6 +116,11 @@ class Device:
             channels = (Channel(RELAY_CHANNEL, ChannelKind.RELAY, "Relay"), *channels)
         return (self._with_relay(channels[0]), *channels[1:])
 
+    @property
+    def has_one_relay(self) -> bool:
+        """Nothing else was named: it is shown as a device that knows no channels."""
+        return all(each.channel == RELAY_CHANNEL and each.kind is ChannelKind.RELAY for each in self.channels)
+
     def channel(self, number: int) -> Channel | None:
         """None for a channel that the device lacks."""
         return next((each for each in self.all_channels if each.channel == number), None)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from domain.devices.channels import RELAY_CHANNEL
+from domain.devices.channels import RELAY_CHANNEL, ChannelKind
 from domain.devices.link import OutboundDeviceMessagePort
 from domain.devices.messages import DeviceCodec, OutboundMessage, PlanRow
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile, takes_channel
@@ -147,8 +147,11 @@ def fits_firmware(device: Device, schedule: Schedule) -> bool:
     on, off, profile = schedule.on_command, schedule.off_command, device.profile
     if schedule.rrule is not None or (on.command, off.command) != ("ON", "OFF") or not (on.is_plain and off.is_plain):
         return False
-    if on.channel != off.channel:
+    channel = device.channel(on.channel)
+    if channel is None or on.channel != off.channel or not channel.kind.is_switched:
         return False
+    if profile is FirmwareProfile.SHELLY and channel.kind is not ChannelKind.RELAY:
+        return False  # its jobs call Switch.Set
     if profile is FirmwareProfile.NATIVE:
         return takes_channel(device, on.channel)
     horizon_s = _MAX_HORIZON_S.get(profile)

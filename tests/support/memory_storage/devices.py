@@ -116,11 +116,12 @@ class MemoryDeviceRepository:
             known = {number: replace(each, is_declared=False) for number, each in known.items()}
         for number, each in declared:
             before = known.get(number, Channel(number, each.kind))
+            others = {before.component, each.component}
             if before.kind is not each.kind:
                 before = replace(before, kind=each.kind, state=UNKNOWN_STATE, reported_ms=None)
             known[number] = replace(
                 before,
-                firmware_name=each.name or before.firmware_name,
+                firmware_name=each.name or (before.firmware_name if None in others or len(others) == 1 else None),
                 component=each.component or before.component,
                 is_declared=True,
             )

@@ -39,6 +39,20 @@ def test_a_component_keeps_its_number_and_never_gets_that_of_another(
     assert len(dict(again)) == len(second)
 
 
+def test_a_number_that_the_firmware_gives_wins_over_one_that_was_given_to_a_component() -> None:
+    """A Shelly that was a cover with an input becomes two switches."""
+    known = [
+        Channel(1, ChannelKind.COVER, component="cover:0", is_declared=True),
+        Channel(2, ChannelKind.INPUT, component="input:0", is_declared=True),
+    ]
+    inputs = [DeclaredChannel(None, ChannelKind.INPUT, component="input:0")]
+    switches = [DeclaredChannel(number, ChannelKind.RELAY, component=f"switch:{number - 1}") for number in (1, 2)]
+    for declared in (switches + inputs, inputs + switches):
+        numbered, left_out = number_channels(known, declared)
+        assert [(number, each.component) for number, each in numbered] == [(1, "switch:0"), (2, "switch:1"), (3, "input:0")]
+        assert left_out == 0
+
+
 def test_more_channels_than_there_are_numbers_are_left_out() -> None:
     many = [DeclaredChannel(None, ChannelKind.RELAY, component=f"switch/{number}") for number in range(MAX_CHANNEL + 3)]
     numbered, left_out = number_channels((), many)

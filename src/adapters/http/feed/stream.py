@@ -328,7 +328,7 @@ def _shown_device(device: Device) -> dict[str, object]:
         "isOnline": device.is_online,
         "lastSeen": None if device.last_seen_ms is None else to_iso(device.last_seen_ms),
     }
-    if device.channels:
+    if not device.has_one_relay:
         shown["channels"] = [
             {"channel": each.channel, "kind": each.kind.value, "name": each.name, "state": each.shown_state}
             for each in device.all_channels

@@ -58,13 +58,16 @@ def channels_from_json(text: str | None) -> tuple[Channel, ...]:
 
 _NEW_CHANNEL = insert(device_channels)
 _HAS_CHANGED_KIND = c.kind != _NEW_CHANNEL.excluded.kind
+_HAS_OTHER_COMPONENT = c.component != _NEW_CHANNEL.excluded.component
 _STATE_OF_KIND = {each.name: case((_HAS_CHANGED_KIND, null()), else_=each) for each in _CHANNEL_COLUMNS[6:]}
 """A channel of another kind has another state."""
 DECLARE_CHANNEL = _NEW_CHANNEL.on_conflict_do_update(
     index_elements=[c.device_id, c.channel],
     set_={
         "kind": _NEW_CHANNEL.excluded.kind,
-        "firmware_name": func.coalesce(_NEW_CHANNEL.excluded.firmware_name, c.firmware_name),
+        "firmware_name": func.coalesce(
+            _NEW_CHANNEL.excluded.firmware_name, case((_HAS_OTHER_COMPONENT, null()), else_=c.firmware_name)
+        ),
         "component": func.coalesce(_NEW_CHANNEL.excluded.component, c.component),
         "is_declared": true(),
         **_STATE_OF_KIND,
