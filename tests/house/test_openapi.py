@@ -449,7 +449,7 @@ LOWER_CASE = {
     "DeviceSort": "names of fields",
     "DeviceStateFilter": "a search word of a query: not a `deviceStatus`, `online` and `on` are none",
     "FleetKind": "names of fields: the sections of a fleet's file",
-    "ChannelKind": "names of fields: `telegram` is the one that a channel is made with",
+    "NotificationChannelKind": "names of fields: `telegram` is the one that a channel is made with",
     "ApprovalByLinkResponse.secondFactors": "names of fields: `totp` and `passkey` are those that an approval is made with",
     "NotificationTopic": "names of what a member subscribes to, stored and sent as they are",
     "NotificationSettingsRequest.language": "language tags (BCP 47)",
