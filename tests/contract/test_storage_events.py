@@ -32,14 +32,6 @@ async def test_an_event_comes_back_as_it_went_in_with_a_position(world: StoredAc
         assert list(await tx.events.page(world.account.account_id, limit=5)) == [stored]
 
 
-async def test_an_event_is_found_by_its_id_in_its_own_account(world: StoredAccount) -> None:
-    async with world.uow.write() as tx:
-        stored = await append(tx, an_event(world))
-        assert await tx.events.get(world.account.account_id, stored.event_id) == stored
-        assert await tx.events.get(new_id("acc"), stored.event_id) is None
-        assert await tx.events.get(world.account.account_id, new_id("evt")) is None
-
-
 async def test_positions_are_unique_and_the_log_is_read_by_position(world: StoredAccount) -> None:
     async def write() -> Event:
         async with world.uow.write() as tx:

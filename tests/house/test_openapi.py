@@ -9,7 +9,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -20,7 +20,6 @@ from adapters.http.documents.examples import recorded_answers
 from app.config.settings import Settings
 from app.wiring.compose import compose
 from domain.events.model import PUBLIC_TYPES
-from domain.kernel.domain_event import EventKind
 from support.service import environment, program_command
 
 CONTRACT = """
@@ -95,7 +94,7 @@ DELETE /devices/{deviceId}/grants/{grantId}
 GET /devices/{deviceId}/approvals /approvals /devices/{deviceId}/approvals/{approvalId}
 POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny /devices/{deviceId}/approvals/{approvalId}/withdraw
 GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export /telemetry/series
-GET /events /events/{eventId} /events/export /webhooks /webhooks/{webhookId}/deliveries
+GET /events /events/export /webhooks /webhooks/{webhookId}/deliveries
 POST /webhooks /webhooks/{webhookId}/rotate-secret /webhooks/{webhookId}/ping
 POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver /webhooks/{webhookId}/recover
 PATCH /webhooks/{webhookId}
@@ -428,69 +427,3 @@ def test_a_limit_is_reported_where_one_may_be_counted_and_nowhere_else(document:
     }
     sending = ("/command", "/command/on", "/command/off")
     assert found == {f"POST /devices/{{deviceId}}{path} {status}" for path in sending for status in (200, 202)}
-
-
-EVENT_TYPES = {*get_args(EventKind), *PUBLIC_TYPES, "ping"}
-LOWER_CASE = {
-    "AppliesVia": "the specification shows `device`",
-    "GrantSubjectResponse.type": "the specification shows `apikey`",
-    "GrantCreateRequest.appliesVia": "the specification shows `device`",
-    "TriggeredBy": "the specification shows `device`",
-    "Role": "the specification names Owner, Admin, Member and Viewer",
-    "ServiceSessionRequest.role": "as Role",
-    "DeviceOnlineEvent.reason": "the contract's words of an event",
-    "DeviceOfflineEvent.reason": "the contract's words of an event",
-    "SwitchEdge": "the contract's `on` and `off` of schedule_fired",
-    "FirmwareProfile": "the contract's names of the profiles",
-    "FirmwareConfigFormat": "the contract's `format`",
-    "format": "the contract's `format` of an export, and its file's extension",
-    "RuleConditionRequest.comparator": "the specification's signs, and `silent` beside them",
-    "order": "a query parameter, as SQL and most APIs write it",
-    "DeviceSort": "names of fields",
-    "DeviceStateFilter": "a search word of a query: not a `deviceStatus`, `online` and `on` are none",
-    "FleetKind": "names of fields: the sections of a fleet's file",
-    "NotificationChannelKind": "names of fields: `telegram` is the one that a channel is made with",
-    "ApprovalByLinkResponse.secondFactors": "names of fields: `totp` and `passkey` are those that an approval is made with",
-    "NotificationTopic": "names of what a member subscribes to, stored and sent as they are",
-    "NotificationSettingsRequest.language": "language tags (BCP 47)",
-    "WebhookFormat": "names of the standards' modes, as CloudEvents writes them",
-    "FileEncoding": "`base64` is the name that JSON Schema's contentEncoding has for it",
-    "specversion": "CloudEvents' version",
-    "datacontenttype": "a media type",
-    "Idempotency-Replayed": "a header's boolean",
-}
-"""Values that are not in UPPER_CASE, by the schema, its field or the parameter, and why."""
-
-
-def _other_cases(node: Any, place: str) -> Iterator[tuple[str, str]]:
-    """The values of enumerations that are not in UPPER_CASE, and their places."""
-    if isinstance(node, list):
-        for child in node:
-            yield from _other_cases(child, place)
-    elif isinstance(node, dict):
-        for value in [*node.get("enum", ()), node.get("const")]:
-            if isinstance(value, str) and re.fullmatch(r"[A-Z][A-Z0-9_]*", value) is None:
-                yield place, value
-        for name, child in node.items():
-            if name == "properties":
-                for field, schema in child.items():
-                    yield from _other_cases(schema, f"{place}.{field}")
-            elif name not in ("example", "examples", "default"):
-                yield from _other_cases(child, place)
-
-
-def test_the_values_of_enumerations_are_in_upper_case_but_for_those_with_a_reason(document: dict[str, Any]) -> None:
-    found: list[tuple[str, str]] = []
-    for name, schema in document["components"]["schemas"].items():
-        found += _other_cases(schema, name)
-    for name, header in document["components"]["headers"].items():
-        found += _other_cases(header, name)
-    for kind in ("paths", "webhooks"):
-        for item in document[kind].values():
-            for operation in item.values():
-                for part in operation.get("parameters", ()):
-                    found += _other_cases(part, part.get("name", ""))
-                for at, value in _other_cases({**operation, "parameters": []}, ""):
-                    found.append((at.rpartition(".")[2], value))
-    places = {place for place, value in found if value not in EVENT_TYPES}
-    assert places == LOWER_CASE.keys()

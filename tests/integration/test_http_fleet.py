@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from adapters.http.core.idempotency import IDEMPOTENCY_ERRORS
 from domain.fleet_file.model import MAX_OBJECTS
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
@@ -215,13 +214,13 @@ async def test_a_completed_slot_is_not_made_again(app: InProcessApp, ada: ApiCal
         app.clock.forward(seconds=seconds)
         assert await app.services.firing.fire_due(app.clock.now_ms()) == 1
     [ended] = await ada.send_ok("GET", f"/devices/{device['deviceId']}/schedules/history")
-    assert (ended["status"], ended["endedAt"]) == ("COMPLETED", to_iso(app.clock.now_ms()))
+    assert ended["status"] == "COMPLETED"
     assert (await fleet(ada, "apply", once, prune=True))["objects"] == []
 
     later = one_device(schedules=[{"slot": 1, "onTs": on_s + 7200, "offTs": on_s + 7260}])
     assert shown(await fleet(ada, "apply", later))[0][:3] == ("CHANGE", "schedules", "1")
     [planned] = await ada.send_ok("GET", f"/devices/{device['deviceId']}/schedules")
-    assert (planned["onTs"], planned["status"], planned["endedAt"]) == (on_s + 7200, "PENDING", None)
+    assert (planned["onTs"], planned["status"]) == (on_s + 7200, "PENDING")
 
 
 async def test_a_cancelled_slot_is_made_again(app: InProcessApp, ada: ApiCaller) -> None:
@@ -281,71 +280,3 @@ async def test_prune_deletes_what_the_sections_do_not_name_and_nothing_else(app:
     assert (left["projects"], left["devices"], left["deviceTypes"], left["grants"]) == ([{"name": "Default"}], [], [], [])
     assert [each["name"] for each in left["apiKeys"]] == ["nightly"]
     assert len(left["webhooks"]) == 1
-
-
-ROBOTS = {"apiKeys": [{"name": "Robot", "enabled": False}, {"name": "Robot"}]}
-
-
-async def test_a_name_that_the_api_refuses_is_refused_in_the_file_with_the_same_code(app: InProcessApp, ada: ApiCaller) -> None:
-    """And the other way; whether the names meet in the file or in the account."""
-    greens = [{"name": "Greenhouse"}, {"name": "GREENHOUSE"}]
-    await ada.send_ok("POST", "/projects", greens[0])
-    refused = await ada.send("POST", "/projects", greens[1])
-    for document in ({"version": 1, "projects": greens}, {"version": 1, "projects": greens[1:]}):
-        for step in ("plan", "apply"):
-            answer = await ada.send("POST", f"/fleet/{step}", {"document": document})
-            assert (answer.status_code, answer.json()["error"]) == (refused.status_code, refused.json()["error"]), document
-    for path, section in (("/groups", "groups"), ("/device-types", "deviceTypes"), ("/keys", "apiKeys")):
-        await ada.send_ok("POST", path, {"name": "one name"})
-        assert (await ada.send("POST", path, {"name": "One Name"})).status_code == 201
-        await fleet(ada, "apply", {"version": 1, section: [{"name": "ONE NAME"}, {"name": "one namE"}]})
-        assert len(await ada.send_ok("GET", path)) == 4, section
-
-
-async def test_keys_of_one_name_are_told_apart_by_their_order_and_never_by_a_reference(app: InProcessApp, ada: ApiCaller) -> None:
-    for each in ROBOTS["apiKeys"]:
-        made = await ada.send_ok("POST", "/keys", {"name": each["name"]})
-        if not each.get("enabled", True):
-            await ada.send_ok("PATCH", f"/keys/{made['keyId']}", {"enabled": False})
-    exported = (await ada.send_ok("GET", "/fleet"))["document"]
-    assert exported["apiKeys"] == ROBOTS["apiKeys"]
-    assert shown(await fleet(ada, "plan", exported, prune=True)) == []
-    one = changed(apiKeys=ROBOTS["apiKeys"], grants=[], webhooks=[])
-    added = await fleet(ada, "apply", one | {"apiKeys": [*ROBOTS["apiKeys"], {"name": "Robot"}]})
-    assert [each[:3] for each in shown(added) if each[1] == "apiKeys"] == [("CREATE", "apiKeys", "Robot")]
-    for section, entry in (
-        ("grants", {"apiKey": "Robot", "device": "pump-1", "commands": ["ON"]}),
-        ("webhooks", {"apiKey": "Robot", "url": RECEIVER_URL}),
-    ):
-        assert await refusal(ada, one | {section: [entry]}, step="apply") == (
-            "VALIDATION_ERROR",
-            [f"document.{section}.0.apiKey"],
-        )
-
-
-async def test_an_apply_declares_what_its_single_calls_may_answer(app: InProcessApp) -> None:
-    """But `CREDENTIALS_EXIST`: an apply gives credentials only to devices that have none."""
-    document = (await app.http.get("/openapi.json")).json()
-    single = """POST /projects, POST /device-types, PATCH /device-types/{deviceTypeId}, POST /devices/register, PUT /devices/{deviceId},
-        POST /devices/{deviceId}/credentials, POST /devices/{deviceId}/commands, PATCH /devices/{deviceId}/commands/{commandId},
-        POST /devices/{deviceId}/schedules, PUT /devices/{deviceId}/schedules/{slot}, POST /devices/{deviceId}/metrics,
-        POST /devices/{deviceId}/rules, PATCH /devices/{deviceId}/rules/{ruleId}, POST /groups, PATCH /groups/{groupId},
-        PATCH /groups/{groupId}/devices, POST /keys, PATCH /keys/{keyId}, POST /devices/{deviceId}/grants,
-        POST /groups/{groupId}/grants, PATCH /groups/{groupId}/grants/{grantId}, POST /webhooks, PATCH /webhooks/{webhookId},
-        DELETE /projects/{projectId}, DELETE /device-types/{deviceTypeId}, DELETE /devices/{deviceId}, DELETE /groups/{groupId},
-        DELETE /keys/{keyId}, DELETE /devices/{deviceId}/commands/{commandId}, DELETE /devices/{deviceId}/rules/{ruleId},
-        DELETE /devices/{deviceId}/schedules/{slot}, DELETE /devices/{deviceId}/grants/{grantId}, DELETE /webhooks/{webhookId}"""
-
-    def codes(row: str) -> set[str]:
-        method, path = row.strip().split(" ")
-        answers = document["paths"][f"/api/v1{path}"][method.lower()]["responses"]
-        return {
-            code
-            for status in ("400", "403", "409")
-            if status in answers
-            for code in answers[status]["content"]["application/json"]["schema"]["allOf"][1]["properties"]["error"]["enum"]
-        }
-
-    wanted = set().union(*map(codes, single.split(",")))
-    for step in ("plan", "apply"):
-        assert wanted - codes(f"POST /fleet/{step}") <= {"CREDENTIALS_EXIST", *IDEMPOTENCY_ERRORS[409].split()}, step

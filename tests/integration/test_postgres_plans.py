@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -18,15 +17,13 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.repositories import commands, events, grants, provisioning, schedules, webhook_deliveries
+from adapters.storage.sql.repositories import events, grants, webhook_deliveries
 from adapters.storage.sql.repositories.events import cursor_parameters
 from adapters.storage.sql.session import POSTGRES
-from adapters.storage.sql.statements import during
 from domain.events.cursors import EventLogCursor
-from domain.kernel.clock import TimeSpan
 from support import postgres
 from support.empty_database import bare_postgres
-from support.query_plans import connect_with_plan_mode, explain, nodes, oversized_steps, prepare, values
+from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -111,31 +108,7 @@ def claims() -> Iterator[tuple[str, Any, Any]]:
     yield "finished attempts", webhook_deliveries.FINISH_ATTEMPTS.postgres_sql, [*logged, ids]
 
 
-def past() -> Iterator[tuple[str, Any, dict[str, Any], bool]]:
-    """A page of the far past of each list that takes `since` and `until`, and whether it begins at its time. The others have the
-    order of their numbers, so they pass the newer rows of their device, webhook or account; never more than once each."""
-    span, given = TimeSpan(10, ROWS // 100), {"at_since": 10, "at_until": ROWS // 100, "at_limit": LIMIT}
-    both = frozenset(("at_since", "at_until"))
-    for kind, device in ((None, None), ("kind_3", None), (None, "dev_0"), ("kind_3", "dev_0")):
-        named = {name: value for name, value in (("at_kind", kind), ("at_device", device)) if value}
-        statement = events.page_statement(False, kind is not None, device is not None, both, POSTGRES)
-        yield f"events of {kind} on {device}", statement, given | named | {"at_account": "acc_1"}, False
-    log = {"at_device": "dev_0", "at_before": ROWS // 100, "at_before_position": 0, "at_limit": LIMIT}
-    yield "a device's events", events.DEVICE_LOG_BEFORE, log, True
-    attempts = during(webhook_deliveries.LIST_ATTEMPTS, webhook_deliveries.attempts.c.created_ms, span)[0]
-    yield "deliveries", attempts, given | {"at_webhook": DEAD}, False
-    executions = during(commands.PAGE, commands.x.created_ms, span)[0]
-    yield "executions", executions, given | {"at_device": "dev_0"}, False
-    approvals = during(commands.list_statement(True, False), commands.a.created_ms, span)[0]
-    yield "approvals", approvals, given | {"at_account": "acc_1", "at_device": "dev_0"}, False
-    listed = during(provisioning.LIST_CLAIMS[False, False], provisioning.c.created_ms, span)[0]
-    yield "claims", listed, given | {"at_account": "acc_1"}, False
-    history = during(schedules.LIST_HISTORY, schedules.s.updated_ms, span)[0]
-    yield "schedules that ended", history, given | {"at_device": "dev_0"}, True
-
-
 REQUESTED = [*pages(), *unread(), *claims()]
-PAST = [*past()]
 
 
 @pytest.fixture(scope="module")
@@ -179,14 +152,3 @@ async def test_it_reads_by_index_what_it_gives(connection: asyncpg.Connection[An
 @pytest.mark.parametrize("what", [one[0] for one in claims()])
 def test_it_does_so_with_a_plan_from_when_the_tables_were_empty(filled: dict[str, dict[str, Any]], what: str) -> None:
     assert not oversized_steps(filled[what], ROWS / 10), json.dumps(filled[what], indent=1)
-
-
-@pytest.mark.parametrize(("statement", "params", "begins"), [one[1:] for one in PAST], ids=[one[0] for one in PAST])
-async def test_a_page_of_the_past_passes_each_newer_row_once_at_most(
-    connection: asyncpg.Connection[Any], statement: Any, params: Any, begins: bool
-) -> None:
-    plan = await explain(connection, await prepare(connection, statement), *values(statement, params), before=6)
-    assert not oversized_steps(plan, ROWS / 100 if begins else ROWS * 2), json.dumps(plan, indent=1)
-    assert not [each for each in nodes(plan) if each["Node Type"] == "Seq Scan" and each["Actual Rows"]], plan
-    if begins:
-        assert any(re.search(r"\b(updated|at)_ms\b", str(each.get("Index Cond"))) for each in nodes(plan)), plan

@@ -16,12 +16,11 @@ from sqlalchemy.sql.expression import ClauseElement, Select, TextClause, UpdateB
 
 from adapters.storage.sql import repositories
 from adapters.storage.sql.mapping import EntityStatements
-from adapters.storage.sql.repositories import commands, events, provisioning, schedules, webhook_deliveries
+from adapters.storage.sql.repositories import commands, events
 from adapters.storage.sql.session import SQLITE
 from adapters.storage.sql.sqlite.connections import compile_statement
-from adapters.storage.sql.statements import BulkStatement, during
+from adapters.storage.sql.statements import BulkStatement
 from adapters.storage.sql.tables import metadata
-from domain.kernel.clock import TimeSpan
 
 SMALL_OR_AT_START = {
     "accounts.HAS_ACCOUNT": "stops at the first row",
@@ -96,35 +95,6 @@ SORTS_FEW_ROWS = {
     "webhooks.LIST_ENABLED",
 }
 """Rows of one device, one key or one account's keys, edges of devices that are back: tens. COUNT_PENDING groups what is due to the channels of an account."""
-
-NEWER_ROWS_FIRST = {
-    "executions": "of one device, in the order of their making; kept as long as the retention says",
-    "approvals": "of an account or a device, whose open ones are bounded, and which people make",
-    "claims": "of an account; one per board",
-    "deliveries": "of one webhook; kept as long as the retention says",
-    "events": "of an account, a kind or a device, in the order of the log; those of a device's own log are found by their time",
-}
-"""Their order is that of their numbers, which no step of a clock turns around, and their times are a filter: a page of the far past
-passes the newer rows of its device, webhook or account. The other lists with a time begin at it, by index."""
-
-
-def _timed() -> Iterator[tuple[str, ClauseElement]]:
-    """The lists that take `since` and `until`, with both."""
-    span = TimeSpan(1, 2)
-    both = frozenset(("at_since", "at_until"))
-    for page in (commands.PAGE, commands.PAGE_BEFORE):
-        yield "executions", during(page, commands.x.created_ms, span)[0]
-    for shape in range(8):
-        listed = commands.list_statement(bool(shape & 1), bool(shape & 2), bool(shape & 4))
-        yield "approvals", during(listed, commands.a.created_ms, span)[0]
-        yield "events", events.page_statement(bool(shape & 1), bool(shape & 2), bool(shape & 4), both)
-    for claims in provisioning.LIST_CLAIMS.values():
-        yield "claims", during(claims, provisioning.c.created_ms, span)[0]
-    for attempts in (webhook_deliveries.LIST_ATTEMPTS, webhook_deliveries.LIST_ATTEMPTS_BEFORE):
-        yield "deliveries", during(attempts, webhook_deliveries.attempts.c.created_ms, span)[0]
-    for history in (schedules.LIST_HISTORY, schedules.LIST_HISTORY_BEHIND):
-        yield "schedules that ended", during(history, schedules.s.updated_ms, span)[0]
-    yield "a device's events", events.DEVICE_LOG_BEFORE
 
 
 def _statements() -> Iterator[tuple[str, ClauseElement]]:
@@ -202,13 +172,3 @@ def test_a_statement_uses_an_index(database: sqlite3.Connection, name: str) -> N
 def test_a_statement_reads_its_rows_in_order(database: sqlite3.Connection, name: str) -> None:
     if name not in SORTS_FEW_ROWS:
         assert not [step for step in _plan(database, STATEMENTS[name]) if "TEMP B-TREE" in step]
-
-
-@pytest.mark.parametrize(("what", "statement"), [*_timed()])
-def test_a_page_of_the_past_begins_at_its_time_or_has_a_reason_not_to(
-    database: sqlite3.Connection, what: str, statement: ClauseElement
-) -> None:
-    plan = _plan(database, statement)
-    assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
-    begins = any(re.search(r"\(.*\b(updated|created|at)_ms[<>]", step) for step in plan)
-    assert begins != (what in NEWER_ROWS_FIRST), plan

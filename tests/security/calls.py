@@ -173,10 +173,6 @@ async def _session(at: Targets, ids: Ids) -> Ids:
     return {"sessionId": (await door.send_ok("GET", "/auth/sessions"))[0]["sessionId"]}
 
 
-async def _event(at: Targets, ids: Ids) -> Ids:
-    return {"eventId": (await at.owner.send_ok("GET", "/events?limit=1"))["data"][0]["id"]}
-
-
 async def _channel(at: Targets, ids: Ids) -> Ids:
     """Of nobody: a member sees and tests only channels of their own."""
     return {"channelId": RandomIdAndSecretGenerator().new_id(IdPrefix.CHANNEL)}
@@ -207,7 +203,6 @@ MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
     "codeId": _code,
     "claimId": _claim,
     "channelId": _channel,
-    "eventId": _event,
     "passkeyId": _passkey,
     "metric": _metric,
     "cmd": _command,
@@ -241,7 +236,6 @@ PREFIXES = {
     "claimId": IdPrefix.CLAIM,
     "passkeyId": IdPrefix.PASSKEY,
     "channelId": IdPrefix.CHANNEL,
-    "eventId": IdPrefix.EVENT,
 }
 
 

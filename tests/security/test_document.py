@@ -112,7 +112,6 @@ def objects(http: httpx.Client) -> tuple[dict[str, str], str]:
     ids["webhookId"] = made("/webhooks", keyId=spare["keyId"], url=NOWHERE)["webhookId"]
     ids["deliveryId"] = made(f"/webhooks/{ids['webhookId']}/ping")["deliveryId"]
     ids["groupId"] = made("/groups", name="Pumps", deviceIds=[ids["deviceId"]])["groupId"]
-    ids["eventId"] = http.get("/events?limit=1").json()["data"][0]["id"]
     return ids, key["key"]
 
 

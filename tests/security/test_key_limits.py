@@ -296,33 +296,3 @@ async def _is_told_a_result(site: Site) -> bool:
     await site.owner.send_ok("POST", f"{site.pump}/executions/{sent['executionId']}/cancel")
     async with site.app.services.uow.read() as tx:
         return await tx.deliveries.next_due_ms() is not None
-
-
-async def test_an_explanation_says_the_end_and_the_networks_of_the_key_and_what_the_call_then_answers(site: Site) -> None:
-    ends = site.in_seconds(3600)
-    await site.make_key(expiresAt=ends, allowedNetworks=["192.0.2.0/24"])
-    asked = f"{site.pump}/access?cmd=ON&apiKeyId={site.key.rpartition('/')[2]}"
-    found = await site.owner.send_ok("GET", asked)
-    assert (found["allowed"], found["keyExpiresAt"], found["keyAllowedNetworks"]) == (True, ends, ["192.0.2.0/24"])
-    own = await site.robot(X_Forwarded_For="192.0.2.9").send_ok("GET", f"{site.pump}/access?cmd=ON")
-    assert own == found, "a key is told the same about itself"
-
-    await site.owner.send_ok("PATCH", site.key, {"enabled": False})
-    await _is_explained_as_it_is_refused(site, asked)
-    await site.owner.send_ok("PATCH", site.key, {"enabled": True, "allowedNetworks": []})
-    site.app.clock.forward(3_600_000)
-    site.owner = await site.app.sign_in(EMAIL)
-    assert await _is_explained_as_it_is_refused(site, asked) == "KEY_EXPIRED"
-    person = await site.owner.send_ok("GET", f"{site.pump}/access?cmd=ON")
-    assert (person["allowed"], person["keyExpiresAt"], person["keyAllowedNetworks"]) == (True, None, [])
-
-
-async def _is_explained_as_it_is_refused(site: Site, asked: str) -> str:
-    refused = await site.robot(X_Forwarded_For="192.0.2.9").send("POST", f"{site.pump}/command", {"cmd": "ON"})
-    found = await site.owner.send_ok("GET", asked)
-    assert refused.status_code == 401
-    assert (found["allowed"], found["passesAt"], found["message"]) == (False, None, refused.json()["message"])
-    assert found["grants"][0]["allowed"], "the grants are told nonetheless"
-    code: str = found["code"]
-    assert code == refused.json()["error"]
-    return code

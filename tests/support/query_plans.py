@@ -55,17 +55,17 @@ async def explain(connection: asyncpg.Connection[Any], name: str, *given: Any, b
 def oversized_steps(plan: dict[str, Any], most: float) -> list[str]:
     """Steps that read, joined or sorted more rows than that."""
     found = []
-    for node in nodes(plan):
+    for node in _nodes(plan):
         rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
         if rows > most:
             found.append(f"{node['Node Type']} {node.get('Index Name', node.get('Relation Name', ''))}: {rows}")
     return found
 
 
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for child in plan.get("Plans", []):
-        yield from nodes(child)
+        yield from _nodes(child)
 
 
 def _literal(value: Any) -> str:

@@ -13,8 +13,8 @@ from domain.kernel.caller import Role, SessionCaller
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import Position
 from domain.kernel.dataclasses import fast_replace, service
-from domain.kernel.errors import NotFound, ValidationFailed
-from domain.kernel.ids import AccountId, DeviceId, EventId
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 
 DEFAULT_LIMIT = 50
@@ -44,17 +44,6 @@ class EventService:
     uow: UnitOfWork[EventsTx]
     clock: Clock
     telemetry: ReadingsAsEventsSource | None = None
-
-    async def get(self, caller: SessionCaller, event_id: str) -> Event:
-        """A record of the log. Raises NotFound, also for a reading: it is stored under its device, metric and time, not an id."""
-        async with self.uow.read() as tx:
-            found = await tx.events.get(caller.account_id, EventId(event_id))
-        if found is None:
-            raise NotFound(
-                "The log has no event with this id. Check the id; an old event may be deleted, and a reading is no event of the "
-                "log: it is in the device's telemetry history."
-            )
-        return _as_seen_by(caller, [found])[0]
 
     async def page(
         self,

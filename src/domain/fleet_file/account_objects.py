@@ -96,12 +96,9 @@ class DeviceTypeReconciler(KindReconciler):
 
 
 class ApiKeyReconciler(KindReconciler):
-    """Keys may share a name, as over the API; they are matched in their order. A reference to such a name is refused."""
-
     kind = FleetKind.API_KEYS
     tag = "API keys"
     is_scoped = False
-    may_repeat = True
     defaults: ClassVar[Fields] = MappingProxyType({"enabled": True})
 
     async def stored(self, run: FleetFileReadContext, wanted: Sequence[DesiredFleetObject] | None) -> Sequence[StoredFleetObject]:

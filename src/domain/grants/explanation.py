@@ -26,10 +26,9 @@ from domain.grants.service import DeviceCommandLister
 from domain.kernel.caller import ApiKeyCaller, Role, SessionCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.dataclasses import service
-from domain.kernel.errors import PermissionDenied, Unauthenticated, ValidationFailed
+from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.keys.model import ApiKey
 
 TxT = TypeVar("TxT", bound=GrantsTx)
 
@@ -58,8 +57,6 @@ class AccessExplanation:
     needs_approval: bool = False
     device_is_active: bool = True
     """Whether the device takes commands at all; `allowed` is about the permission."""
-    key: ApiKey | None = None
-    """The API key that it is about. Its end and its networks limit a call that a grant allows."""
 
 
 @service
@@ -89,12 +86,9 @@ class AccessExplainer(Generic[TxT]):
         now_ms = self.clock.now_ms()
         async with self.uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            key = await _find_key(tx, caller, key_id)
-            principal = await _resolve_principal(tx, caller, key, membership_id)
+            principal = await _resolve_principal(tx, caller, key_id, membership_id)
             request, requires_approval = await self._permission_request(tx, device, command, channel)
             explanation = await self._explain(tx, device, principal, request, now_ms)
-        if key is not None:
-            explanation = _limited_by_key(explanation, key, now_ms)
         waits = requires_approval and explanation.allowed and principal.subject_to_approval
         return replace(explanation, needs_approval=waits, device_is_active=device.is_active)
 
@@ -176,33 +170,16 @@ def _check_can_explain(caller: SessionCaller | ApiKeyCaller, key_id: KeyId | Non
         require_role(caller, Role.ADMIN)
 
 
-def _limited_by_key(explanation: AccessExplanation, key: ApiKey, now_ms: int) -> AccessExplanation:
-    """A key that is disabled or has ended is refused before its grants are looked at, and waiting does not help."""
-    try:
-        key.check_open(now_ms)
-    except Unauthenticated as error:
-        return replace(explanation, allowed=False, code=error.code, message=error.message, passes_from_ms=None, key=key)
-    return replace(explanation, key=key)
-
-
-async def _find_key(tx: GrantsTx, caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None) -> ApiKey | None:
-    """The key that the question is about, if it is about one. Raises ValidationFailed."""
-    wanted_id = caller.key_id if isinstance(caller, ApiKeyCaller) else key_id
-    if wanted_id is None:
-        return None
-    key = await tx.api_keys.get(caller.account_id, wanted_id)
-    if key is None:
-        raise ValidationFailed.for_field("apiKeyId", f"there is no API key {wanted_id!r} in this account. Check the keyId.")
-    return key
-
-
 async def _resolve_principal(
-    tx: GrantsTx, caller: SessionCaller | ApiKeyCaller, key: ApiKey | None, membership_id: MembershipId | None
+    tx: GrantsTx, caller: SessionCaller | ApiKeyCaller, key_id: KeyId | None, membership_id: MembershipId | None
 ) -> Principal:
     if isinstance(caller, ApiKeyCaller):
         return Principal("This API key", None, GrantSubject(key_id=caller.key_id))
-    if key is not None:
-        return Principal(f"API key {key.name!r}", None, GrantSubject(key_id=key.key_id))
+    if key_id is not None:
+        key = await tx.api_keys.get(caller.account_id, key_id)
+        if key is None:
+            raise ValidationFailed.for_field("apiKeyId", f"there is no API key {key_id!r} in this account. Check the keyId.")
+        return Principal(f"API key {key.name!r}", None, GrantSubject(key_id=key_id))
     if membership_id is None:
         return session_principal(caller.membership_id, caller.role, "Your membership")
     membership = await tx.memberships.get(membership_id)

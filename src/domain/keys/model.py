@@ -53,8 +53,11 @@ class ApiKey:
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
-    def check_open(self, now_ms: int) -> None:
-        """Raises Unauthenticated for a key that is disabled, and `KEY_EXPIRED` for one that has ended."""
+    def check_use(self, caller: ApiKeyCaller, now_ms: int) -> None:
+        """Whether the key, and the secret that the caller has shown, may be used from its address.
+
+        Raises Unauthenticated, `KEY_EXPIRED` or `SECRET_REPLACED` once it or the secret has ended; PermissionDenied
+        `ADDRESS_NOT_ALLOWED`."""
         if not self.enabled:
             raise Unauthenticated("This API key is disabled. Enable it or use another one.")
         if self.expires_ms is not None and now_ms >= self.expires_ms:
@@ -62,13 +65,6 @@ class ApiKey:
                 f"This API key ended at {to_iso(self.expires_ms)}. Give it a later expiresAt, or use another one.",
                 code="KEY_EXPIRED",
             )
-
-    def check_use(self, caller: ApiKeyCaller, now_ms: int) -> None:
-        """Whether the key, and the secret that the caller has shown, may be used from its address.
-
-        Raises Unauthenticated, `KEY_EXPIRED` or `SECRET_REPLACED` once it or the secret has ended; PermissionDenied
-        `ADDRESS_NOT_ALLOWED`."""
-        self.check_open(now_ms)
         if not caller.secret_hash:
             return
         if not hmac.compare_digest(self.secret_hash, caller.secret_hash):

@@ -78,8 +78,6 @@ class AccessExplanationResponse:
     message: str
     passes_at: datetime | None
     grant_id: str | None
-    key_expires_at: datetime | None
-    key_allowed_networks: list[str]
     grants: list[GrantCheckResponse]
 
 
@@ -1614,7 +1612,6 @@ class ScheduleResponse:
     next_edge: SwitchEdge | None
     last_fired_at: datetime | None
     last_outcome: EdgeOutcome | None
-    ended_at: datetime | None
     firmware_synced: bool
 
 

@@ -202,8 +202,6 @@ class AccessExplanationResponse(ResponseModel):
     message: str
     passes_at: Timestamp | None
     grant_id: str | None = Field(description="The grant that allows the call, or comes closest to it.")
-    key_expires_at: Timestamp | None = Field(description="The end of the API key, whatever its grants say; null: it has none.")
-    key_allowed_networks: list[str] = Field(description="The API key passes from these networks only; empty: from everywhere.")
     grants: list[GrantCheckResponse]
 
     @classmethod
@@ -214,8 +212,6 @@ class AccessExplanationResponse(ResponseModel):
             device_takes_commands=explanation.device_is_active,
             passes_at=explanation.passes_from_ms,
             grant_id=None if explanation.grant is None else explanation.grant.grant_id,
-            key_expires_at=None if explanation.key is None else explanation.key.expires_ms,
-            key_allowed_networks=[] if explanation.key is None else list(explanation.key.allowed_networks),
             grants=[GrantCheckResponse.from_domain(result) for result in explanation.grant_results],
         )
 

@@ -26,7 +26,6 @@ from domain.devices.channels import RELAY_CHANNEL
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.schedules.edges import OPEN_STATUSES
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
     MIN_MISFIRE_GRACE_S,
@@ -181,7 +180,6 @@ class ScheduleResponse(ResponseModel):
     next_edge: SwitchEdge | None = Field(description="What `nextFireAt` runs: the `on` or the `off` command.")
     last_fired_at: Timestamp | None
     last_outcome: EdgeOutcome | None
-    ended_at: Timestamp | None = Field(description="When it was completed, cancelled or replaced; null while it holds its slot.")
     firmware_synced: bool = Field(description="The device has stored this schedule and runs it while it is offline.")
 
     @classmethod
@@ -192,7 +190,6 @@ class ScheduleResponse(ResponseModel):
             shown,
             misfire_grace_seconds=schedule.misfire_grace_s,
             next_fire_at=None if schedule.next_fire_ts is None else schedule.next_fire_ts * SECOND_MS,
-            ended_at=None if schedule.status in OPEN_STATUSES else schedule.updated_ms,
         )
 
 

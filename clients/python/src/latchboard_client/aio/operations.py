@@ -2625,10 +2625,6 @@ class AsyncOperations(AsyncTransport):
             query={"since": since, "until": until, "commandId": command_id, "afterSeal": after_seal},
         )
 
-    async def get_event(self, event_id: str, *, if_none_match: str | Unset = UNSET) -> models.EventResponse:
-        """Get an event."""
-        return await self._call(models.EventResponse, "GET", ["events", event_id], headers={"If-None-Match": if_none_match})
-
     async def list_device_events(
         self,
         device_id: str,

@@ -2576,10 +2576,6 @@ class Operations(Transport):
             query={"since": since, "until": until, "commandId": command_id, "afterSeal": after_seal},
         )
 
-    def get_event(self, event_id: str, *, if_none_match: str | Unset = UNSET) -> models.EventResponse:
-        """Get an event."""
-        return self._call(models.EventResponse, "GET", ["events", event_id], headers={"If-None-Match": if_none_match})
-
     def list_device_events(
         self,
         device_id: str,

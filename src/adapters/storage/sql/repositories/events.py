@@ -56,7 +56,7 @@ from domain.events.cursors import MAX_WRITERS, EventLogCursor
 from domain.events.hash_chain import ChainHasher, EventChainHead, chain_events, heads_after
 from domain.events.model import NO_SEARCH, Event, EventSearch, with_position
 from domain.kernel.folding import fold
-from domain.kernel.ids import AccountId, DeviceId, EventId
+from domain.kernel.ids import AccountId, DeviceId
 
 LAST_GIVEN = "(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM events_position_seq)"
 """The newest position that was drawn."""
@@ -263,7 +263,6 @@ DELETE_ZERO_COUNT = delete(event_counts).where(
     event_counts.c.total == 0,
 )
 """Counters of deleted devices."""
-GET = EVENT.select().where(e.event_id == bindparam("at_event"), _ACCOUNT)
 GET_TOTAL = select(func.coalesce(func.sum(event_totals.c.total), 0)).where(event_totals.c.account_id == bindparam("at_account"))
 _UNREAD: dict[str, ColumnElement[bool]] = {POSTGRES: NOT_COVERED, SQLITE: e.position > bindparam("at_after")}
 LIST_PUBLIC_AFTER = {
@@ -282,26 +281,18 @@ _OLDER = and_(
     e.at_ms <= bindparam("at_before"), or_(e.at_ms < bindparam("at_before"), e.position < bindparam("at_before_position"))
 )
 DEVICE_LOG_BEFORE = _DEVICE_LOG.where(_OLDER).order_by(*_NEWEST_FIRST).limit(_LIMIT)
-_TIME: dict[str, ColumnElement[int]] = {POSTGRES: e.at_ms, SQLITE: func.coalesce(e.at_ms, literal_column("0"))}
-"""The pages are in the order of the log. By the index of a device's times, SQLite would read and sort for each page all that the
-span has, so no index matches there; PostgreSQL knows what costs less."""
 _SEARCHED = {
-    dialect: {
-        "at_since": time >= bindparam("at_since"),
-        "at_until": time < bindparam("at_until"),
-        "at_source": e.source == bindparam("at_source"),
-        "at_text": func.coalesce(e.folded, func.lower(e.description + " " + func.coalesce(e.device_name, ""))).like(
-            bindparam("at_text"), escape="\\"
-        ),
-    }
-    for dialect, time in _TIME.items()
+    "at_since": e.at_ms >= bindparam("at_since"),
+    "at_until": e.at_ms < bindparam("at_until"),
+    "at_source": e.source == bindparam("at_source"),
+    "at_text": func.coalesce(e.folded, func.lower(e.description + " " + func.coalesce(e.device_name, ""))).like(
+        bindparam("at_text"), escape="\\"
+    ),
 }
 
 
 @cache
-def page_statement(
-    before: bool, kind: bool, device: bool, searched: frozenset[str] = frozenset(), dialect: str = SQLITE
-) -> Select[Any]:
+def page_statement(before: bool, kind: bool, device: bool, searched: frozenset[str] = frozenset()) -> Select[Any]:
     """One cached statement per combination of filters."""
     statement = EVENT.select().where(_ACCOUNT_UNINDEXED if kind and device else _ACCOUNT)
     if before:
@@ -310,7 +301,7 @@ def page_statement(
         statement = statement.where(e.kind == bindparam("at_kind"))
     if device:
         statement = statement.where(e.device_id == bindparam("at_device"))
-    return statement.where(*(_SEARCHED[dialect][name] for name in sorted(searched))).order_by(e.position.desc()).limit(_LIMIT)
+    return statement.where(*(_SEARCHED[name] for name in sorted(searched))).order_by(e.position.desc()).limit(_LIMIT)
 
 
 def _search_parameters(search: EventSearch) -> dict[str, object]:
@@ -351,9 +342,6 @@ class SqlEventRepository(SqlRepository):
         await self._session.read_then_write(NEXT_ON_SQLITE, plan, at_accounts=to_json(sorted(accounts)))
         return stored
 
-    async def get(self, account_id: AccountId, event_id: EventId) -> Event | None:
-        return await self._first(EVENT, GET, at_account=account_id, at_event=event_id)
-
     async def page(
         self,
         account_id: AccountId,
@@ -365,8 +353,7 @@ class SqlEventRepository(SqlRepository):
         search: EventSearch = NO_SEARCH,
     ) -> Sequence[Event]:
         searched = _search_parameters(search)
-        filters = before is not None, kind is not None, device_id is not None
-        statement = page_statement(*filters, frozenset(searched), self._session.dialect)
+        statement = page_statement(before is not None, kind is not None, device_id is not None, frozenset(searched))
         params = without_none(at_before=before, at_kind=kind, at_device=device_id) | searched
         return await self._list(EVENT, statement, at_account=account_id, at_limit=limit, **params)
 

@@ -668,8 +668,6 @@ export const texts = {
   denied: "abgewiesen",
   "It would wait for approval.": "Er würde auf Freigabe warten.",
   "It is allowed from {when}.": "Erlaubt ab {when}.",
-  "The key ends {when}.": "Der Schlüssel endet {when}.",
-  "It passes only from {networks}.": "Er kommt nur aus {networks} durch.",
   "Define a command": "Befehl festlegen",
   "Rules and schedules that use it are then skipped.": "Regeln und Zeitpläne, die ihn nutzen, werden dann übergangen.",
   "asks only": "fragt nur ab",

@@ -114,6 +114,6 @@ function Explain({ path, channels }) {
   };
   return html`<${Card} title=${t("Explain access")} actions=${html`<${Button} act=${explain}>${t("Explain")}<//>`}>
     <p class="dim">${t("Says for a key and a command which grant lets it pass, or what is missing and when it would pass.")}</p>
-    ${said ? html`<output class=${`life ${said.allowed ? "good" : "bad"}`}><${Icon} name=${said.allowed ? "circle-check" : "circle-x"} size=${18} /><span><strong>${said.allowed ? t("allowed") : t("denied")}</strong> · ${serviceText(said.message)} ${said.waitsForApproval ? t("It would wait for approval.") : ""} ${said.passesAt ? t("It is allowed from {when}.", { when: near(said.passesAt) }) : ""} ${said.allowed && said.keyExpiresAt ? t("The key ends {when}.", { when: near(said.keyExpiresAt) }) : ""} ${said.keyAllowedNetworks.length ? t("It passes only from {networks}.", { networks: said.keyAllowedNetworks.join(", ") }) : ""}</span></output>` : null}
+    ${said ? html`<output class=${`life ${said.allowed ? "good" : "bad"}`}><${Icon} name=${said.allowed ? "circle-check" : "circle-x"} size=${18} /><span><strong>${said.allowed ? t("allowed") : t("denied")}</strong> · ${serviceText(said.message)} ${said.waitsForApproval ? t("It would wait for approval.") : ""} ${said.passesAt ? t("It is allowed from {when}.", { when: near(said.passesAt) }) : ""}</span></output>` : null}
   <//>`;
 }
