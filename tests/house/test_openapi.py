@@ -94,7 +94,7 @@ DELETE /devices/{deviceId}/grants/{grantId}
 GET /devices/{deviceId}/approvals /approvals /devices/{deviceId}/approvals/{approvalId}
 POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny /devices/{deviceId}/approvals/{approvalId}/withdraw
 GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export /telemetry/series
-GET /events /events/export /webhooks /webhooks/{webhookId}/deliveries
+GET /events /events/{eventId} /events/export /webhooks /webhooks/{webhookId}/deliveries
 POST /webhooks /webhooks/{webhookId}/rotate-secret /webhooks/{webhookId}/ping
 POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver /webhooks/{webhookId}/recover
 PATCH /webhooks/{webhookId}

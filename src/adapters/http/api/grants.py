@@ -170,6 +170,9 @@ class AccessExplanationQueryParameters(QueryParametersModel):
     cmd: str | None = Field(default=None, min_length=1, max_length=64)
     api_key_id: KeyId | None = Field(default=None, max_length=64)
     membership_id: MembershipId | None = Field(default=None, max_length=64)
+    address: str | None = Field(
+        default=None, max_length=64, description="Where the API key would call from: an IP address, checked against its networks."
+    )
 
 
 class GrantCheckResponse(ResponseModel):
@@ -195,6 +198,10 @@ class AccessExplanationResponse(ResponseModel):
     passes_at: Timestamp | None
     grant_id: str | None = Field(description="The grant that allows the call, or comes closest to it.")
     grants: list[GrantCheckResponse]
+    expires_at: Timestamp | None = Field(description="When the API key ends; null without an end, and for a member.")
+    allowed_networks: list[str] = Field(
+        description="The networks that the API key works from, which count only if `address` is given; empty: from everywhere."
+    )
 
     @classmethod
     def from_domain(cls, explanation: AccessExplanation) -> AccessExplanationResponse:
@@ -229,10 +236,16 @@ def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) ->
         errors={400: "UNKNOWN_COMMAND", 403: "ROLE_REQUIRED SESSION_REQUIRED"},
     )
     async def explain_access(device_id: DeviceId, query: AccessExplanationQueryParameters) -> AccessExplanationResponse:
-        """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a
-        rate limit. An API key can ask for itself before it acts."""
+        """Returns the grant that allows the call, or the first check that fails and when it would pass: an API key that is
+        disabled, has ended or calls from a network that it may not use is refused whatever its grants say. Does not count against
+        a rate limit. An API key can ask for itself before it acts."""
         explanation = await access.explain(
-            current_caller(), device_id, command=query.cmd, key_id=query.api_key_id, membership_id=query.membership_id
+            current_caller(),
+            device_id,
+            command=query.cmd,
+            key_id=query.api_key_id,
+            membership_id=query.membership_id,
+            address=query.address,
         )
         return AccessExplanationResponse.from_domain(explanation)
 
