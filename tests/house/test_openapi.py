@@ -357,6 +357,43 @@ def test_every_conflict_that_is_raised_is_a_code_of_an_operation(document: dict[
     assert {code for code in raised if f'"{code}"' not in shown} == set(NOT_ANSWERED)
 
 
+IN_A_FLEET_FILE = """
+POST /projects /device-types /devices/register /devices/{deviceId}/commands /devices/{deviceId}/schedules /devices/{deviceId}/rules
+POST /devices/{deviceId}/metrics /groups /groups/{groupId}/grants /devices/{deviceId}/grants /keys /webhooks
+PATCH /device-types/{deviceTypeId} /devices/{deviceId}/commands/{commandId} /devices/{deviceId}/rules/{ruleId} /groups/{groupId}
+PATCH /groups/{groupId}/devices /groups/{groupId}/grants/{grantId} /devices/{deviceId}/grants/{grantId} /keys/{keyId}
+PATCH /webhooks/{webhookId}
+PUT /devices/{deviceId} /devices/{deviceId}/schedules/{slot}
+DELETE /projects/{projectId} /device-types/{deviceTypeId} /devices/{deviceId} /devices/{deviceId}/commands/{commandId}
+DELETE /devices/{deviceId}/schedules/{slot} /devices/{deviceId}/rules/{ruleId} /groups/{groupId} /groups/{groupId}/grants/{grantId}
+DELETE /devices/{deviceId}/grants/{grantId} /keys/{keyId} /webhooks/{webhookId}
+"""
+"""The single calls that the entries of a file stand for."""
+
+
+def test_a_fleet_file_is_refused_with_the_codes_of_the_calls_that_it_stands_for(document: dict[str, Any]) -> None:
+    def codes(method: str, path: str) -> set[str]:
+        answers = document["paths"][f"/api/v1{path}"][method]["responses"]
+        found = {
+            status: answers[status]["content"]["application/json"]["schema"]
+            for status in ("400", "403", "409")
+            if status in answers
+        }
+        return {code for schema in found.values() for code in re.findall(r"[A-Z]+(?:_[A-Z]+)+", json.dumps(schema))}
+
+    single = {
+        code
+        for row in IN_A_FLEET_FILE.split("\n")
+        if row
+        for path in row.split()[1:]
+        for code in codes(row.split()[0].lower(), path)
+    }
+    assert len(single) > 25
+    only_single = {code for code in single if code.startswith("IDEMPOTENCY_")}
+    for step in ("plan", "apply"):
+        assert single - only_single - codes("post", f"/fleet/{step}") == set(), step
+
+
 def test_a_response_is_open_and_a_request_is_closed(document: dict[str, Any]) -> None:
     """A later version may add fields to responses; a field of a request that nobody knows is a mistake."""
     models = document["components"]["schemas"]

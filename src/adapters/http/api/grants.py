@@ -13,6 +13,8 @@ from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandle
 from adapters.http.core.paging import PageQueryParameters, list_response
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
+    EndedAt,
+    EndingResponse,
     EnumValue,
     PatchBody,
     QueryParametersModel,
@@ -115,13 +117,14 @@ class GrantSubjectResponse(ResponseModel):
     name: str
 
 
-class GrantResponse(ResponseModel):
+class GrantResponse(EndingResponse):
     grant_id: str
     applies_via: AppliesVia
     subject: GrantSubjectResponse
     commands: list[str]
     scope: Scope
     expires_at: Timestamp | None
+    ended_at: EndedAt
     active_days: list[int]
     active_from_minute: int | None
     active_to_minute: int | None

@@ -71,10 +71,9 @@ from adapters.storage.sql.tables import (
     left_edges,
     tombstones,
 )
-from domain.devices.lookup import device_changed_error, external_id_taken_error
+from domain.devices.lookup import device_changed_error, external_id_taken_error, name_taken_error
 from domain.devices.model import Device, DeviceGroup, DeviceMetadata, DeviceStatus, DeviceType, FirmwareProfile
 from domain.devices.search import DeviceCounts, DeviceSearch, DeviceSort, DeviceStateFilter
-from domain.kernel.errors import Conflict
 from domain.kernel.folding import MAX_TERMS, fold, inside
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, GroupId, ProjectId
 
@@ -349,7 +348,7 @@ class SqlDeviceTypeRepository(SqlAccountEntityRepository[DeviceType]):
 GROUP = RowMapper(device_groups, DeviceGroup)
 
 g, m = device_groups.c, group_members.c
-GROUPS = AccountEntityStatements(GROUP, "group_id", exists_error=lambda group: name_taken_error(group))
+GROUPS = AccountEntityStatements(GROUP, "group_id", exists_error=name_taken_error)
 LIST_GROUPS_BY_PROJECT = GROUPS.list.where(g.project_id == bindparam("at_project"))
 DELETE_GRANTS = delete(grants).where(grants.c.group_id == bindparam("at_group"))
 
@@ -393,10 +392,6 @@ class SqlDeviceGroupRepository(SqlAccountEntityRepository[DeviceGroup]):
 
     async def list_adders(self, device_id: DeviceId) -> Mapping[GroupId, str]:
         return {row[0]: row[1] for row in await self._session.read(LIST_ADDERS, at_device=device_id)}
-
-
-def name_taken_error(group: DeviceGroup) -> Conflict:
-    return Conflict(f"The project has a group {group.name!r} already. Choose another name.", code="GROUP_EXISTS")
 
 
 _EXISTS = d.status != DeviceStatus.DELETING.value
