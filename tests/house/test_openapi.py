@@ -402,6 +402,71 @@ def test_a_response_is_open_and_a_request_is_closed(document: dict[str, Any]) ->
     assert {name for name, model in models.items() if name.endswith("Request") and "properties" in model} - closed == set()
 
 
+EVENT_TYPES = "event types, which the specification writes so"
+OTHER_CASES = {
+    "Role": "roles, which the specification writes so",
+    "ServiceSessionRequest.role": "roles",
+    "TriggeredBy": "`triggeredBy` of the specification",
+    "AppliesVia": "`appliesVia` of the specification",
+    "GrantCreateRequest.appliesVia": "the same",
+    "GrantSubjectResponse.type": "`subject.type` of the specification",
+    "RuleConditionRequest.comparator": "the operators of the specification, and `silent` of the contract beside them",
+    "SwitchEdge": "`edge` of the event `schedule_fired` in the contract",
+    "DeviceOnlineEvent.reason": "`reason` of the event in the contract",
+    "DeviceOfflineEvent.reason": "the same",
+    "FirmwareProfile": "profiles, which the contract writes so",
+    "FirmwareConfigFormat": "`format` of the contract",
+    "GET /devices/{deviceId}/telemetry/export ?format": "`format` of the contract",
+    "GET /events ?type": EVENT_TYPES,
+    "FleetWebhook.types": EVENT_TYPES,
+    "WebhookCreateRequest.types": EVENT_TYPES,
+    "WebhookUpdateRequest.types": EVENT_TYPES,
+    "PingPayload.type": EVENT_TYPES,
+    "PingWebhook.type": EVENT_TYPES,
+    "FleetKind": "the names of the sections in a fleet's file",
+    "DeviceSort": "names of fields",
+    "NotificationSettingsRequest.language": "language tags of BCP 47",
+}
+"""Where a value is not in capitals, and why. Each has to be needed."""
+WORD = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+
+
+def enumerated(node: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Every value of an enumeration below here, by the schema, field or parameter that has it."""
+    if isinstance(node, list):
+        for each in node:
+            yield from enumerated(each, place)
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == "enum":
+            yield from ((place, each) for each in value if isinstance(each, str))
+        elif key == "const" and isinstance(value, str):
+            yield place, value
+        elif key not in {"example", "examples", "default"}:
+            yield from enumerated(value, place)
+
+
+def all_enumerated(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, model in document["components"]["schemas"].items():
+        for field, schema in model.get("properties", {}).items():
+            yield from enumerated(schema, f"{name}.{field}")
+        yield from enumerated({key: value for key, value in model.items() if key != "properties"}, name)
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            call = f"{method.upper()} {path.removeprefix('/api/v1')}"
+            for one in operation.get("parameters", []):
+                yield from enumerated(one, f"{call} ?{one.get('name')}")
+            yield from enumerated({key: operation.get(key) for key in ("requestBody", "responses")}, call)
+
+
+def test_every_value_of_an_enumeration_is_in_capitals(document: dict[str, Any]) -> None:
+    found = list(all_enumerated(document))
+    assert len(found) > 200
+    other = {place for place, value in found if not WORD.fullmatch(value)}
+    events = {place for place in other if re.fullmatch(r"[A-Z]\w+(Event|Webhook)\.type", place)} - OTHER_CASES.keys()
+    assert len(events) == 2 * len(PUBLIC_TYPES)
+    assert other - events == set(OTHER_CASES)
+
+
 def test_the_head_has_guides(document: dict[str, Any]) -> None:
     guides = re.findall(r"^## (.+)$", document["info"]["description"], re.MULTILINE)
     assert guides == ["Authentication", "Errors", "Paging", "Conditional requests", "Idempotency", "Time"]

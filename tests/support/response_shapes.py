@@ -183,7 +183,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
         200,
         shape(
             "allowed boolean, waitsForApproval boolean, deviceTakesCommands boolean, code string?, message string,"
-            "passesAt date-time?, grantId string?, grants array"
+            "passesAt date-time?, grantId string?, grants array, expiresAt date-time?, allowedNetworks strings"
         ),
     ),
     "POST /projects": (201, PROJECT),

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from adapters.http.api.second_factor import PasskeyOptionsResponse, PasskeyResponseField
 from adapters.http.core.callers import AllowedCallers, client_info, current_caller, current_session
 from adapters.http.core.operation import ApiBlueprint, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, TimedPageQueryParameters, page_response
+from adapters.http.core.paging import CREATED, PageLimit, TimedPageQueryParameters, by_creation, page_response
 from adapters.http.core.schemas import OkResponse, Remark, RequestBodyModel, ResponseModel, Timestamp
 from domain.approvals.links import ApprovalLinkDetails, ApprovalLinkService
 from domain.approvals.model import Approval, ApprovalStatus
@@ -83,10 +83,10 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> ApiBlueprint:
             device_id=device_id,
             status=query.status,
             limit=query.limit + 1,
-            before=query.number(),
+            before=query.position(*CREATED),
             created=query.span,
         )
-        return page_response(found, query, ApprovalResponse.from_domain, lambda approval: (approval.seq,))
+        return page_response(found, query, ApprovalResponse.from_domain, by_creation)
 
     @bp.operation("GET /approvals", AllowedCallers.SESSION, "List approvals")
     async def list_approvals(query: ApprovalsQueryParameters) -> HttpHandlerResult[list[ApprovalResponse]]:

@@ -9,7 +9,15 @@ from pydantic import Field, StringConstraints
 from adapters.http.api.devices import DeviceName, Tags
 from adapters.http.core.callers import AllowedCallers, client_address, current_session
 from adapters.http.core.operation import ApiBlueprint, AuthorityMade, HttpHandlerResult
-from adapters.http.core.paging import PageLimit, PageQueryParameters, TimedPageQueryParameters, list_response, page_response
+from adapters.http.core.paging import (
+    CREATED,
+    PageLimit,
+    PageQueryParameters,
+    TimedPageQueryParameters,
+    by_creation,
+    list_response,
+    page_response,
+)
 from adapters.http.core.parsing import parse_timestamp
 from adapters.http.core.schemas import (
     DisplayName,
@@ -219,11 +227,11 @@ def provisioning_blueprint(codes: ProvisioningCodeService, claims: ProvisioningC
     @bp.operation("GET /provisioning-claims", AllowedCallers.SESSION, "List claims")
     async def list_provisioning_claims(query: DeviceClaimsQueryParameters) -> HttpHandlerResult[list[ClaimResponse]]:
         """Newest first."""
-        before = query.number()
+        before = query.position(*CREATED)
         found = await codes.list_claims(
             current_session(), status=query.status, before=before, limit=query.limit + 1, created=query.span
         )
-        return page_response(found, query, ClaimResponse.from_domain, lambda claim: (claim.seq,))
+        return page_response(found, query, ClaimResponse.from_domain, by_creation)
 
     @bp.operation("GET /provisioning-claims/<claim_id>", AllowedCallers.SESSION, "Get a claim")
     async def get_provisioning_claim(claim_id: ClaimId) -> ClaimResponse:
