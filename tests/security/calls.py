@@ -349,7 +349,7 @@ BODIES: dict[str, Body] = {
     "POST /devices/{deviceId}/metrics": lambda ids: {"metrics": ["moisture"]},
     "POST /devices/{deviceId}/rules": rule_body,
     "PATCH /devices/{deviceId}/rules/{ruleId}": lambda ids: {"enabled": False},
-    "PUT /auth/notifications": lambda ids: {"topics": ["approvals"]},
+    "PUT /auth/notifications": lambda ids: {"topics": ["APPROVALS"]},
     "POST /auth/notifications/channels": lambda ids: {"name": "Phone", "telegram": {"botToken": "1:secret", "chatId": "2"}},
     "POST /approval-links/preview": lambda ids: {"token": "unknown"},
     "POST /approval-links/passkey-options": lambda ids: {"token": "unknown"},

@@ -15,12 +15,12 @@ BulkOutcome = Literal["CREATED", "EXISTS", "FAILED"]
 ChannelErrorCode = Literal[
     "NO_RESPONSE", "REFUSED", "GONE", "RECEIVER_ERROR", "MAIL_FAILED", "NOT_ACCEPTED", "SECRET_UNREADABLE", "INTERNAL_ERROR"
 ]
-ChannelKind = Literal["mail", "webpush", "ntfy", "telegram"]
+ChannelKind = Literal["MAIL", "WEB_PUSH", "NTFY", "TELEGRAM"]
 ClaimStatus = Literal["PENDING", "APPROVED", "DENIED", "CLAIMED"]
 CommandKind = Literal["ACTION", "QUERY"]
 CommandWidget = Literal["BUTTON", "TOGGLE", "NUMBER", "SELECT", "MULTI"]
 DeviceSort = Literal["created", "name", "lastSeen", "-lastSeen"]
-DeviceStateFilter = Literal["online", "offline", "on", "off", "pending", "disabled", "revoked"]
+DeviceStateFilter = Literal["ONLINE", "OFFLINE", "ON", "OFF", "PENDING", "DISABLED", "REVOKED"]
 DeviceStatus = Literal["PENDING", "ACTIVE", "DISABLED", "REVOKED", "DELETING"]
 EdgeOutcome = Literal[
     "FIRED",
@@ -35,7 +35,7 @@ EdgeOutcome = Literal[
     "RAN_ON_DEVICE",
 ]
 ExecutionStatus = Literal["QUEUED", "SENT", "ACKED", "DONE", "FAILED", "TIMED_OUT", "EXPIRED", "CANCELLED"]
-FileEncoding = Literal["text", "base64"]
+FileEncoding = Literal["TEXT", "BASE64"]
 FirmwareConfigFormat = Literal["arduino", "micropython", "tasmota", "esphome", "shelly"]
 FirmwareProfile = Literal["native", "tasmota", "esphome", "shelly"]
 FleetAction = Literal["CREATE", "CHANGE", "DELETE", "NONE"]
@@ -45,7 +45,7 @@ FleetKind = Literal[
 InvitationStatus = Literal["PENDING", "EXPIRED", "VOID"]
 MemberOutcomeKind = Literal["QUEUED", "PENDING", "DONE", "REFUSED"]
 MisfirePolicy = Literal["FIRE", "SKIP"]
-NotificationTopic = Literal["approvals", "offline", "rules", "webhooks", "devices", "dead_letters"]
+NotificationTopic = Literal["APPROVALS", "OFFLINE", "RULES", "WEBHOOKS", "DEVICES", "DEAD_LETTERS"]
 RefusalReason = Literal[
     "CLIENT_ID",
     "IDENTITY_USED_TWICE",
@@ -77,6 +77,8 @@ class AccessExplanationResponse:
     passes_at: datetime | None
     grant_id: str | None
     grants: list[GrantCheckResponse]
+    expires_at: datetime | None
+    allowed_networks: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ class ApiKeyChangedResponse:
     prefix: str
     enabled: bool
     expires_at: datetime | None
+    ended_at: datetime | None
     allowed_networks: list[str]
     previous_prefix: str | None
     previous_expires_at: datetime | None
@@ -104,6 +107,7 @@ class ApiKeyCreatedResponse:
     prefix: str
     enabled: bool
     expires_at: datetime | None
+    ended_at: datetime | None
     allowed_networks: list[str]
     previous_prefix: str | None
     previous_expires_at: datetime | None
@@ -123,6 +127,7 @@ class ApiKeyGrantResponse:
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
+    ended_at: datetime | None
     rate_limit_per_minute: int | None
     created_at: datetime
 
@@ -135,6 +140,7 @@ class ApiKeyResponse:
     prefix: str
     enabled: bool
     expires_at: datetime | None
+    ended_at: datetime | None
     allowed_networks: list[str]
     previous_prefix: str | None
     previous_expires_at: datetime | None
@@ -151,6 +157,7 @@ class ApiKeyRotatedResponse:
     prefix: str
     enabled: bool
     expires_at: datetime | None
+    ended_at: datetime | None
     allowed_networks: list[str]
     previous_prefix: str | None
     previous_expires_at: datetime | None
@@ -174,7 +181,7 @@ class ApprovalByLinkResponse:
     device_name: str
     decider: str
     link_expires_at: datetime
-    second_factors: list[Literal["totp", "passkey", "recovery"]]
+    second_factors: list[Literal["totp", "passkey", "recoveryCode"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +340,7 @@ class ClaimResponse:
     created_at: datetime
     decided_by: str | None
     decided_at: datetime | None
+    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -929,6 +937,7 @@ class GrantChangedResponse:
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
+    ended_at: datetime | None
     active_days: list[int]
     active_from_minute: int | None
     active_to_minute: int | None
@@ -956,6 +965,7 @@ class GrantCreatedResponse:
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
+    ended_at: datetime | None
     active_days: list[int]
     active_from_minute: int | None
     active_to_minute: int | None
@@ -973,6 +983,7 @@ class GrantResponse:
     commands: list[str]
     scope: Scope
     expires_at: datetime | None
+    ended_at: datetime | None
     active_days: list[int]
     active_from_minute: int | None
     active_to_minute: int | None
@@ -1116,6 +1127,7 @@ class InvitationResponse:
     invited_by: str
     created_at: datetime
     expires_at: datetime
+    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1128,6 +1140,7 @@ class InvitationSentResponse:
     invited_by: str
     created_at: datetime
     expires_at: datetime
+    ended_at: datetime | None
     mailed: bool
     link: str | None
 
@@ -1337,6 +1350,7 @@ class ProvisioningCodeCreatedResponse:
     claimed_count: int
     requires_approval: bool
     expires_at: datetime
+    ended_at: datetime | None
     created_at: datetime
     code: str
 
@@ -1357,6 +1371,7 @@ class ProvisioningCodeResponse:
     claimed_count: int
     requires_approval: bool
     expires_at: datetime
+    ended_at: datetime | None
     created_at: datetime
 
 
@@ -1553,6 +1568,7 @@ class ScheduleResponse:
     next_edge: SwitchEdge | None
     last_fired_at: datetime | None
     last_outcome: EdgeOutcome | None
+    ended_at: datetime | None
     firmware_synced: bool
 
 

@@ -174,7 +174,7 @@ class ApprovalByLinkResponse(ResponseModel):
     device_name: str
     decider: str = Field(description="The member whom the link was sent to: they decide.")
     link_expires_at: Timestamp
-    second_factors: list[Literal["totp", "passkey", "recovery"]] = Field(
+    second_factors: list[Literal["totp", "passkey", "recoveryCode"]] = Field(
         description="One of them must be shown; empty for a member without a second factor."
     )
 

@@ -1910,6 +1910,7 @@ class Operations(Transport):
         cmd: str | Unset = UNSET,
         api_key_id: str | Unset = UNSET,
         membership_id: str | Unset = UNSET,
+        address: str | Unset = UNSET,
         if_none_match: str | Unset = UNSET,
     ) -> models.AccessExplanationResponse:
         """Explain an access decision."""
@@ -1917,7 +1918,7 @@ class Operations(Transport):
             models.AccessExplanationResponse,
             "GET",
             ["devices", device_id, "access"],
-            query={"cmd": cmd, "apiKeyId": api_key_id, "membershipId": membership_id},
+            query={"cmd": cmd, "apiKeyId": api_key_id, "membershipId": membership_id, "address": address},
             headers={"If-None-Match": if_none_match},
         )
 
@@ -2526,6 +2527,10 @@ class Operations(Transport):
             ["events", "export"],
             query={"since": since, "until": until, "commandId": command_id, "afterSeal": after_seal},
         )
+
+    def get_event(self, event_id: str, *, if_none_match: str | Unset = UNSET) -> models.EventResponse:
+        """Get an event."""
+        return self._call(models.EventResponse, "GET", ["events", event_id], headers={"If-None-Match": if_none_match})
 
     def list_device_events(
         self,

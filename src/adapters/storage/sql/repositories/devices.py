@@ -483,5 +483,5 @@ class SqlDeviceSearchRepository(SqlRepository):
     async def count_by_state(self, account_id: AccountId) -> DeviceCounts:
         total, *counts = map(int, (await self._session.read(COUNT_BY_STATE, at_account=account_id))[0])
         [[letters]] = await self._session.read(COUNT_DEAD_LETTERS, at_account=account_id)
-        by_state = {state.value: count for state, count in zip(_STATES, counts, strict=True)}
+        by_state = {state.value.lower(): count for state, count in zip(_STATES, counts, strict=True)}
         return DeviceCounts(total, **by_state, dead_letters=int(letters))
