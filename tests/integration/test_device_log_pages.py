@@ -64,5 +64,5 @@ async def test_an_event_alone_is_as_in_the_list(tmp_path: Path) -> None:
         assert (await owner.send("GET", f"/events/{made['id']}")).status_code == 304
         del owner.headers["If-None-Match"]
         await program.report(device, temperature=21)
-        [reading] = (await owner.send_ok("GET", "/events?type=telemetry"))["data"]
+        [reading] = (await owner.send_ok("GET", f"/events?type=telemetry&deviceId={device}"))["data"]
         assert (await owner.send("GET", f"/events/{reading['id']}")).status_code == 404, "the log has no readings"
